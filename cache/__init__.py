@@ -1,0 +1,1 @@
+"""What was measured before: keys, tiers, records and the store."""

@@ -1,0 +1,1 @@
+"""The program on the host: from an ONNX model to a tuned context binary."""

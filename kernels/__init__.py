@@ -1,0 +1,1 @@
+"""What can run: op definitions, OpenCL templates and tuning spaces."""

@@ -1,0 +1,1 @@
+"""The catalogue: each kernel family is one module beside its .cl templates."""

@@ -1,0 +1,1 @@
+"""What touches the device: backends, building, verifying, measuring, the context binary and its executor."""

@@ -1,0 +1,1 @@
+"""Device backends, one file each."""

@@ -1,0 +1,1 @@
+"""What host and device agree on: bytes in, messages out, no socket."""
