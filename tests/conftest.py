@@ -1,0 +1,56 @@
+"""What all tests share: a deliberate environment, and the rule for tests that need an OpenCL device."""
+
+import functools
+import os
+from pathlib import Path
+
+import pytest
+
+OPENCL_TESTS = Path(__file__).parent / "opencl"
+
+# Set before anything imports pyopencl, and inherited by every process a test starts.
+os.environ.update(
+    POCL_AFFINITY="1",  # without it, PoCL's timings are bimodal by a factor of two
+    POCL_KERNEL_CACHE="0",  # a cached build would hide what compiling costs, and what it breaks
+    PYOPENCL_NO_CACHE="1",
+)
+os.environ.pop("TARGET_SERVER_SOCKET", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the tests out of the user's own cache and configuration."""
+    home = tmp_path_factory.mktemp("home")
+    os.environ["XDG_CACHE_HOME"] = str(home / "cache")
+    os.environ["XDG_CONFIG_HOME"] = str(home / "config")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests under tests/opencl, keep them on one process, and run them last (see scripts/test)."""
+    for item in items:
+        if OPENCL_TESTS in item.path.parents:
+            item.add_marker(pytest.mark.opencl)
+            item.add_marker(pytest.mark.xdist_group("opencl"))
+    items.sort(key=lambda item: item.get_closest_marker("opencl") is not None)
+
+
+@functools.cache
+def _why_no_opencl() -> str:
+    """Empty when a device passes the build-and-run test, else one line that says why none does."""
+    from gputune.runtime.devices import discover
+
+    reports = discover()
+    if any(report.usable for report in reports):
+        return ""
+    reasons = "; ".join(f"{report.driver_file}: {report.reason}" for report in reports)
+    return f"no OpenCL device works ({reasons or 'no driver is installed'})"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("opencl") is None:
+        return
+    if reason := _why_no_opencl():
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(f"{reason}; under CI this is a failure", pytrace=False)
+        pytest.skip(reason)

@@ -1,0 +1,59 @@
+"""The distribution holds every folder and template, and depends on exactly what the code imports."""
+
+import ast
+import fnmatch
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("cache", "client", "kernels", "runtime", "server")
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_the_package_list_equals_the_folders() -> None:
+    folders = {
+        "gputune." + ".".join(path.parent.relative_to(ROOT).parts)
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+    }
+    assert sorted(folders) == PROJECT["tool"]["setuptools"]["packages"]
+
+
+def test_every_package_folder_has_an_init_with_a_docstring() -> None:
+    for package in PROJECT["tool"]["setuptools"]["packages"]:
+        init = ROOT.joinpath(*package.split(".")[1:], "__init__.py")
+        assert init.is_file(), f"{package} has no __init__.py"
+        assert ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))), (
+            f"{package} does not say what it is for"
+        )
+
+
+def test_every_other_file_in_the_rooms_is_package_data() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["*"]
+    others = [
+        path
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    ]
+    assert [path for path in others if not any(fnmatch.fnmatch(path.name, p) for p in patterns)] == []
+
+
+def test_the_dependencies_are_exactly_what_the_code_imports() -> None:
+    outside = set()
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Import):
+                    outside |= {alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    outside.add(node.module.partition(".")[0])
+    declared = {re.split(r"[^\w-]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    assert outside - set(sys.stdlib_module_names) - {"gputune"} == declared
+
+
+def test_the_cache_package_is_not_ignored() -> None:
+    assert "!/cache/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
