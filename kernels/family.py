@@ -1,0 +1,148 @@
+"""What a kernel family declares, and what it renders for one configuration of one problem."""
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.kernels.space import Configuration, TuningSpace
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """What a device allows; constraints of a space are written against it."""
+
+    max_work_group_size: int
+    max_work_item_sizes: tuple[int, int, int]
+    local_memory_bytes: int
+    max_allocation_bytes: int
+    compute_units: int
+    device_type: str
+    preferred_float_width: int
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor as it lies on the device; `constant` ones are known at generation time."""
+
+    name: str
+    shape: tuple[int, ...]
+    constant: bool = False
+    dtype: str = "float32"
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: OpenCL C, entry point, build options and grid.
+
+    `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's signature.
+    """
+
+    source: str
+    entry: str
+    options: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    arguments: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A configuration made concrete.
+
+    `prepare` rearranges constant inputs into the buffers of `packed` (name -> bytes); it runs once, untimed, and at
+    finalize time on the device. `main` reads activations and packed buffers and writes the buffer "output".
+    """
+
+    main: Launch
+    prepare: tuple[Launch, ...] = ()
+    packed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least a task must do: floating-point operations, and bytes read and written once."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A result is right when |got - want| <= absolute + relative * max|want| everywhere."""
+
+    relative: float
+    absolute: float
+
+
+class KernelFamily(ABC):
+    """One op: its problems, its variants, and an independent reference.
+
+    `op` is the task's op name, `problem_type` a frozen dataclass that is the whole identity of a task.
+    """
+
+    op: ClassVar[str]
+    problem_type: ClassVar[type]
+    templates: ClassVar[tuple[str, ...]]
+    """File names of the .cl templates under ops/ that this family renders from."""
+
+    @abstractmethod
+    def inputs(self, problem: Any) -> tuple[TensorSpec, ...]:
+        """The inputs in device layout, named as `render` and `reference` know them."""
+
+    @abstractmethod
+    def output(self, problem: Any) -> TensorSpec:
+        """The one result, named "output"."""
+
+    @abstractmethod
+    def space(self, problem: Any, limits: DeviceLimits) -> TuningSpace:
+        """The configurations that are legal for this problem on this device."""
+
+    @abstractmethod
+    def default(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
+        """A configuration that is valid on any device; measured first and kept on a tie."""
+
+    @abstractmethod
+    def starters(self, problem: Any, limits: DeviceLimits) -> list[dict[str, int]]:
+        """Valid configurations worth measuring before any search, best guess first, the default not among them."""
+
+    @abstractmethod
+    def render(self, problem: Any, configuration: Configuration) -> Instance:
+        """The launches of a valid configuration; sizes become literals through build options."""
+
+    @abstractmethod
+    def reference(self, problem: Any, inputs: Mapping[str, Array]) -> Array:
+        """The right answer in numpy, in the output's device layout, by another way than the kernel's."""
+
+    @abstractmethod
+    def work(self, problem: Any) -> Work:
+        """The work estimate of a problem."""
+
+    @abstractmethod
+    def tolerance(self, problem: Any) -> Tolerance:
+        """How far a right result may be from the reference, by dtype and reduction length."""
+
+
+def problem_to_dict(problem: Any) -> dict[str, Any]:
+    """A problem as plain JSON values (tuples become lists)."""
+    plain: dict[str, Any] = _plain(dataclasses.asdict(problem))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,90 @@
+"""Tuning spaces: named parameters, constraints that say why, and the configurations that keep them all."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+Configuration = Mapping[str, int]
+
+
+def configuration_key(configuration: Configuration) -> str:
+    """Canonical text of a configuration: JSON with sorted names and no spaces."""
+    return json.dumps(dict(configuration), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One tunable choice; `meaning` is shown to users."""
+
+    name: str
+    values: tuple[int, ...]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A rule over some parameters; `reason` completes the sentence "not allowed: ..." and is the error message."""
+
+    names: tuple[str, ...]
+    holds: Callable[..., bool]
+    reason: str
+
+    def keeps(self, configuration: Configuration) -> bool:
+        return self.holds(*(configuration[name] for name in self.names))
+
+
+@dataclass(frozen=True)
+class TuningSpace:
+    """All configurations of a task on a device: the product of the parameters less what a constraint forbids."""
+
+    parameters: tuple[Parameter, ...]
+    constraints: tuple[Constraint, ...]
+
+    def violations(self, configuration: Configuration) -> list[str]:
+        """Everything that is wrong with a configuration, one sentence each; empty when it is valid."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        wrong = [f"unknown parameter {name}" for name in sorted(set(configuration) - set(known))]
+        for name, parameter in known.items():
+            if name not in configuration:
+                wrong.append(f"parameter {name} is missing")
+            elif configuration[name] not in parameter.values:
+                wrong.append(f"{name}={configuration[name]} is not one of {parameter.values}")
+        if wrong:
+            return wrong
+        return [rule.reason for rule in self.constraints if not rule.keeps(configuration)]
+
+    def configurations(self) -> Iterator[dict[str, int]]:
+        """Every valid configuration once, the last parameter varying fastest; broken prefixes are not expanded."""
+        order = [parameter.name for parameter in self.parameters]
+        decided_at: list[list[Constraint]] = [[] for _ in order]
+        for rule in self.constraints:
+            decided_at[max(order.index(name) for name in rule.names)].append(rule)
+        chosen: dict[str, int] = {}
+
+        def extend(depth: int) -> Iterator[dict[str, int]]:
+            if depth == len(order):
+                yield dict(chosen)
+                return
+            for value in self.parameters[depth].values:
+                chosen[order[depth]] = value
+                if all(rule.keeps(chosen) for rule in decided_at[depth]):
+                    yield from extend(depth + 1)
+            del chosen[order[depth]]
+
+        return extend(0)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of valid configurations."""
+        return sum(1 for _ in self.configurations())
+
+    @cached_property
+    def sha256(self) -> str:
+        """Identity of the space as declared: parameter names and values, and the constraints' names and reasons."""
+        declared = [
+            [[parameter.name, parameter.values] for parameter in self.parameters],
+            [[rule.names, rule.reason] for rule in self.constraints],
+        ]
+        return hashlib.sha256(json.dumps(declared).encode()).hexdigest()
