@@ -1,0 +1,103 @@
+"""Running the gputune command from the demo and the benchmarks, reading its summaries, printing tables."""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GPUTUNE = str(Path(sys.executable).with_name("gputune"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished command: its summary, the wall time of the whole process, and where its files are."""
+
+    summary: dict[str, Any]
+    seconds: float
+    folder: Path
+
+    @property
+    def context(self) -> Path:
+        """The context binary that a generation wrote."""
+        return self.folder / "context.bin"
+
+    def result(self, number: int, name: str) -> bytes:
+        """An output tensor of one inference, as net-run wrote it."""
+        return (self.folder / f"Result_{number}" / f"{name}.raw").read_bytes()
+
+
+def gputune(folder: Path, *arguments: str | Path, quiet: bool = False) -> Run:
+    """Runs one gputune command with `--output_dir folder`, emptied first; a failure ends the program."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    summary = folder.with_suffix(".summary.json")
+    summary.unlink(missing_ok=True)
+    command = [GPUTUNE, *map(str, arguments), "--output_dir", str(folder), "--summary_json", str(summary)]
+    if not quiet:
+        print("$", *command, sep=" ", flush=True)
+    start = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\nended with exit code {done.returncode}")
+    return Run(json.loads(summary.read_text(encoding="utf-8")), seconds, folder)
+
+
+def generate(
+    folder: Path, model: Path, dimensions: str, effort: str, cache: Path | None, device: str | None = None
+) -> Run:
+    """One run of the generator into folder/context.bin; without a cache folder tuning mode is off."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    config = folder.with_suffix(".config.json")
+    settings: dict[str, Any] = {"tuning_mode": cache is not None}
+    if cache is not None:
+        settings["performance_cache_dir"] = str(cache)
+    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    arguments: list[str | Path] = ["--model", model, "--binary_file", "context", "--config_file", config]
+    arguments += ["--input_dimensions", dimensions, "--tuning_effort", effort]
+    if device is not None:
+        arguments += ["--device", device]
+    return gputune(folder, "context-binary-generator", *arguments)
+
+
+def net_run(folder: Path, context: Path, input_list: Path, inferences: int, quiet: bool = False) -> Run:
+    """One run of a context over the inputs that input_list names."""
+    arguments: list[str | Path] = ["--retrieve_context", context, "--input_list", input_list]
+    arguments += ["--num_inferences", str(inferences)]
+    return gputune(folder, "net-run", *arguments, quiet=quiet)
+
+
+def interleaved_median_ns(
+    folder: Path, contexts: Sequence[Path], input_list: Path, rounds: int = 5, inferences: int = 40
+) -> list[float]:
+    """Median inference time of each context; their runs take turns, so that drift meets all alike."""
+    times: list[list[float]] = [[] for _ in contexts]
+    for _ in range(rounds):
+        for samples, context in zip(times, contexts, strict=True):
+            samples += net_run(folder, context, input_list, inferences, quiet=True).summary["inference_ns"]
+    return [statistics.median(samples) for samples in times]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown table that also reads as plain text: first column left, others right."""
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = (
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "| " + " | ".join([first, *others]) + " |"
+
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([line(head), rule, *map(line, rows)])
+
+
+def milliseconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e6:.3f}"
