@@ -1,0 +1,223 @@
+"""Benchmarks: what a tuned convolution reaches of the device's limit, and what a warm cache saves.
+
+A claim about GFLOP/s needs the limit measured in the same run: blocks of pure multiply-adds and the thing
+measured take turns, and a run whose limit blocks differ by more than 10 % is refused.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import material
+import tool
+from gputune.runtime.backends import Backend, Bound, open_backend
+from gputune.runtime.devices import choose, discover, wanted_device
+
+WORK = material.ROOT / "build" / "bench"
+LARGEST_DRIFT = 0.10
+CHANNELS, SIDE, KERNEL = 64, 56, 3
+
+FMA_SOURCE = """
+// Nothing but multiply-adds on ACCUMULATORS independent vectors: the limit of what any kernel can reach.
+__kernel void fma_limit(__global float *out, int loops) {
+    float16 value[ACCUMULATORS];
+    const float16 factor = (float16)(0.999f), summand = (float16)(0.001f * (float)(1 + get_global_id(0)));
+    for (int a = 0; a < ACCUMULATORS; ++a) value[a] = (float16)((float)a);
+    for (int loop = 0; loop < loops; ++loop) {
+#pragma unroll
+        for (int a = 0; a < ACCUMULATORS; ++a) value[a] = fma(value[a], factor, summand);
+    }
+    float16 sum = value[0];
+    for (int a = 1; a < ACCUMULATORS; ++a) sum += value[a];
+    out[get_global_id(0)] = sum.s0 + sum.s5 + sum.sa + sum.sf;
+}
+"""
+ACCUMULATORS = (8, 12, 16, 24)
+LAUNCH_NS = 20e6
+LAUNCHES_PER_BLOCK = 7
+
+
+class Refused(Exception):
+    """The machine was not quiet enough for numbers that mean anything."""
+
+
+@dataclass
+class FmaLimit:
+    """The fastest form of the multiply-add kernel on one device, calibrated to launches of about 20 ms."""
+
+    bound: Bound
+    flops: float
+    backend: Backend
+
+    @classmethod
+    def calibrated(cls, backend: Backend) -> "FmaLimit":
+        """Tries each number of accumulators and keeps the fastest."""
+        limits = [cls._with(backend, accumulators) for accumulators in ACCUMULATORS]
+        return max(limits, key=lambda limit: limit.gflops())
+
+    @classmethod
+    def _with(cls, backend: Backend, accumulators: int) -> "FmaLimit":
+        device = backend.identity
+        # One item's vectors fill a processor core; a GPU's compute unit hides latency behind many items.
+        per_unit, group = (8, 1) if device.device_type == "cpu" else (2048, 64)
+        items = device.compute_units * per_unit
+        out = backend.allocate(4 * items)
+        program = backend.build(FMA_SOURCE, f"-DACCUMULATORS={accumulators}")
+
+        def bind(loops: int) -> Bound:
+            return backend.bind(program, "fma_limit", (items,), (group,), [out, loops])
+
+        loops = 1000
+        bound = bind(loops)
+        backend.time(bound, 3)  # code generation and clocks
+        while (elapsed := backend.time(bound, 1).event_ns) < LAUNCH_NS / 2:
+            loops = min(loops * 10, int(loops * LAUNCH_NS / max(elapsed, 1)) + 1)
+            bound = bind(loops)
+        return cls(bound, 2.0 * 16 * accumulators * loops * items, backend)
+
+    def gflops(self) -> float:
+        """The median of one block of launches."""
+        times = [self.backend.time(self.bound, 1).event_ns for _ in range(LAUNCHES_PER_BLOCK)]
+        return self.flops / statistics.median(times)
+
+
+def spread(values: list[float]) -> float:
+    """(largest - smallest) / median."""
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def report(result: dict[str, Any], rows: list[tuple[str, str]], file: Path | None) -> None:
+    """Prints a markdown table, and writes the numbers when a file is asked for."""
+    print("\n" + tool.table(["what", "result"], rows))
+    if file is not None:
+        file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def convolution_model() -> Path:
+    """A model of one 3x3 convolution: 64 channels to 64 on a 56x56 map, padded to keep the size."""
+    shape = [1, CHANNELS, SIDE, SIDE]
+    weight = np.random.default_rng(1).standard_normal((CHANNELS, CHANNELS, KERNEL, KERNEL), dtype=np.float32)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Conv", ["x", "w"], ["y"], name="conv", pads=[KERNEL // 2] * 4)],
+        "conv",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    opset = onnx.helper.make_opsetid("", 13)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    path = WORK / "conv.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def bench_conv(options: argparse.Namespace) -> None:
+    """A 3x3 convolution, tuned from scratch in each round, between blocks of the multiply-add limit."""
+    choice = choose(discover(), wanted_device(options.device))
+    limit = FmaLimit.calibrated(open_backend(choice.report))
+    model = convolution_model()
+    flops = 2 * CHANNELS * CHANNELS * KERNEL**2 * SIDE**2
+    limits, rates, configurations = [limit.gflops()], [], []
+    for number in range(options.rounds):
+        cache = WORK / f"cache_{number}"
+        shutil.rmtree(cache, ignore_errors=True)
+        dimensions = f"x=1,{CHANNELS},{SIDE},{SIDE}"
+        run = tool.generate(WORK / "conv", model, dimensions, options.effort, cache, options.device)
+        (task,) = (task for task in run.summary["tasks"] if task["op"] == "Conv")
+        rates.append(flops / task["tuned_ns"])
+        configurations.append(task["configuration"])
+        limits.append(limit.gflops())
+    if spread(limits) > LARGEST_DRIFT:
+        blocks = ", ".join(f"{value:.0f}" for value in limits)
+        raise Refused(
+            f"the limit's blocks reached {blocks} GFLOP/s, a spread of {spread(limits):.0%} where "
+            f"{LARGEST_DRIFT:.0%} is allowed: run this again on a quiet machine"
+        )
+    top, rate = statistics.median(limits), statistics.median(rates)
+    result = {
+        "device": choice.report.title,
+        "effort": options.effort,
+        "fma_gflops": limits,
+        "conv_gflops": rates,
+        "share": rate / top,
+        "configurations": configurations,
+    }
+    name = f"conv {KERNEL}x{KERNEL} {CHANNELS}x{SIDE}x{SIDE}, tuned with effort {options.effort}"
+    rows = [
+        ("device", choice.report.title),
+        ("multiply-add limit", f"{top:.0f} GFLOP/s, spread {spread(limits):.1%} of {len(limits)} blocks"),
+        (name, f"{rate:.0f} GFLOP/s, spread {spread(rates):.1%} of {len(rates)} tunings"),
+        ("share of the limit", f"{rate / top:.1%}"),
+    ]
+    report(result, rows, options.json)
+
+
+def bench_warm(options: argparse.Namespace) -> None:
+    """The page-orientation model generated from an empty cache, then again and again from the warm one."""
+    model = material.orientation_model()
+    dimensions = f"{material.ORIENTATION_INPUT}={','.join(map(str, material.ORIENTATION_SHAPE))}"
+    cache = WORK / "warm_cache"
+    shutil.rmtree(cache, ignore_errors=True)
+
+    def run() -> tool.Run:
+        return tool.generate(WORK / "warm", model, dimensions, options.effort, cache, options.device)
+
+    first = run()
+    again = [run() for _ in range(options.rounds)]
+    seconds = [generation.seconds for generation in again]
+    requests = [
+        sum(generation.summary["totals"][name] for name in ("profile_requests", "compile_requests"))
+        for generation in again
+    ]
+    median = statistics.median(seconds)
+    result = {
+        "effort": options.effort,
+        "first_seconds": first.seconds,
+        "second_seconds": seconds,
+        "ratio": first.seconds / median,
+        "requests": requests,
+        "phases_first": first.summary["totals"]["wall_seconds"],
+        "phases_second": again[-1].summary["totals"]["wall_seconds"],
+    }
+    rows = [
+        (f"first generation, effort {options.effort}", f"{first.seconds:.1f} s"),
+        ("from the warm cache", f"{median:.2f} s, spread {spread(seconds):.1%} of {len(seconds)}"),
+        ("ratio", f"{first.seconds / median:.0f}"),
+        ("profile and compile requests", str(max(requests))),
+    ]
+    report(result, rows, options.json)
+
+
+BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {"conv": bench_conv, "warm": bench_warm}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures what gputune claims.")
+    commands = parser.add_subparsers(dest="bench", required=True)
+    for name, bench in BENCHES.items():
+        command = commands.add_parser(name, help=bench.__doc__, description=bench.__doc__)
+        command.add_argument("--effort", choices=["quick", "normal", "full"], default="quick")
+        command.add_argument("--rounds", type=int, default=3, help="repetitions (default: %(default)s)")
+        command.add_argument("--device", help="the device to use, as gputune's --device")
+        command.add_argument("--json", type=Path, help="write the numbers to this file as well")
+    options = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+    try:
+        BENCHES[options.bench](options)
+    except Refused as refusal:
+        print(f"refused: {refusal}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
