@@ -1,0 +1,212 @@
+"""A small typed decoder: makes a dataclass of an untrusted map of plain values, by its type hints.
+
+Hints it knows: bool, int (64 bit), float (finite), str, bytes-like, None, object (any plain value), Literal,
+unions of these, tuple[T, ...], dict[str, T], dataclasses, and Annotated[hint, Within(low, high)], which
+bounds a number's value or a text's, tuple's or map's length.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Decode = Callable[[object], object]
+
+DEPTH = 8  # nesting of a field that may hold any plain value
+_BYTES = (bytes, bytearray, memoryview)
+
+
+@dataclass(frozen=True)
+class Within:
+    """Bounds, both included: of a number's value, else of a length."""
+
+    low: float
+    high: float
+
+
+class DecodeError(ValueError):
+    """A value does not fit its type hint; `path` says where, from the outermost field inwards."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        return f"{''.join(self.path).lstrip('.')}: {self.reason}" if self.path else self.reason
+
+
+def decode(kind: Callable[..., T], plain: object, *, ignore_unknown: bool = False) -> T:
+    """A `kind` (a dataclass) of the map `plain`. Raises DecodeError with the path of the first misfit."""
+    if ignore_unknown and isinstance(plain, dict):
+        known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+        plain = {name: value for name, value in plain.items() if name in known}
+    result: Any = _decoder(kind)(plain)
+    return cast(T, result)
+
+
+@cache
+def _decoder(hint: Any) -> Decode:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _bounded(_decoder(arguments[0]), arguments[1])
+    if origin is Literal:
+        return _choice(arguments)
+    if origin in (Union, types.UnionType):
+        return _blob if set(arguments) == set(_BYTES) else _union(tuple(map(_decoder, arguments)), hint)
+    if origin is tuple and arguments[1:] == (...,):
+        return _sequence(_decoder(arguments[0]))
+    if origin is dict and arguments[0] is str:
+        return _mapping(_decoder(arguments[1]))
+    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+        return _record(hint)
+    return _SIMPLE[hint]
+
+
+def _describe(value: object) -> str:
+    text = repr(value) if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__
+    return text if len(text) <= 40 else text[:40] + "..."
+
+
+def _integer(value: object) -> object:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise DecodeError(f"expected a 64-bit integer, got {_describe(value)}")
+    return value
+
+
+def _number(value: object) -> object:
+    if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
+        raise DecodeError(f"expected a finite number, got {_describe(value)}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _boolean(value: object) -> object:
+    if type(value) is not bool:
+        raise DecodeError(f"expected true or false, got {_describe(value)}")
+    return value
+
+
+def _text(value: object) -> object:
+    if type(value) is not str:
+        raise DecodeError(f"expected a text, got {_describe(value)}")
+    return value
+
+
+def _nothing(value: object) -> object:
+    if value is not None:
+        raise DecodeError(f"expected nothing, got {_describe(value)}")
+    return None
+
+
+def _blob(value: object) -> object:
+    if not isinstance(value, _BYTES):
+        raise DecodeError(f"expected a blob, got {_describe(value)}")
+    return value
+
+
+def _plain(value: object, depth: int = DEPTH) -> object:
+    if isinstance(value, (dict, list)):
+        if depth == 0:
+            raise DecodeError(f"nested deeper than {DEPTH}")
+        for item in value.values() if isinstance(value, dict) else value:
+            _plain(item, depth - 1)
+        if isinstance(value, dict) and not all(type(key) is str for key in value):
+            raise DecodeError("expected texts as keys")
+    elif not isinstance(value, (str, int, float, bool, type(None))):
+        raise DecodeError(f"expected a plain value, got {_describe(value)}")
+    return value
+
+
+_SIMPLE: dict[Any, Decode] = {
+    int: _integer,
+    float: _number,
+    bool: _boolean,
+    str: _text,
+    object: _plain,
+    type(None): _nothing,
+}
+
+
+def _bounded(inner: Decode, within: Within) -> Decode:
+    def check(value: object) -> object:
+        result = inner(value)
+        length = isinstance(result, (str, tuple, dict, *_BYTES))
+        measure: Any = len(result) if length else result  # type: ignore[arg-type]
+        if not within.low <= measure <= within.high:
+            what = "length" if length else "value"
+            raise DecodeError(f"{what} {_describe(measure)} is outside {within.low:g}..{within.high:g}")
+        return result
+
+    return check
+
+
+def _choice(allowed: tuple[object, ...]) -> Decode:
+    def check(value: object) -> object:
+        if type(value) is not str or value not in allowed:
+            raise DecodeError(f"expected one of {', '.join(map(str, allowed))}; got {_describe(value)}")
+        return value
+
+    return check
+
+
+def _union(inner: tuple[Decode, ...], hint: object) -> Decode:
+    def check(value: object) -> object:
+        reasons = []
+        for one in inner:
+            try:
+                return one(value)
+            except DecodeError as error:
+                reasons.append(error.reason)
+        raise DecodeError(" or ".join(reasons))
+
+    return check
+
+
+def _sequence(inner: Decode) -> Decode:
+    def check(value: object) -> object:
+        if not isinstance(value, list):
+            raise DecodeError(f"expected a list, got {_describe(value)}")
+        return tuple([_at(f"[{index}]", inner, item) for index, item in enumerate(value)])
+
+    return check
+
+
+def _mapping(inner: Decode) -> Decode:
+    def check(value: object) -> object:
+        if not isinstance(value, dict) or not all(type(key) is str for key in value):
+            raise DecodeError(f"expected a map with texts as keys, got {_describe(value)}")
+        return {key: _at(f"[{key[:40]!r}]", inner, item) for key, item in value.items()}
+
+    return check
+
+
+def _record(kind: type) -> Decode:
+    hints = get_type_hints(kind, include_extras=True)
+    decoders = {item.name: _decoder(hints[item.name]) for item in fields(kind)}
+    required = {
+        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
+    }
+
+    def check(value: object) -> object:
+        if not isinstance(value, dict):
+            raise DecodeError(f"expected a {kind.__name__}, got {_describe(value)}")
+        if missing := sorted(required - value.keys()):
+            raise DecodeError(f"{kind.__name__} lacks {', '.join(missing)}")
+        if unknown := sorted(str(name)[:40] for name in value.keys() - decoders.keys()):
+            raise DecodeError(f"{kind.__name__} has no {', '.join(unknown[:5])}")
+        return kind(**{name: _at(f".{name}", decoders[name], item) for name, item in value.items()})
+
+    return check
+
+
+def _at(step: str, inner: Decode, value: object) -> object:
+    try:
+        return inner(value)
+    except DecodeError as error:
+        error.path.insert(0, step)
+        raise

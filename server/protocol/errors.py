@@ -1,0 +1,58 @@
+"""Errors of the protocol. Every error has a name; the names are part of the protocol.
+
+`LocalProtocolError`: this side tried something that the protocol does not allow; nothing was sent.
+`RemoteProtocolError`: the other side sent something that the protocol does not allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+ERROR_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "version_mismatch": "the two sides speak different versions of the protocol",
+        "bad_frame": "the bytes received are not a frame of this protocol",
+        "bad_message": "a frame's header is not a valid message",
+        "unexpected_message": "a valid message at a moment when the protocol does not allow it",
+        "limit_exceeded": "a request is larger than a limit that the server named in its welcome",
+        "unknown_source": "a launch names a source by its hash that this connection has not sent",
+        "unknown_buffer": "a buffer handle that this connection does not own (any more)",
+        "build_failed": "the device's compiler rejected the program",
+        "launch_failed": "the device rejected or failed a launch or a transfer",
+        "device_unavailable": "the device could not be opened",
+        "worker_died": "the process that runs OpenCL ended during the request",
+        "worker_timeout": "the process that runs OpenCL did not answer in time and was ended",
+        "internal_error": "a defect in the server",
+    }
+)
+
+
+class ProtocolError(Exception):
+    """Something that the protocol does not allow.
+
+    `name` is one of ERROR_NAMES. `request_id` is the request at fault; 0 means that the connection as a
+    whole is at fault and cannot go on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        message: str,
+        details: Mapping[str, object] | None = None,
+        *,
+        request_id: int = 0,
+    ) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+        self.message = message
+        self.details: dict[str, object] = dict(details or {})
+        self.request_id = request_id
+
+
+class LocalProtocolError(ProtocolError):
+    """This side tried something that the protocol does not allow; nothing was sent."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side sent something that the protocol does not allow."""

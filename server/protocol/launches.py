@@ -1,0 +1,51 @@
+"""The launches inside requests: their source texts travel once per connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import TypeVar
+
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, Launch, ProfileKernel, Variant
+
+T = TypeVar("T")
+
+
+def source_sha256(source: str) -> str:
+    """The hash by which a source text is known on a connection: hex SHA-256 of its UTF-8 bytes."""
+    return sha256(source.encode()).hexdigest()
+
+
+def launches_of(request: object) -> Iterator[Launch]:
+    """Every launch of a request, in the order in which source texts are sent and looked up."""
+    match request:
+        case CompileKernel():
+            yield from _launches_of(request.variant)
+        case ProfileKernel():
+            for variant in request.variants:
+                yield from _launches_of(variant)
+        case ExecuteKernel():
+            yield from request.launches
+
+
+def with_launches(request: T, change: Callable[[Launch], Launch]) -> T:
+    """The request with `change` applied to every launch, in the order of launches_of."""
+
+    def changed(variant: Variant) -> Variant:
+        prepare = tuple(map(change, variant.prepare))
+        return replace(variant, prepare=prepare, main=change(variant.main))
+
+    match request:
+        case CompileKernel():
+            return replace(request, variant=changed(request.variant))
+        case ProfileKernel():
+            return replace(request, variants=tuple(map(changed, request.variants)))
+        case ExecuteKernel():
+            return replace(request, launches=tuple(map(change, request.launches)))
+    return request
+
+
+def _launches_of(variant: Variant) -> Iterator[Launch]:
+    yield from variant.prepare
+    yield variant.main

@@ -1,0 +1,70 @@
+"""The process that opens the device and does the work. The daemon starts it, and starts another if it dies.
+
+    python -m gputune.server.worker --link FD --device JSON --limits JSON --first_handle N
+
+It sees one driver only (the daemon sets the environment for that) and ends when the daemon's end of the link
+closes, even while a kernel runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from gputune.runtime.backends import open_backend
+from gputune.runtime.devices import DeviceReport
+from gputune.runtime.errors import DeviceError, DeviceNotFound
+from gputune.server.handlers import Handlers
+from gputune.server.protocol.decoder import decode
+from gputune.server.protocol.errors import LocalProtocolError
+from gputune.server.protocol.messages import Error, Limits
+from gputune.server.worker_link import WorkerLink, WorkerReady
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves one link until it closes; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="gputune.server.worker")
+    parser.add_argument("--link", type=int, required=True, help="inherited descriptor of the link")
+    parser.add_argument("--device", required=True, help="the device report as JSON")
+    parser.add_argument("--limits", required=True, help="the server's limits as JSON")
+    parser.add_argument("--first_handle", type=int, required=True, help="buffer handles count up from here")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which then closes the link
+    _end_with_the_link(options.link)
+    link = WorkerLink(options.link)
+    try:
+        backend = open_backend(DeviceReport.from_dict(json.loads(options.device)))
+    except (DeviceNotFound, DeviceError, ValueError) as error:
+        link.send(0, Error("device_unavailable", str(error)))
+        return 1
+    handlers = Handlers(backend, decode(Limits, json.loads(options.limits)), options.first_handle)
+    name = type(backend).__name__.removesuffix("Backend").lower()
+    link.send(0, WorkerReady(backend.identity.to_dict(), name))
+    while (received := link.receive()) is not None:
+        connection, request = received
+        reply = handlers.handle(connection, request)
+        try:
+            link.send(connection, reply)
+        except LocalProtocolError as error:
+            link.send(connection, Error("internal_error", error.message))
+    return 0
+
+
+def _end_with_the_link(descriptor: int) -> None:
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(descriptor, 0)  # reports only that the other end is gone
+        poll.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, name="link watch", daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

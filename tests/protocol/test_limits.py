@@ -1,0 +1,74 @@
+"""Every limit is checked against what a request asks for, and named in the error."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.launches import launches_of, with_launches
+from gputune.server.protocol.limits import check_limits
+from gputune.server.protocol.messages import (
+    CompileKernel,
+    ExecuteKernel,
+    Limits,
+    ProfileKernel,
+    UploadBuffer,
+    Variant,
+)
+
+TIGHT = Limits(
+    source_bytes=46, variants=2, samples=7, buffer_bytes=4096, launches=1
+)  # what the example messages need
+
+
+@pytest.fixture
+def by_kind(examples: list[Any]) -> dict[type, Any]:
+    return {type(message): message for message in examples}
+
+
+def test_the_examples_are_just_within_tight_limits(examples: list[Any]) -> None:
+    for message in examples:
+        check_limits(message, TIGHT)
+
+
+@pytest.mark.parametrize("limit", ["source_bytes", "variants", "samples", "buffer_bytes", "launches"])
+def test_one_less_is_refused_by_name(limit: str, by_kind: dict[type, Any]) -> None:
+    allowed = getattr(TIGHT, limit) - 1
+    with pytest.raises(ProtocolError, match=f"the server's limit {limit} is {allowed}") as caught:
+        check_limits(by_kind[ProfileKernel], replace(TIGHT, **{limit: allowed}))
+    assert caught.value.name == "limit_exceeded"
+    assert caught.value.details == {"limit": limit, "allowed": allowed, "got": allowed + 1}
+
+
+def test_every_size_in_every_request_is_checked(by_kind: dict[type, Any]) -> None:
+    small = replace(TIGHT, buffer_bytes=255)
+    variant: Variant = by_kind[CompileKernel].variant
+    execute: ExecuteKernel = by_kind[ExecuteKernel]
+    for request in (
+        UploadBuffer(bytes(256)),
+        CompileKernel(variant, {}),
+        CompileKernel(replace(variant, packed={}), {"input": 256}),
+        replace(by_kind[ProfileKernel], output_bytes=0),
+        replace(by_kind[ProfileKernel], output_bytes=256, variants=(replace(variant, packed={}),)),
+        replace(execute, outputs={"a": 128, "b": 128}),
+    ):
+        with pytest.raises(ProtocolError, match="buffer_bytes"):
+            check_limits(request, small)
+    with pytest.raises(ProtocolError, match="launches"):
+        check_limits(replace(execute, launches=execute.launches * 2), TIGHT)
+
+
+def test_limits_are_counts(examples: list[Any]) -> None:
+    assert all(getattr(Limits(), item.name) > 0 for item in fields(Limits))
+
+
+def test_launches_are_visited_in_one_order(examples: list[Any]) -> None:
+    for message in examples:
+        seen: list[Any] = []
+        same = with_launches(message, lambda launch, seen=seen: seen.append(launch) or launch)  # type: ignore[misc]
+        assert same == message
+        assert seen == list(launches_of(message))
+        changed = with_launches(message, lambda launch: replace(launch, source=""))
+        assert all(launch.source == "" for launch in launches_of(changed))
+        assert len(list(launches_of(changed))) == len(seen)
