@@ -1,0 +1,142 @@
+"""Runs a context binary over an input list and writes the results."""
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.client.errors import ConfigError, OutputError
+from gputune.runtime import Executor
+from gputune.runtime.context_records import TensorRecord
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class InputLine:
+    """The files of one inference by input name, and where the list says so."""
+
+    files: dict[str, Path]
+    place: str
+
+
+def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputLine]:
+    """One inference per line: `name:=file name2:=file`, or just the file where there is one input.
+
+    Blank lines and lines that start with # are skipped; files are relative to the working directory. Raises
+    ConfigError that names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"input list {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            lines.append(InputLine(_files(line, inputs, f"{path}:{number}"), f"{path}:{number}"))
+    if not lines:
+        raise ConfigError(f"input list {path} names no inputs")
+    return lines
+
+
+def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str, Path]:
+    known = [tensor.name for tensor in inputs]
+    files: dict[str, Path] = {}
+    for word in line.split():
+        name, separator, file = word.partition(":=")
+        if not separator:
+            if len(known) != 1:
+                raise ConfigError(f"{place}: {word!r} names no input; write NAME:={word} with one of {known}")
+            name, file = known[0], word
+        if name not in known:
+            raise ConfigError(f"{place}: there is no input {name!r}; the graph has {known}")
+        if name in files:
+            raise ConfigError(f"{place}: input {name!r} is given twice")
+        files[name] = Path(file)
+    missing = [name for name in known if name not in files]
+    if missing:
+        raise ConfigError(f"{place}: no file for input {missing[0]!r}")
+    return files
+
+
+def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, Array]:
+    """The arrays of one inference, from .npy files or from raw little-endian values. Raises ConfigError."""
+    return {tensor.name: _read(line.files[tensor.name], tensor, line.place) for tensor in inputs}
+
+
+def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
+    try:
+        if file.suffix == ".npy":
+            value = np.load(file, allow_pickle=False)
+        else:
+            content = file.read_bytes()
+            if len(content) != tensor.nbytes:
+                shape = list(tensor.shape)
+                raise ConfigError(
+                    f"{place}: {file} has {len(content)} bytes, input {tensor.name!r} takes {tensor.nbytes} "
+                    f"({tensor.dtype}{shape})"
+                )
+            value = np.frombuffer(content, dtype=tensor.dtype).reshape(tensor.shape)
+    except OSError as error:
+        raise ConfigError(f"{place}: {file} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{place}: {file} is no array file: {error}") from None
+    if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
+        raise ConfigError(
+            f"{place}: {file} holds {value.dtype.name}{list(value.shape)}, "
+            f"input {tensor.name!r} takes {tensor.dtype}{list(tensor.shape)}"
+        )
+    return value
+
+
+def run(executor: Executor, lines: list[InputLine], num_inferences: int) -> Iterator[tuple[int, dict[str, Array], int]]:
+    """Runs inference after inference, starting over when the list is used up.
+
+    Yields the inference's number, its outputs and its nanoseconds on the host's clock, from writing the first input
+    to having read the last output; reading files is not counted.
+    """
+    loaded: dict[int, dict[str, Array]] = {}
+    for number in range(num_inferences):
+        index = number % len(lines)
+        if index not in loaded:
+            loaded[index] = read_inputs(lines[index], executor.graph.inputs)
+        outputs, elapsed_ns = executor.run_timed(loaded[index])
+        yield number, outputs, elapsed_ns
+
+
+def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
+    """Writes NAME.raw (and NAME.npy) of each output into a folder. Raises OutputError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in outputs.items():
+            stem = file_stem(name)
+            (folder / f"{stem}.raw").write_bytes(np.ascontiguousarray(value).tobytes())
+            if npy:
+                np.save(folder / f"{stem}.npy", value, allow_pickle=False)
+    except OSError as error:
+        raise OutputError(f"results cannot be written to {folder}: {error.strerror or error}") from None
+
+
+def file_stem(tensor: str) -> str:
+    """A tensor's name as a file name: what separates folders, or hides a file, becomes an underscore."""
+    stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in tensor)
+    return f"_{stem[1:]}" if stem.startswith(".") else stem
+
+
+def summarise(executor: Executor, inference_ns: list[int]) -> dict[str, Any]:
+    """The names of --summary_json; the median leaves out the first inference when there are others."""
+    return {
+        "load_ns": executor.load_ns,
+        "device_open_ns": executor.device_open_ns,
+        "first_inference_ns": inference_ns[0],
+        "inference_ns": inference_ns,
+        "median_inference_ns": statistics.median(inference_ns[1:] or inference_ns),
+        "device": executor.device.name,
+        "computes": executor.computes,
+        "graph": executor.graph.name,
+        "warnings": list(executor.warnings),
+    }

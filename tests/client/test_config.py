@@ -1,0 +1,67 @@
+"""The config file: what binds, and the one line for what does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gputune.client.config import Config, choose_effort, read_config
+from gputune.client.errors import ConfigError
+
+
+def config(folder: Path, content: object) -> Path:
+    path = folder / "config.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_the_seeds_example_is_read(tmp_path: Path) -> None:
+    content = {"tuning_mode": True, "performance_cache_dir": "caches", "invalidate_performance_cache": False}
+    assert read_config(config(tmp_path, content)) == Config(True, Path("caches"), False)
+
+
+def test_no_file_wishes_nothing() -> None:
+    assert read_config(None) == Config()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ({"tunning_mode": True}, "unknown key 'tunning_mode'; did you mean 'tuning_mode'"),
+        ({"precision_mode": "fp16"}, "'precision_mode' is not supported yet"),
+        ({"backend_extensions": {}}, "'backend_extensions' is not supported yet"),
+        ({"performance_cache_dir": "x"}, 'performance_cache_dir needs "tuning_mode": true'),
+        ({"tuning_mode": False, "invalidate_performance_cache": True}, "invalidate_performance_cache needs"),
+        ({"tuning_mode": "yes"}, 'tuning_mode must be true or false, not "yes"'),
+        ({"tuning_mode": True, "performance_cache_dir": 3}, "performance_cache_dir must be a text, not 3"),
+        ({"tuning_mode": True, "performance_cache_dir": ""}, "performance_cache_dir is empty"),
+        ([], "must hold one JSON object"),
+        ("{", "is not JSON"),
+        ('{"tuning_mode": true, "tuning_mode": false}', "key 'tuning_mode' occurs twice"),
+    ],
+)
+def test_what_does_not_bind_is_an_error(tmp_path: Path, content: object, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(config(tmp_path, content))
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_config(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("tuning_mode", "option", "effort"),
+    [(None, None, "normal"), (None, "quick", "quick"), (True, None, "normal"), (False, None, "none"),
+     (False, "none", "none"), (None, "none", "none"), (True, "full", "full")],
+)  # fmt: skip
+def test_effort_follows_option_and_tuning_mode(tuning_mode: bool | None, option: str | None, effort: str) -> None:
+    assert choose_effort(Config(tuning_mode), option).name == effort
+
+
+@pytest.mark.parametrize(("tuning_mode", "option"), [(False, "quick"), (True, "none")])
+def test_a_contradiction_is_an_error(tuning_mode: bool, option: str) -> None:
+    with pytest.raises(ConfigError, match="contradicts"):
+        choose_effort(Config(tuning_mode), option)

@@ -1,0 +1,59 @@
+"""Strategies and stop conditions: what they propose, and when they end."""
+
+import pytest
+
+from gputune.client.stop_conditions import NoImprovement, Trials
+from gputune.client.strategies import Evaluation, Strategy
+from gputune.client.strategies.exhaustive import Exhaustive
+from gputune.client.strategies.random import RandomSearch
+from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
+
+SPACE = TuningSpace(
+    (Parameter("A", (1, 2, 3, 4), "first"), Parameter("B", (1, 2, 3, 4), "second")),
+    (Constraint(("A", "B"), lambda a, b: a * b <= 8, "A times B is at most 8"),),
+)
+
+
+def drain(strategy: Strategy, step: int = 3) -> list[str]:
+    keys = []
+    while batch := strategy.ask(step):
+        assert len(batch) <= step
+        keys += [configuration_key(c) for c in batch]
+    return keys
+
+
+@pytest.mark.parametrize("strategy", [Exhaustive(SPACE), RandomSearch(SPACE, 7)], ids=["exhaustive", "random"])
+def test_every_valid_configuration_is_proposed_once(strategy: Strategy) -> None:
+    assert sorted(drain(strategy)) == sorted(configuration_key(c) for c in SPACE.configurations())
+
+
+@pytest.mark.parametrize("strategy", [Exhaustive(SPACE), RandomSearch(SPACE, 7)], ids=["exhaustive", "random"])
+def test_what_was_told_is_not_proposed(strategy: Strategy) -> None:
+    told = [{"A": 1, "B": 1}, {"A": 4, "B": 2}]
+    strategy.tell([Evaluation(c, 1.0) for c in told])
+    assert not set(drain(strategy)) & {configuration_key(c) for c in told}
+
+
+def test_the_seed_decides_the_random_order() -> None:
+    assert drain(RandomSearch(SPACE, 1)) == drain(RandomSearch(SPACE, 1))
+    assert drain(RandomSearch(SPACE, 1)) != drain(RandomSearch(SPACE, 2))
+
+
+def test_trials_stop_at_the_limit_and_count_failures() -> None:
+    assert Trials(4).progress([1.0, None]) == 0.5
+    assert Trials(4).progress([None] * 4) == 1
+    assert Trials(0).progress([]) == 1
+
+
+def test_no_improvement_counts_from_the_last_gain() -> None:
+    condition = NoImprovement(3, fraction=0.1)
+    assert condition.progress([None, None, None, None]) == 0
+    assert condition.progress([10.0, 9.5, 9.2]) == pytest.approx(2 / 3)
+    assert condition.progress([10.0, 9.5, 9.2, 8.0]) == 0
+    assert condition.progress([10.0, 9.5, None, 9.9]) == 1
+
+
+def test_conditions_compose() -> None:
+    costs = [1.0, 2.0]
+    assert (Trials(2) | NoImprovement(10)).progress(costs) == 1
+    assert (Trials(2) & NoImprovement(10)).progress(costs) == pytest.approx(0.1)
