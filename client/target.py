@@ -100,7 +100,7 @@ def choose_target(
         except TargetError as error:
             passed_over = f"no target server on {where}"
             if error.name != "unreachable":
-                passed_over = f"passed over {where}: {error.reason}"
+                passed_over = f"passed over: {error.reason}"
         else:
             return Target("127.0.0.1", default_port, (f"target server {where} ({software} answers there)",))
     server = EmbeddedServer.start(device)
@@ -145,9 +145,7 @@ class EmbeddedServer:
                 errors.seek(0)
                 said = errors.read().decode(errors="replace").strip().splitlines()
                 reason = said[-1] if said else f"it ended with exit code {process.returncode}"
-                raise TargetError(
-                    "server_not_started", f"the embedded server did not start: {reason}"
-                ) from None
+                raise TargetError("server_not_started", f"the embedded server did not start: {reason}") from None
 
     @classmethod
     def _wait(cls, process: subprocess.Popen[str]) -> EmbeddedServer:

@@ -25,6 +25,7 @@ from gputune.server.protocol.framing import unsent
 from gputune.server.protocol.launches import with_launches
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
+    KINDS,
     Blob,
     BufferData,
     BufferReady,
@@ -49,15 +50,6 @@ R = TypeVar("R")
 CONNECT_SECONDS = 10.0
 _NO_HELLO = ("bad_frame", "bad_message", "connection_lost")
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
-
-KINDS: Mapping[type, str] = {
-    UploadBuffer: "upload",
-    DownloadBuffer: "download",
-    FreeBuffers: "free",
-    CompileKernel: "compile",
-    ProfileKernel: "profile",
-    ExecuteKernel: "execute",
-}
 
 
 class TargetError(errors.TargetError):

@@ -24,7 +24,7 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
 from gputune.server.protocol.limits import check_limits
-from gputune.server.protocol.messages import Error, Limits, Welcome
+from gputune.server.protocol.messages import KINDS, Error, Limits, Welcome
 from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, CloseConnection, WorkerReady
 
 log = logging.getLogger("gputune.server")
@@ -293,7 +293,7 @@ class Daemon:
         if arrived is None:
             return False
         request_id, request = arrived
-        requests[type(request).__name__] += 1
+        requests[KINDS[type(request)]] += 1
         try:
             check_limits(request, self.limits)
             reply = await self._worker.request(number, request)

@@ -251,5 +251,16 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         ExecuteKernel: Executed,
     }
 )
+# what requests are called where they are counted
+KINDS: Mapping[type, str] = MappingProxyType(
+    {
+        UploadBuffer: "upload",
+        DownloadBuffer: "download",
+        FreeBuffers: "free",
+        CompileKernel: "compile",
+        ProfileKernel: "profile",
+        ExecuteKernel: "execute",
+    }
+)
 FROM_CLIENT: tuple[type, ...] = (Hello, *REPLIES)
 FROM_SERVER: tuple[type, ...] = (Hello, Welcome, *REPLIES.values(), Error)

@@ -1,0 +1,146 @@
+"""Target servers on the null device, and requests that they understand."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gputune.client.target_client import TargetClient
+from gputune.server.protocol.launches import source_sha256
+from gputune.server.protocol.messages import Launch, ProfileKernel, Variant, Work
+
+SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
+
+
+@dataclass
+class Server:
+    """A server process; `stderr` is read when it has ended."""
+
+    process: subprocess.Popen[str]
+    host: str
+    port: int
+    lines: list[str] = field(default_factory=list)
+
+    def connect(self) -> TargetClient:
+        return TargetClient.connect(self.host, self.port)
+
+    def children(self) -> list[int]:
+        """The ids of its worker processes."""
+        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(path) as file:  # noqa: PTH123
+            return [int(number) for number in file.read().split()]
+
+
+def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> Server:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", *arguments],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if match := re.fullmatch(r"gputune target server listening on (.*):(\d+) \(device: null\)\n", line):
+            return Server(process, match[1].strip("[]"), int(match[2]), lines)
+    assert process.stderr is not None
+    raise AssertionError(f"the server did not start: {process.stderr.read()}")
+
+
+@pytest.fixture
+def launch_server() -> Iterator[Callable[..., Server]]:
+    """Starts servers that are gone when the test is over."""
+    servers: list[Server] = []
+
+    def launch(*arguments: str, **options: Any) -> Server:
+        servers.append(start(*arguments, **options))
+        return servers[-1]
+
+    yield launch
+    for server in servers:
+        server.process.terminate()
+        server.process.communicate(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    """One server for all tests that leave it alive."""
+    server = start()
+    yield server
+    server.process.terminate()
+    server.process.communicate(timeout=10)
+
+
+@pytest.fixture
+def client(shared_server: Server) -> Iterator[TargetClient]:
+    with shared_server.connect() as client:
+        yield client
+
+
+def launch_of(source: str = SOURCE, **fields: Any) -> Launch:
+    values: dict[str, Any] = {
+        "entry": "copy",
+        "options": "",
+        "global_size": (16,),
+        "local_size": (4,),
+        "arguments": ("input", "output"),
+        **fields,
+    }
+    return Launch(source, source_sha256(source), **values)
+
+
+@pytest.fixture
+def make_launch() -> Callable[..., Launch]:
+    return launch_of
+
+
+@pytest.fixture
+def make_profile() -> Callable[..., ProfileKernel]:
+    """A ProfileKernel for handles of an input and a reference, with one variant per build option."""
+
+    def make(
+        input_handle: int, reference: int, options: tuple[str, ...] = ("",), **fields: Any
+    ) -> ProfileKernel:
+        variants = tuple(
+            Variant({"N": index}, (), launch_of(options=option), {}) for index, option in enumerate(options)
+        )
+        values: dict[str, Any] = {"output_bytes": 64, "variants": variants, **fields}
+        return ProfileKernel(
+            task="copy",
+            buffers={"input": input_handle},
+            reference=reference,
+            relative=1e-3,
+            absolute=0.0,
+            work=Work(1000, 128),
+            samples=3,
+            sample_ns=1000,
+            warm_up_ns=1000,
+            **values,
+        )
+
+    return make
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, within two seconds."""
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture
+def is_gone() -> Callable[[int], bool]:
+    return gone

@@ -1,0 +1,216 @@
+"""Which target server is used, and the embedded one's life."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.client.errors import GputuneError
+from gputune.client.target import VARIABLE, EmbeddedServer, choose_target, parse_address
+from gputune.client.target_client import TargetClient, TargetError, probe
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.messages import Hello
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:22598", ("127.0.0.1", 22598)),
+        ("phone.local:1", ("phone.local", 1)),
+        (" host:65535 ", ("host", 65535)),
+        ("[::1]:22598", ("::1", 22598)),
+        ("[fe80::1%eth0]:5", ("fe80::1%eth0", 5)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text, "--target") == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "host",
+        "host:",
+        ":5",
+        "host:0",
+        "host:65536",
+        "host:x",
+        "::1:5",
+        "[::1]",
+        "a b:5",
+        "host:5/x",
+        "host:٣",
+    ],
+)
+def test_bad_addresses_are_one_clear_line(text: str) -> None:
+    with pytest.raises(TargetError, match=r"--target: .* is not HOST:PORT") as caught:
+        parse_address(text, "--target")
+    assert caught.value.name == "bad_address"
+    assert repr(text) in str(caught.value)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def something_else(answer: bytes) -> Iterator[int]:
+    """A program on a port that answers every connection with these bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    sock, _ = listener.accept()
+                    with sock, suppress(OSError):
+                        sock.sendall(answer)
+                        sock.recv(1000)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+@pytest.fixture(autouse=True)
+def null_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUTUNE_DEVICE", "null")
+
+
+def test_the_option_comes_before_the_variable() -> None:
+    target = choose_target("a:1", {VARIABLE: "b:2"})
+    assert (target.host, target.port, target.server) == ("a", 1, None)
+    assert target.explanation == ("target server a:1 (from --target)",)
+
+
+def test_the_variable_comes_before_the_default_port(shared_server: Any) -> None:
+    target = choose_target(None, {VARIABLE: "b:2"}, default_port=shared_server.port)
+    assert (target.host, target.port, target.server) == ("b", 2, None)
+    assert target.explanation == ("target server b:2 (from TARGET_SERVER_SOCKET)",)
+
+
+def test_an_error_names_where_the_address_comes_from() -> None:
+    with pytest.raises(TargetError, match=r"^TARGET_SERVER_SOCKET: 'b'"):
+        choose_target(None, {VARIABLE: "b"})
+
+
+def test_a_server_on_the_default_port_comes_before_an_embedded_one(shared_server: Any) -> None:
+    with choose_target(None, {VARIABLE: ""}, default_port=shared_server.port) as target:
+        assert (target.port, target.server) == (shared_server.port, None)
+        assert f"127.0.0.1:{shared_server.port} (gputune" in target.explanation[0]
+        with target.connect() as client:
+            assert client.device["name"] == "null"
+
+
+def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
+    port = free_port()
+    with choose_target(None, {}, default_port=port) as target:
+        assert target.server is not None
+        server = target.server._process.pid
+        assert target.explanation == (
+            f"embedded target server 127.0.0.1:{target.port}",
+            f"no target server on 127.0.0.1:{port}",
+            "using the null device as asked: outputs are not computed",
+        )
+        with target.connect() as client:
+            assert bytes(client.download(client.upload(b"data"))) == b"data"
+    assert target.server._process.returncode == 0
+    assert is_gone(server)
+    target.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", "answers, but not as a gputune target server"),
+        (b"", "closed the connection"),
+        (b"".join(framing.encode(codec.pack(Hello(99, "gputune 99"), 0))), "speaks protocol 99"),
+    ],
+)
+def test_something_else_on_the_default_port_is_passed_over_and_said(answer: bytes, says: str) -> None:
+    with something_else(answer) as port, choose_target(None, {}, default_port=port) as target:
+        assert target.server is not None
+        assert target.explanation[1].startswith("passed over: ")
+        assert says in target.explanation[1] and f"127.0.0.1:{port}" in target.explanation[1]
+
+
+def test_a_device_means_a_server_of_our_own(shared_server: Any) -> None:
+    with choose_target(None, {}, "null", default_port=shared_server.port) as target:
+        assert target.server is not None
+        assert "--device" in target.explanation[1]
+    for option, environment, origin in (("a:1", {}, "--target"), (None, {VARIABLE: "a:1"}, VARIABLE)):
+        with pytest.raises(TargetError, match=f"drop --device or {origin}") as caught:
+            choose_target(option, environment, "null")
+        assert caught.value.name == "contradiction"
+
+
+def test_a_probe_reads_the_hello_only(shared_server: Any) -> None:
+    assert probe(shared_server.host, shared_server.port, 1).startswith("gputune")
+
+
+def test_an_unreachable_target_says_what_to_do() -> None:
+    port = free_port()
+    with pytest.raises(TargetError) as caught:
+        TargetClient.connect("127.0.0.1", port)
+    assert isinstance(caught.value, GputuneError) and caught.value.exit_code == 4
+    assert str(caught.value) == (
+        f"no target server reached at 127.0.0.1:{port} over TCP: Connection refused; start one there with "
+        f"`gputune target-server --port {port}`, for a phone on USB run `adb forward tcp:{port} tcp:{port}` "
+        "[unreachable]"
+    )
+    with pytest.raises(TargetError, match=r"no\.such\.host\.invalid:5 .*\[unreachable\]"):
+        TargetClient.connect("no.such.host.invalid", 5)
+
+
+def test_an_embedded_server_that_cannot_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    with pytest.raises(TargetError, match=r"the embedded server did not start: .*no such device") as caught:
+        EmbeddedServer.start("no such device")
+    assert caught.value.name == "server_not_started"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_embedded_server_ends_with_its_client(number: int, is_gone: Callable[[int], bool]) -> None:
+    code = """
+        import time
+        from gputune.client.target import EmbeddedServer
+        server = EmbeddedServer.start()
+        print(server._process.pid, flush=True)
+        time.sleep(60)
+    """
+    client = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with client:
+        assert client.stdout is not None
+        server = int(client.stdout.readline())
+        worker = int(Path(f"/proc/{server}/task/{server}/children").read_text())
+        os.killpg(client.pid, number)
+    assert is_gone(server) and is_gone(worker)
+
+
+def test_ctrl_c_leaves_the_embedded_server_to_its_client() -> None:
+    server = EmbeddedServer.start()
+    try:
+        assert os.getpgid(server._process.pid) != os.getpgid(0)
+    finally:
+        server.stop()
