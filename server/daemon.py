@@ -75,7 +75,7 @@ class Worker:
     async def start(self) -> WorkerReady:
         """Starts the process and waits until it has opened the device. Raises DeviceUnavailable."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        try:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "gputune.server.worker"),
                 *("--link", str(theirs.fileno())),
@@ -85,9 +85,14 @@ class Worker:
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **self._report.environment()},
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # what drivers print; the daemon's own stdout is for its callers
+                stdout=2,  # what drivers print goes to stderr; the daemon's own stdout is for its callers
                 start_new_session=True,  # Ctrl-C reaches the daemon only, which then stops the worker
             )
+        except OSError as error:
+            ours.close()
+            raise DeviceUnavailable(f"the worker process cannot be started: {error}") from None
+        finally:
+            theirs.close()
         ours.setblocking(False)
         self._socket, self._reader = ours, framing.FrameReader(LINK_LIMITS)
         self.starts += 1
@@ -112,9 +117,7 @@ class Worker:
         """Frees what a client connection owns."""
         async with self._turn:
             if self._process is not None:
-                await self._finish(
-                    self._exchange(connection, CloseConnection()), self._limits.request_seconds
-                )
+                await self._finish(self._exchange(connection, CloseConnection()), self._limits.request_seconds)
 
     async def stop(self) -> None:
         """Ends the process: by closing its link, else by force."""
@@ -248,19 +251,20 @@ class Daemon:
             with sock:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 connection = Connection("server", software_version())
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
                     going = await self._shake_hands(sock, connection)
                 while going:
                     going = await self._serve_request(sock, connection, number, requests)
-        except TimeoutError:
-            log.info("connection %d: no handshake within %g s", number, HANDSHAKE_SECONDS)
-        except OSError as error:
-            log.info("connection %d broke off: %s", number, error)
+        except OSError as error:  # also the TimeoutError of a handshake that takes too long
+            log.info("connection %d broke off: %s", number, str(error) or type(error).__name__)
+        except Exception:
+            log.exception("a defect while serving connection %d", number)
         finally:
             counts = ", ".join(f"{count} {kind}" for kind, count in sorted(requests.items())) or "no requests"
             log.info("connection %d closed after %s", number, counts)
-            if not self._stopping.is_set():
+            if requests and not self._stopping.is_set():
                 await self._worker.close_connection(number)
 
     async def _shake_hands(self, sock: socket.socket, connection: Connection) -> bool:

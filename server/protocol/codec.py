@@ -47,9 +47,7 @@ def pack(message: object, request_id: int) -> Parts:
         raise LocalProtocolError("bad_message", f"{type(message).__name__} cannot be sent: {error}") from None
 
 
-def unpack(
-    header: bytes | memoryview, blobs: Sequence[memoryview], kinds: Mapping[str, type]
-) -> tuple[int, Any]:
+def unpack(header: bytes | memoryview, blobs: Sequence[memoryview], kinds: Mapping[str, type]) -> tuple[int, Any]:
     """(request id, message) of an untrusted frame; only the classes in `kinds` (see registry) are accepted.
 
     Raises RemoteProtocolError (bad_message); its request_id is the frame's when that much could be read.
@@ -85,9 +83,7 @@ def unpack(
     kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
         what = f"{name[:40]!r}" if isinstance(name, str) else "the header has no type and"
-        raise RemoteProtocolError(
-            "bad_message", f"{what} is not a message that may arrive here", request_id=request_id
-        )
+        raise RemoteProtocolError("bad_message", f"{what} is not a message that may arrive here", request_id=request_id)
     if unused:
         raise RemoteProtocolError(
             "bad_message", f"{kind.__name__} leaves {len(unused)} blobs unused", request_id=request_id

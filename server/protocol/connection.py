@@ -160,9 +160,7 @@ class Connection:
         else:
             fits = answers is not None and kind in (Error, REPLIES.get(answers))
         if not fits:
-            raise fault(
-                "unexpected_message", f"{kind.__name__} from the {sender} does not fit id {request_id}"
-            )
+            raise fault("unexpected_message", f"{kind.__name__} from the {sender} does not fit id {request_id}")
         return target
 
     def _move(self, target: State, sender: Side, message: Any, request_id: int) -> None:

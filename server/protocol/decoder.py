@@ -188,9 +188,7 @@ def _mapping(inner: Decode) -> Decode:
 def _record(kind: type) -> Decode:
     hints = get_type_hints(kind, include_extras=True)
     decoders = {item.name: _decoder(hints[item.name]) for item in fields(kind)}
-    required = {
-        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
-    }
+    required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}
 
     def check(value: object) -> object:
         if not isinstance(value, dict):

@@ -37,9 +37,7 @@ Handle = Annotated[int, Within(1, 2**62)]
 Name = Annotated[str, Within(1, 200)]
 Text = Annotated[str, Within(0, 65536)]
 Sha256 = Annotated[str, Within(64, 64)]
-Status = Literal[
-    "ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash"
-]
+Status = Literal["ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash"]
 
 # --- parts of messages ----------------------------------------------------------------------------
 
