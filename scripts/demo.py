@@ -75,9 +75,7 @@ def title_of(task: dict[str, Any]) -> str:
     kernel = "x".join(str(problem[name]) for name in ("kernel_height", "kernel_width") if name in problem)
     shape = "x".join(map(str, short.values())) or "x".join(map(str, problem.get("shape", ())))
     stride = problem.get("stride_height", 1)
-    return (
-        f"{task['op']} {shape}" + (f" k{kernel}" if kernel else "") + (f" s{stride}" if stride != 1 else "")
-    )
+    return f"{task['op']} {shape}" + (f" k{kernel}" if kernel else "") + (f" s{stride}" if stride != 1 else "")
 
 
 def show_gains(tasks: list[dict[str, Any]]) -> None:
@@ -128,9 +126,7 @@ def check_warm(check: Checks, first: tool.Run, second: tool.Run, outputs_equal: 
     totals = second.summary["totals"]
     profiles, compiles = totals["profile_requests"], totals["compile_requests"]
     check(profiles == 0 and compiles == 0, f"requests: {profiles} to profile, {compiles} to compile")
-    configurations = [
-        {task["key"]: task["configuration"] for task in run.summary["tasks"]} for run in (first, second)
-    ]
+    configurations = [{task["key"]: task["configuration"] for task in run.summary["tasks"]} for run in (first, second)]
     check(configurations[0] == configurations[1], "the same configurations")
     check(outputs_equal, "bitwise the same outputs")
     ratio = first.seconds / second.seconds
@@ -140,9 +136,7 @@ def check_warm(check: Checks, first: tool.Run, second: tool.Run, outputs_equal: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--effort", choices=["quick", "normal", "full"], default="quick", help="tuning effort"
-    )
+    parser.add_argument("--effort", choices=["quick", "normal", "full"], default="quick", help="tuning effort")
     parser.add_argument("--device", help="the device to use, as gputune's --device")
     options = parser.parse_args()
     if options.device:
@@ -157,14 +151,12 @@ def main() -> int:
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     output = session.get_outputs()[0].name
 
-    headline(
-        f"the model with default configurations, then tuned with effort {options.effort} from an empty cache"
-    )
+    headline(f"the model with default configurations, then tuned with effort {options.effort} from an empty cache")
     default = tool.generate(WORK / "default", model, DIMENSIONS, "none", None)
     first = tool.generate(WORK / "first", model, DIMENSIONS, options.effort, WORK / "cache")
 
     headline("what it says about a page")
-    first_run = tool.net_run(WORK / "first_run", first.context, input_list, 1)
+    first_run = tool.net_run(WORK / "first_run", first.context, input_list, len(ANGLES))
     check_outputs(check, first_run, session, arrays)
 
     headline("what tuning gained, per task")
@@ -178,14 +170,12 @@ def main() -> int:
 
     headline("a second generation into an empty folder, from the warm cache")
     second = tool.generate(WORK / "second", model, DIMENSIONS, options.effort, WORK / "cache")
-    second_run = tool.net_run(WORK / "second_run", second.context, input_list, 1)
+    second_run = tool.net_run(WORK / "second_run", second.context, input_list, len(ANGLES))
     numbers = range(len(ANGLES))
     equal = all(first_run.result(number, output) == second_run.result(number, output) for number in numbers)
     check_warm(check, first, second, equal)
 
-    headline(
-        f"{'something is wrong' if check.failed else 'all right'} after {time.perf_counter() - started:.0f} s"
-    )
+    headline(f"{'something is wrong' if check.failed else 'all right'} after {time.perf_counter() - started:.0f} s")
     for what in check.failed:
         print(f"  WRONG  {what}")
     return 1 if check.failed else 0

@@ -67,7 +67,7 @@ def generate(
 
 
 def net_run(folder: Path, context: Path, input_list: Path, inferences: int, quiet: bool = False) -> Run:
-    """One run of a context over the inputs that input_list names."""
+    """So many inferences of a context, over and over the lines of input_list."""
     arguments: list[str | Path] = ["--retrieve_context", context, "--input_list", input_list]
     arguments += ["--num_inferences", str(inferences)]
     return gputune(folder, "net-run", *arguments, quiet=quiet)

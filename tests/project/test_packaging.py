@@ -26,9 +26,7 @@ def test_every_package_folder_has_an_init_with_a_docstring() -> None:
     for package in PROJECT["tool"]["setuptools"]["packages"]:
         init = ROOT.joinpath(*package.split(".")[1:], "__init__.py")
         assert init.is_file(), f"{package} has no __init__.py"
-        assert ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))), (
-            f"{package} does not say what it is for"
-        )
+        assert ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))), f"{package} does not say what it is for"
 
 
 def test_every_other_file_in_the_rooms_is_package_data() -> None:

@@ -1,0 +1,117 @@
+"""The README tells the truth: its tour is run, its options exist, its tables say what the code says."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gputune.client import config, effort, errors, importer
+from gputune.client.cli import main
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+ENVIRONMENT = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "GPUTUNE_DEVICE": "null"}
+
+
+def section(title: str) -> str:
+    """The text under a heading of the second level."""
+    return README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """The words of every gputune command in the README."""
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [line.split() for line in lines if line.startswith("gputune ")]
+
+
+@cache
+def options_of(*words: str) -> frozenset[str]:
+    """The options that a command's own help names."""
+    run = subprocess.run([BIN / "gputune", *words, "--help"], env=ENVIRONMENT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return frozenset(re.findall(r"--[a-z][a-z_]*", run.stdout))
+
+
+def small_model(path: Path) -> None:
+    """A model with the input that the tour talks about, and little work."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((4, 3, 3, 3), dtype=np.float32),
+        "v": rng.standard_normal((4, 4), dtype=np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv", strides=[8, 8]),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["b"], ["c"], name="pool"),
+        helper.make_node("Flatten", ["c"], ["d"], name="flatten"),
+        helper.make_node("Gemm", ["d", "v"], ["y"], name="gemm"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 224, 224])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+
+
+def test_the_tour_runs(tmp_path: Path) -> None:
+    """All of it, in order, on the null device and a small model of the same shape."""
+    small_model(tmp_path / "model.onnx")
+    tour = section("Five minutes")
+    (tmp_path / "tour.sh").write_text("set -eu\n" + "".join(blocks("sh", tour)), encoding="utf-8")
+    (tmp_path / "tour.py").write_text("".join(blocks("python", tour)), encoding="utf-8")
+    environment = ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "user_cache")}
+    for command in (["bash", "tour.sh"], [sys.executable, "tour.py"]):
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0, run.stdout + run.stderr
+    assert (tmp_path / "results" / "Result_0" / "y.raw").stat().st_size == 4 * 4
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_option_in_the_readme_exists(words: list[str]) -> None:
+    first = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
+    used = {word for word in words[first:] if word.startswith("--")}
+    assert used <= options_of(*words[1:first])
+
+
+def test_options_in_the_text_exist() -> None:
+    known = options_of("context-binary-generator") | options_of("net-run") | {"--opencl"}
+    assert set(re.findall(r"`(--[a-z_]+)", README)) <= known
+
+
+def test_the_scripts_it_names_are_there() -> None:
+    for name in sorted(set(re.findall(r"scripts/\w+", README))):
+        assert os.access(ROOT / name, os.X_OK), f"{name} is not an executable file"
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    rows = re.findall(r"^\| (\d+) \|", section("When something is wrong"), re.MULTILINE)
+    kinds = [errors.GputuneError, *errors.GputuneError.__subclasses__()]
+    of_the_command_itself = {0, 7, main.INTERRUPTED}  # 7: errors of the performance cache, which have no code
+    assert {int(row) for row in rows} == {kind.exit_code for kind in kinds} | of_the_command_itself
+
+
+def test_the_config_keys_and_efforts_are_those_of_the_code() -> None:
+    text = section("Options and files")
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(config.SUPPORTED)
+    efforts = text.split("`--config_file`", 1)[0]
+    assert set(re.findall(r"`([a-z]+)`", efforts)) == set(effort.EFFORTS)
+
+
+def test_the_supported_ops_are_those_of_the_importer() -> None:
+    text = section("What it can do now").split("made of these ops:", 1)[1].split(".", 1)[0]
+    assert {name.strip() for name in text.split(",")} == importer.SUPPORTED_OPS
