@@ -1,0 +1,170 @@
+"""A target server on a real device: what it measures, refuses and survives."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.client.target import EmbeddedServer
+from gputune.client.target_client import TargetClient, TargetError
+from gputune.runtime.devices import choose, discover
+from gputune.server.protocol.launches import source_sha256
+from gputune.server.protocol.messages import (
+    CompileKernel,
+    ExecuteKernel,
+    Launch,
+    ProfileKernel,
+    Variant,
+    Work,
+)
+
+COUNT = 4096
+SOURCE = """
+__kernel void twice(__global const float *input, __global float *output, int factor) {
+    int i = get_global_id(0);
+    output[i] = input[i] * FACTOR * factor;
+#ifdef OUTSIDE
+    if (i == 0) output[get_global_size(0)] = 1.0f;
+#endif
+#ifdef WILD
+    *(__global int *)(0 * (size_t)factor) = 1;
+#endif
+#ifdef ENDLESS
+    while (((volatile __global float *)output)[i] < 1e30f) {}
+#endif
+}
+"""
+
+
+@dataclass
+class Running:
+    server: EmbeddedServer
+    pid: int
+
+    def connect(self) -> TargetClient:
+        return TargetClient.connect(self.server.host, self.server.port)
+
+    def worker(self) -> int:
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text())
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    server = EmbeddedServer.start()
+    yield Running(server, server._process.pid)
+    server.stop()
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[TargetClient]:
+    with running.connect() as client:
+        yield client
+
+
+def launch(options: str = "-DFACTOR=1", local: int = 64, factor: int = 2) -> Launch:
+    arguments = ("input", "output", factor)
+    return Launch(SOURCE, source_sha256(SOURCE), "twice", options, (COUNT,), (local,), arguments)
+
+
+def variant(options: str = "-DFACTOR=1", local: int = 64) -> Variant:
+    return Variant({"WPT": local}, (), launch(options, local), {})
+
+
+def profile_request(client: TargetClient, *variants: Variant) -> ProfileKernel:
+    data = np.random.default_rng(0).random(COUNT, np.float32)
+    return ProfileKernel(
+        task="twice",
+        buffers={"input": client.upload(data)},
+        output_bytes=data.nbytes,
+        reference=client.upload(data * 2),
+        relative=1e-6,
+        absolute=0.0,
+        variants=variants,
+        work=Work(2 * COUNT, 8 * COUNT),
+        samples=3,
+        sample_ns=100_000,
+        warm_up_ns=1_000_000,
+    )
+
+
+def test_the_device_of_the_welcome_is_the_one_that_discovery_chooses(client: TargetClient) -> None:
+    identity = choose(discover()).report.identity
+    assert identity is not None
+    assert client.device == identity.to_dict()
+    assert client.server["backend"] == "opencl"
+
+
+def test_variants_are_verified_and_raced_and_failures_have_names(client: TargetClient) -> None:
+    profiled = client.profile_kernel(
+        profile_request(
+            client,
+            variant(),
+            variant("-DFACTOR=2"),
+            variant("-DFACTOR=1 -DOUTSIDE"),
+            variant("-DFACTOR=undefined"),
+            variant(local=128),
+            variant(local=63),
+        )
+    )
+    statuses = [trial.status for trial in profiled.trials]
+    assert statuses == ["ok", "correctness", "correctness", "compile", "ok", "constraints"]
+    assert all(trial.message for trial in profiled.trials if trial.status != "ok")
+    right = [profiled.trials[0], profiled.trials[4]]
+    assert all(trial.samples_ns and min(trial.samples_ns) > 0 and trial.measured for trial in right)
+    assert right[0].compile_ns > 0
+    assert profiled.best in (0, 4)
+    assert len(profiled.binary) > 0
+
+
+def test_execute_computes(client: TargetClient) -> None:
+    data = np.arange(COUNT, dtype=np.float32)
+    outputs = client.execute_kernel(
+        ExecuteKernel((launch(factor=-3),), {"input": client.upload(data)}, {"output": data.nbytes})
+    )
+    np.testing.assert_array_equal(np.frombuffer(outputs["output"], np.float32), data * -3)
+
+
+def test_compile_harvests_a_binary(client: TargetClient) -> None:
+    compiled = client.compile_kernel(CompileKernel(variant(), {"input": COUNT * 4, "output": COUNT * 4}))
+    assert len(compiled.binary) > 0 and compiled.first_launch_ns > 0
+    broken = CompileKernel(variant("-DFACTOR=undefined"), {"input": COUNT * 4, "output": COUNT * 4})
+    with pytest.raises(TargetError, match=r"undefined.*\[build_failed\]"):
+        client.compile_kernel(broken)
+
+
+def test_a_kernel_that_crashes_the_driver_costs_one_request(running: Running) -> None:
+    with running.connect() as client:
+        worker = running.worker()
+        with pytest.raises(TargetError) as caught:
+            client.profile_kernel(profile_request(client, variant("-DFACTOR=1 -DWILD")))
+        if caught.value.name != "worker_died":
+            pytest.skip("this device survives a write to address 0")
+        assert caught.value.details["signal"] in ("SIGSEGV", "SIGBUS", "SIGABRT")
+        assert client.profile_kernel(profile_request(client, variant())).best == 0
+        assert running.worker() != worker
+
+
+def test_only_the_worker_opens_the_driver(running: Running, client: TargetClient) -> None:
+    client.upload(b"data")
+    assert "libOpenCL" in Path(f"/proc/{running.worker()}/maps").read_text()
+    assert "libOpenCL" not in Path(f"/proc/{running.pid}/maps").read_text()
+
+
+def test_an_endless_kernel_does_not_keep_the_server_from_stopping() -> None:
+    server = EmbeddedServer.start()
+    worker = Running(server, server._process.pid).worker()
+    with TargetClient.connect(server.host, server.port) as client:
+        request = profile_request(client, variant("-DFACTOR=1 -DENDLESS"))
+        client._transmit(client._connection.send(request, 100))
+        time.sleep(1.5)
+        start = time.monotonic()
+        server._process.send_signal(signal.SIGTERM)
+        assert server._process.wait(5) == 0
+        assert time.monotonic() - start < 3
+    assert subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0
+    server.stop()
