@@ -32,9 +32,7 @@ SOURCE = "__kernel void add(__global float *y, int n) {}"
 LAUNCH = Launch(SOURCE, source_sha256(SOURCE), "add", "-DN=4", (64, 2), (8, 1), ("output", -7))
 VARIANT = Variant({"MWG": 8}, (LAUNCH,), LAUNCH, {"packed": 256})
 TRIALS = (
-    Trial(
-        "ok", "", (1500.5, 1499.0), (1600.0, 1601.0), 90_000_000, 300_000_000, {"clock": "event", "rounds": 2}
-    ),
+    Trial("ok", "", (1500.5, 1499.0), (1600.0, 1601.0), 90_000_000, 300_000_000, {"clock": "event", "rounds": 2}),
     Trial("compile", "no such function", (), (), 5, 0, {}),
 )
 EXAMPLES: list[Any] = [
@@ -44,9 +42,7 @@ EXAMPLES: list[Any] = [
     DownloadBuffer(3),
     FreeBuffers((3, 2**40 + 1)),
     CompileKernel(VARIANT, {"input": 1024}),
-    ProfileKernel(
-        "conv", {"input": 1}, 4096, 2, 1e-3, 0.0, (VARIANT, VARIANT), Work(2, 3), 7, 1_000_000, 20_000_000
-    ),
+    ProfileKernel("conv", {"input": 1}, 4096, 2, 1e-3, 0.0, (VARIANT, VARIANT), Work(2, 3), 7, 1_000_000, 20_000_000),
     ExecuteKernel((LAUNCH,), {"weight": 5}, {"packed": 256}),
     BufferReady(7),
     BufferData(b"data"),

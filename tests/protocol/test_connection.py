@@ -57,9 +57,7 @@ def test_a_conversation() -> None:
     assert deliver(client.send(UploadBuffer(b"data"), 1), server) == [(1, UploadBuffer(b"data"))]
     assert deliver(client.send(FreeBuffers((4,)), 2), server) == [(2, FreeBuffers((4,)))]
     assert deliver(server.send(BufferReady(4), 1), client) == [(1, BufferReady(4))]
-    assert deliver(server.send(Error("unknown_buffer", "no"), 2), client) == [
-        (2, Error("unknown_buffer", "no"))
-    ]
+    assert deliver(server.send(Error("unknown_buffer", "no"), 2), client) == [(2, Error("unknown_buffer", "no"))]
     assert client.state is server.state is State.READY
 
 
@@ -78,9 +76,7 @@ def test_other_versions_end_after_both_hellos(ours: int, theirs: int, older: str
         assert text in server.mismatch
     with pytest.raises(LocalProtocolError, match="closed"):
         server.send(WELCOME)
-    with pytest.raises(
-        RemoteProtocolError, match=f"version_mismatch.*update gputune on the {older}'s machine"
-    ):
+    with pytest.raises(RemoteProtocolError, match=f"version_mismatch.*update gputune on the {older}'s machine"):
         deliver(answer, client)
     assert client.state is server.state is State.CLOSED
 

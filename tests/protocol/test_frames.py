@@ -170,9 +170,7 @@ def test_a_frame_just_within_its_limits_is_read() -> None:
             "name: length 0 is outside",
         ),
         (
-            frame_of(
-                {"id": 4, "type": "Error", "name": "n", "message": "", "details": {"a": [[[[[[[[[]]]]]]]]]}}
-            ),
+            frame_of({"id": 4, "type": "Error", "name": "n", "message": "", "details": {"a": [[[[[[[[[]]]]]]]]]}}),
             "details.*nested deeper than 8",
         ),
     ],

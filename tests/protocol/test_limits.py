@@ -17,9 +17,7 @@ from gputune.server.protocol.messages import (
     Variant,
 )
 
-TIGHT = Limits(
-    source_bytes=46, variants=2, samples=7, buffer_bytes=4096, launches=1
-)  # what the example messages need
+TIGHT = Limits(source_bytes=46, variants=2, samples=7, buffer_bytes=4096, launches=1)  # what the example messages need
 
 
 @pytest.fixture

@@ -107,9 +107,7 @@ def make_launch() -> Callable[..., Launch]:
 def make_profile() -> Callable[..., ProfileKernel]:
     """A ProfileKernel for handles of an input and a reference, with one variant per build option."""
 
-    def make(
-        input_handle: int, reference: int, options: tuple[str, ...] = ("",), **fields: Any
-    ) -> ProfileKernel:
+    def make(input_handle: int, reference: int, options: tuple[str, ...] = ("",), **fields: Any) -> ProfileKernel:
         variants = tuple(
             Variant({"N": index}, (), launch_of(options=option), {}) for index, option in enumerate(options)
         )

@@ -110,9 +110,7 @@ def test_frames_cut_off_anywhere_leave_the_server_well(shared_server: Any, clien
     data = HELLO + frame(UploadBuffer(bytes(1000)), 1)
     for length in (0, 1, 4, 11, len(HELLO), len(HELLO) + 30, len(data) - 1):
         with socket.create_connection((shared_server.host, shared_server.port)) as sock:
-            sock.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-            )  # close with a reset
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
             sock.sendall(data[:length])
     assert bytes(client.download(client.upload(b"well"))) == b"well"
 
@@ -169,9 +167,7 @@ def kill_during_request(worker: int, number: int) -> None:
     threading.Timer(0.3, os.kill, (worker, number)).start()
 
 
-def test_a_worker_that_dies_costs_the_request_and_its_buffers(
-    launch_server: Make, make_profile: Make
-) -> None:
+def test_a_worker_that_dies_costs_the_request_and_its_buffers(launch_server: Make, make_profile: Make) -> None:
     server = launch_server()
     (worker,) = server.children()
     with server.connect() as client, server.connect() as bystander:
@@ -292,9 +288,7 @@ def test_a_signal_stops_it_cleanly(
     assert server.process.communicate() == ("", "")
 
 
-def test_ctrl_c_in_the_terminal_reaches_the_daemon_only(
-    launch_server: Make, is_gone: Callable[[int], bool]
-) -> None:
+def test_ctrl_c_in_the_terminal_reaches_the_daemon_only(launch_server: Make, is_gone: Callable[[int], bool]) -> None:
     server = launch_server()
     (worker,) = server.children()
     os.killpg(server.process.pid, signal.SIGINT)
@@ -328,8 +322,7 @@ def test_a_port_in_use_is_one_clear_line(shared_server: Any) -> None:
     ended = run_server("--port", str(shared_server.port), "--device", "null")
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"gputune target-server: error: cannot listen on 127.0.0.1 port {shared_server.port}: "
-        "Address already in use\n"
+        f"gputune target-server: error: cannot listen on 127.0.0.1 port {shared_server.port}: Address already in use\n"
     )
 
 

@@ -79,9 +79,7 @@ def test_nothing_is_freed_when_one_handle_is_unknown(backend: Backend) -> None:
     assert handlers.handle(1, FreeBuffers((1, 1))) == Done()
 
 
-def test_the_source_used_longest_ago_is_forgotten(
-    backend: Backend, make_launch: Callable[..., Launch]
-) -> None:
+def test_the_source_used_longest_ago_is_forgotten(backend: Backend, make_launch: Callable[..., Launch]) -> None:
     handlers = Handlers(backend, Limits(sources=2))
 
     def run(source: str, send: bool) -> Any:
@@ -97,9 +95,9 @@ def test_the_source_used_longest_ago_is_forgotten(
     reply = run("second", False)
     assert error_name(reply) == "unknown_source"
     assert reply.details == {"source_sha256": [make_launch("second").source_sha256]}
-    assert error_name(
-        handlers.handle(2, ExecuteKernel((replace(make_launch("first"), source=""),), {}, {}))
-    ) == ("unknown_source")  # of another connection
+    assert error_name(handlers.handle(2, ExecuteKernel((replace(make_launch("first"), source=""),), {}, {}))) == (
+        "unknown_source"
+    )  # of another connection
 
 
 def test_a_defect_is_an_error_and_not_the_end(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,9 +91,7 @@ def test_a_reference_of_another_size_is_refused(client: TargetClient, make_profi
 
 
 def test_compile(client: TargetClient, make_launch: Make) -> None:
-    compiled = client.compile_kernel(
-        CompileKernel(Variant({}, (), make_launch(), {}), {"input": 64, "output": 64})
-    )
+    compiled = client.compile_kernel(CompileKernel(Variant({}, (), make_launch(), {}), {"input": 64, "output": 64}))
     assert bytes(compiled.binary).startswith(b"gputune-null")
 
 
@@ -103,9 +101,7 @@ def test_execute_returns_the_outputs_asked_for(client: TargetClient, make_launch
     assert {name: len(content) for name, content in outputs.items()} == {"output": 64, "b": 8}
 
 
-def test_a_launch_that_fails_outside_of_profiling_is_an_error(
-    client: TargetClient, make_launch: Make
-) -> None:
+def test_a_launch_that_fails_outside_of_profiling_is_an_error(client: TargetClient, make_launch: Make) -> None:
     data = client.upload(bytes(64))
     request = ExecuteKernel((make_launch(local_size=(3,)),), {"input": data}, {"output": 64})
     with pytest.raises(TargetError, match=r"\(3,\) does not divide") as caught:
@@ -135,9 +131,7 @@ def sent_sources(client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> list[
     return sent
 
 
-def test_a_source_travels_once(
-    client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_travels_once(client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     sent = sent_sources(client, monkeypatch)
     for _ in range(2):
@@ -177,7 +171,5 @@ def test_the_server_checks_the_limits_itself(client: TargetClient, make_profile:
     with pytest.raises(TargetError, match="the server's limit variants is 16"):
         client.profile_kernel(make_profile(data, reference, tuple(f"-D{i}" for i in range(17))))
     with pytest.raises(TargetError, match="the server's limit buffer_bytes is"):
-        client.compile_kernel(
-            CompileKernel(Variant({}, (), make_profile(1, 1).variants[0].main, {"p": 1 << 39}), {})
-        )
+        client.compile_kernel(CompileKernel(Variant({}, (), make_profile(1, 1).variants[0].main, {"p": 1 << 39}), {}))
     assert bytes(client.download(data)) == bytes(64)  # the connection goes on

@@ -175,9 +175,7 @@ def test_an_unreachable_target_says_what_to_do() -> None:
         TargetClient.connect("no.such.host.invalid", 5)
 
 
-def test_an_embedded_server_that_cannot_start_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedded_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
     with pytest.raises(TargetError, match=r"the embedded server did not start: .*no such device") as caught:
         EmbeddedServer.start("no such device")
