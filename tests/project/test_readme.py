@@ -100,7 +100,7 @@ def test_the_scripts_it_names_are_there() -> None:
 
 def test_the_exit_codes_are_those_of_the_errors() -> None:
     rows = re.findall(r"^\| (\d+) \|", section("When something is wrong"), re.MULTILINE)
-    kinds = [errors.GputuneError, *errors.GputuneError.__subclasses__()]
+    kinds: list[type[errors.GputuneError]] = [errors.GputuneError, *errors.GputuneError.__subclasses__()]
     of_the_command_itself = {0, 7, main.INTERRUPTED}  # 7: errors of the performance cache, which have no code
     assert {int(row) for row in rows} == {kind.exit_code for kind in kinds} | of_the_command_itself
 
