@@ -1,1 +1,28 @@
 """Graph passes: each takes a graph and returns one that computes the same with fewer nodes."""
+
+from collections.abc import Callable
+
+from gputune.client.graph import Graph
+from gputune.client.passes.drop_identity import drop_identity
+from gputune.client.passes.fold_affine import fold_affine
+from gputune.client.passes.fuse_elementwise import fuse_elementwise
+from gputune.client.passes.hard_swish import recognise_hard_swish
+from gputune.client.passes.one_form import one_form
+
+PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    one_form,  # first: everything behind it knows one spelling of each operator
+    drop_identity,  # patterns then see the real producers; behind one_form, which shows which reshapes do nothing
+    recognise_hard_swish,  # before its Add, Mul and Div could go elsewhere
+    fold_affine,  # before activations are fused, since only a bare result can take a scale
+    fuse_elementwise,  # last: it takes whatever elementwise operators are left
+)
+
+
+def simplify(graph: Graph) -> Graph:
+    """The graph after all passes: Conv, Gemm, pooling, Softmax, Reshape and Elementwise nodes with fused chains.
+
+    Raises ModelError for a supported operator used in a way that is not.
+    """
+    for transform in PASSES:
+        graph = transform(graph)
+    return graph

@@ -1,0 +1,140 @@
+"""The model between import and lowering: nodes and static float32 tensors, free of onnx types."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.client.errors import ModelError
+from gputune.kernels.chain import EMPTY, Chain
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Shape in ONNX order (N, C, H, W for pictures) and numpy dtype name."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator. `inputs` may hold "" where an optional input is absent.
+
+    `chain` is what passes fused behind the operator; its k-th operand is the tensor `operands[k]`. `origins`
+    names the model's nodes that this one stands for.
+    """
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    chain: Chain = EMPTY
+    operands: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> str:
+        return self.outputs[0]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor the node reads, once for each time it is read."""
+        return tuple(name for name in (*self.inputs, *self.operands) if name)
+
+    @property
+    def label(self) -> str:
+        """How messages name the node."""
+        return f"{self.op} node {self.name!r}"
+
+    def unsupported(self, why: str) -> ModelError:
+        """The error to raise for a node of a supported operator that is used in a way which is not."""
+        return ModelError(f"{self.label} is not supported: {why}")
+
+
+def renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> Iterator[Node]:
+    """The nodes with some tensors called otherwise, wherever they are read or computed."""
+
+    def new(tensors: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(names.get(name, name) for name in tensors)
+
+    for node in nodes:
+        yield replace(node, inputs=new(node.inputs), outputs=new(node.outputs), operands=new(node.operands))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which they can run; `tensors` describes every name, `constants` holds values."""
+
+    name: str
+    opset: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    tensors: Mapping[str, TensorInfo]
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        return self.tensors[tensor].shape
+
+    def producers(self) -> dict[str, Node]:
+        """The node that computes each tensor; inputs and constants have none."""
+        return {output: node for node in self.nodes for output in node.outputs if output}
+
+    def uses(self) -> Counter[str]:
+        """How often each tensor is read; being an output of the graph counts as one more."""
+        return Counter([*(name for node in self.nodes for name in node.reads), *self.outputs])
+
+    def scalar(self, tensor: str) -> float | None:
+        """The value of a constant that holds a single number, else None."""
+        value = self.constants.get(tensor)
+        return float(value.reshape(())) if value is not None and value.size == 1 else None
+
+    def rewritten(
+        self,
+        nodes: Iterable[Node],
+        constants: Mapping[str, Array] | None = None,
+        tensors: Mapping[str, TensorInfo] | None = None,
+    ) -> "Graph":
+        """The graph with other nodes and some more constants and tensors, without what no output needs."""
+        kept: list[Node] = []
+        needed = set(self.outputs)
+        for node in reversed(list(nodes)):
+            if needed.intersection(node.outputs):
+                kept.append(node)
+                needed.update(node.reads)
+        needed.update(self.inputs, *(node.outputs for node in kept))
+        known = constants or {}
+        values = {**self.constants, **known}
+        infos = {**self.tensors, **(tensors or {})}
+        infos.update({name: TensorInfo(value.shape, str(value.dtype)) for name, value in known.items()})
+        return replace(
+            self,
+            nodes=tuple(reversed(kept)),
+            constants={name: value for name, value in values.items() if name in needed},
+            tensors={name: info for name, info in infos.items() if name in needed},
+        )
+
+    def free_name(self, wanted: str) -> str:
+        """`wanted`, or `wanted` with a number behind it when a tensor already has that name."""
+        name, number = wanted, 1
+        while name in self.tensors:
+            number += 1
+            name = f"{wanted}.{number}"
+        return name
+
+
+def as_constant(value: Array | float) -> Array:
+    """A constant as graphs keep it: float32, contiguous."""
+    return np.array(value, dtype=np.float32, order="C")

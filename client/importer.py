@@ -1,0 +1,311 @@
+"""ONNX file -> Graph: everything static, constants folded, and whatever is not supported refused by name.
+
+The one door to the onnx library. A single walk over the nodes does what several library passes would: a node
+whose inputs are all known is computed by onnx's reference evaluator, any other gets its output shapes from
+onnx's shape inference with the known inputs at hand.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.external_data_helper
+import onnx.inliner
+import onnx.shape_inference
+from onnx import TensorProto, TypeProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from gputune.client.errors import ModelError
+from gputune.client.graph import Array, Graph, Node, TensorInfo
+
+OLDEST_OPSET = 7
+"""Older operator sets give Add, BatchNormalization and others another meaning."""
+
+# fmt: off
+SUPPORTED_OPS = frozenset((
+    "Add", "AveragePool", "BatchNormalization", "Clip", "Conv", "Div", "Dropout", "Exp", "Flatten", "Gemm",
+    "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "MatMul", "MaxPool", "Mul",
+    "ReduceMean", "Relu", "Reshape", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub", "Tanh", "Unsqueeze",
+))
+QUANTISED_OPS = frozenset((
+    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv",
+    "QLinearMatMul", "QuantizeLinear",
+))
+NEVER_FOLDED = frozenset((
+    # Random results are not constants, and the reference evaluator runs BatchNormalization in training mode.
+    "BatchNormalization", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+))
+# fmt: on
+QUANTISED_TYPES = {
+    TensorProto.INT8: "int8",
+    TensorProto.UINT8: "uint8",
+    TensorProto.INT4: "int4",
+    TensorProto.UINT4: "uint4",
+}
+LARGEST_HINT = 1024
+"""Constants up to this many elements are handed to shape inference: they are the ones that hold shapes."""
+
+
+def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """The model in the file `path` as a Graph with static shapes.
+
+    `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}. Raises ModelError, one
+    line, for everything that cannot be tuned: unreadable files, invalid models, dynamic shapes, quantised
+    models, inputs other than float32, unsupported operators (all of them at once).
+    """
+    path = Path(path)
+    model = _load(path)
+    _refuse_quantised(path, model)
+    opset = _opset(path, model)
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    inputs = _static_inputs(path, model, constants, input_dimensions or {})
+    walk = _Walk(path, opset, constants, inputs)
+    for index, node in enumerate(model.graph.node):
+        walk.visit(index, node)
+    walk.refuse_unsupported()
+    outputs = tuple(item.name for item in model.graph.output)
+    return walk.graph(model.graph.name or path.stem, tuple(inputs), outputs)
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    if not path.is_file():
+        raise ModelError(f"model {path} {'is not a file' if path.exists() else 'does not exist'}")
+    try:
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except OSError as error:
+        raise ModelError(f"model {path} cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # protobuf's DecodeError, which onnx does not export
+        raise ModelError(f"model {path} is not an ONNX file: {error}") from error
+    try:
+        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
+        onnx.checker.check_model(str(path))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"model {path} is not valid: {_first_lines(error)}") from error
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _first_lines(error: Exception) -> str:
+    """The part of onnx's long messages that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("==>")]
+    return " ".join(lines[:2]) or type(error).__name__
+
+
+def _refuse_quantised(path: Path, model: onnx.ModelProto) -> None:
+    found = [
+        f"{node.op_type} node {node.name or node.output[0]!r}"
+        for node in model.graph.node
+        if node.op_type in QUANTISED_OPS or node.op_type.startswith("QLinear")
+    ]
+    found += [
+        f"{QUANTISED_TYPES[item.data_type]} weight {item.name!r}"
+        for item in model.graph.initializer
+        if item.data_type in QUANTISED_TYPES
+    ]
+    if found:
+        raise ModelError(
+            f"model {path} is quantised ({_listing(found, 3)}); only float32 models are supported, "
+            "use the one it was made from"
+        )
+
+
+def _listing(items: Iterable[str], most: int) -> str:
+    known = list(items)
+    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
+
+
+def _opset(path: Path, model: onnx.ModelProto) -> int:
+    opset = max((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), default=0)
+    if opset < OLDEST_OPSET:
+        raise ModelError(
+            f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported, "
+            "convert it with onnx.version_converter"
+        )
+    if model.graph.sparse_initializer:
+        raise ModelError(f"model {path} holds sparse weights, which are not supported")
+    return opset
+
+
+def _static_inputs(
+    path: Path, model: onnx.ModelProto, constants: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]
+) -> dict[str, TensorInfo]:
+    """The inputs with every dimension decided; initializers listed as inputs (IR 3) are not inputs."""
+    real = {item.name: item for item in model.graph.input if item.name not in constants}
+    for name in wanted:
+        if name not in real:
+            near = difflib.get_close_matches(name, real, 1)
+            known = ", ".join(map(repr, real)) or "none"
+            hint = f"did you mean {near[0]!r}?" if near else f"its inputs are {known}"
+            raise ModelError(f"model {path} has no input {name!r}; {hint}")
+    return {name: _static_input(path, item, wanted.get(name)) for name, item in real.items()}
+
+
+def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...] | None) -> TensorInfo:
+    where = f"input {item.name!r} of model {path}"
+    kind = item.type.tensor_type
+    if kind.elem_type != TensorProto.FLOAT:
+        found = TensorProto.DataType.Name(kind.elem_type).lower()
+        raise ModelError(f"{where} is {found}; only float32 inputs are supported")
+    ranked = kind.HasField("shape")
+    sizes = [max(dim.dim_value, 0) for dim in kind.shape.dim]
+    shown = "x".join(str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?" for dim in kind.shape.dim)
+    if wanted is None:
+        if not ranked or 0 in sizes:
+            example = ",".join(str(size or 1) for size in sizes) or "1"
+            raise ModelError(
+                f"{where} has dynamic dimensions ({shown or 'of unknown rank'}); "
+                f"give them, e.g. --input_dimensions {item.name}={example}"
+            )
+        return TensorInfo(tuple(sizes))
+    option = f"--input_dimensions {item.name}={','.join(map(str, wanted))}"
+    if any(size < 1 for size in wanted):
+        raise ModelError(f"{option}: every dimension must be at least 1")
+    if ranked and len(sizes) != len(wanted):
+        raise ModelError(f"{option} has {len(wanted)} dimensions, {where} has {len(sizes)} ({shown})")
+    for axis, size in enumerate(sizes):
+        if size and size != wanted[axis]:
+            raise ModelError(f"{option}: dimension {axis} of {where} is fixed at {size} ({shown})")
+    return TensorInfo(tuple(wanted))
+
+
+class _Walk:
+    """Visits the nodes in order and knows each tensor as a constant, as static, or as undecided.
+
+    Undecided are results of shape arithmetic behind an unsupported operator: whether they would fold is not
+    known, so their operators are not reported beside the one that is to blame.
+    """
+
+    def __init__(
+        self, path: Path, opset: int, constants: Mapping[str, Array], inputs: Mapping[str, TensorInfo]
+    ) -> None:
+        self.path = path
+        self.opset = opset
+        self.constants = dict(constants)
+        self.tensors = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in constants.items()}
+        self.tensors.update(inputs)
+        self.undecided: set[str] = set()
+        self.nodes: list[Node] = []
+        self.names: set[str] = set()
+        self.unsupported: list[str] = []
+
+    def visit(self, index: int, node: onnx.NodeProto) -> None:
+        reads = [name for name in node.input if name]
+        known = all(name in self.constants for name in reads)
+        standard = node.domain in ("", "ai.onnx") and node.op_type not in NEVER_FOLDED
+        simple = standard and not any(item.HasField("g") for item in node.attribute)
+        if node.op_type in ("Shape", "Size") and simple:
+            if reads[0] in self.tensors:
+                self._fold_shape(node)
+            else:
+                self.undecided.update(node.output)
+        elif simple and known and (reads or node.op_type == "Constant"):
+            self._fold(node)
+        elif reads and simple and all(name in self.constants or name in self.undecided for name in reads):
+            self.undecided.update(node.output)
+        else:
+            self._keep(index, node)
+
+    def refuse_unsupported(self) -> None:
+        if self.unsupported:
+            raise ModelError(f"model {self.path} needs what is not supported: {', '.join(self.unsupported)}")
+
+    def graph(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
+        """The finished graph, once all was supported; whatever it computes or weighs with is float32."""
+        if missing := [tensor for tensor in outputs if tensor not in self.tensors]:
+            raise ModelError(f"no node of model {self.path} computes its output {missing[0]!r}")
+        graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors).rewritten(self.nodes)
+        makers = graph.producers()
+        for tensor in graph.uses():
+            dtype = graph.tensors[tensor].dtype
+            if dtype != "float32" and (tensor in makers or tensor in outputs or dtype.endswith(("16", "float64"))):
+                maker = makers[tensor].label if tensor in makers else "a constant"
+                self._refuse(f"tensor {tensor!r} ({maker})", f"is {dtype}; only float32 is supported")
+        return graph
+
+    def _keep(self, index: int, node: onnx.NodeProto) -> None:
+        name = node.name or f"{node.op_type}_{index}"
+        number = 1
+        while name in self.names:
+            number += 1
+            name = f"{node.name or node.op_type}.{number}"
+        self.names.add(name)
+        operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        kept = Node(
+            operator,
+            name,
+            tuple(node.input),
+            tuple(node.output),
+            {item.name: _plain(helper.get_attribute_value(item)) for item in node.attribute},
+            origins=(name,),
+        )
+        if operator not in SUPPORTED_OPS:
+            self.unsupported.append(kept.label)
+        self._infer(kept, node)
+        self.nodes.append(kept)
+
+    def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
+        """Types and shapes of the outputs; behind an unsupported operator they may stay unknown."""
+        if any(name not in self.tensors for name in kept.reads):
+            return
+        types = {name: _type_of(self.tensors[name]) for name in kept.reads}
+        hints = {
+            name: numpy_helper.from_array(self.constants[name], name)
+            for name in kept.reads
+            if name in self.constants and self.constants[name].size <= LARGEST_HINT
+        }
+        opsets = [helper.make_opsetid("", self.opset)]
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
+            found = onnx.shape_inference.infer_node_outputs(schema, node, types, hints, None, opsets)
+        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError) as error:
+            if kept.op in SUPPORTED_OPS:
+                self._refuse(kept.label, f"is not valid: {_first_lines(error)}")
+            return
+        for output in (name for name in kept.outputs if name):
+            kind = found[output].tensor_type if output in found else TypeProto.Tensor()
+            sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+            if kind.HasField("shape") and None not in sizes and kind.elem_type:
+                dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+                self.tensors[output] = TensorInfo(tuple(size for size in sizes if size is not None), dtype)
+            elif kept.op in SUPPORTED_OPS:
+                self._refuse(kept.label, f"has an output {output!r} whose shape depends on the data")
+
+    def _fold_shape(self, node: onnx.NodeProto) -> None:
+        """Shape and Size of a static tensor: a stand-in of that shape, which costs no memory, is folded."""
+        info = self.tensors[node.input[0]]
+        self._compute(node, {node.input[0]: np.broadcast_to(np.float32(0), info.shape)})
+
+    def _fold(self, node: onnx.NodeProto) -> None:
+        self._compute(node, {name: self.constants[name] for name in node.input if name})
+
+    def _compute(self, node: onnx.NodeProto, feeds: dict[str, Array]) -> None:
+        outputs = [name for name in node.output if name]
+        opsets = [helper.make_opsetid("", self.opset)]
+        inputs = list(feeds)
+        function = helper.make_function("gputune", "folded", inputs, outputs, [node], opsets)
+        try:
+            values = ReferenceEvaluator(function).run(None, feeds, attributes={})
+        except Exception as error:  # the evaluator raises whatever its numpy code meets
+            label = f"{node.op_type} node {node.name or node.output[0]!r}"
+            self._refuse(label, f"has constant inputs but cannot be computed: {_first_lines(error)}")
+        for name, value in zip(outputs, values, strict=True):
+            self.constants[name] = np.asarray(value)
+            self.tensors[name] = TensorInfo(self.constants[name].shape, str(self.constants[name].dtype))
+
+    def _refuse(self, what: str, why: str) -> NoReturn:
+        raise ModelError(f"{what} of model {self.path} {why}")
+
+
+def _type_of(info: TensorInfo) -> TypeProto:
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype)), info.shape)
+
+
+def _plain(value: object) -> object:
+    """An attribute as plain Python: text instead of bytes, tuples instead of lists."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,120 @@
+"""Turns elementwise operators into chains: behind the operator that computes their value, or in one
+Elementwise node.
+
+A fused step costs no launch and no trip through memory. Of the two sides of a residual Add the one that is
+computed later takes it, because by then the other exists.
+"""
+
+from dataclasses import replace
+
+from gputune.client.graph import Graph, Node
+from gputune.client.passes.one_form import LARGEST
+from gputune.kernels.chain import EMPTY, Chain, Step
+
+BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+UNARY = {
+    "Exp": "exp",
+    "HardSwish": "hard_swish",
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Sqrt": "sqrt",
+    "Tanh": "tanh",
+}
+ELEMENTWISE = frozenset((*BINARY, *UNARY, "Clip", "HardSigmoid", "Identity"))
+POOLING = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean"))
+WITH_EPILOGUE = POOLING | {"Conv", "Gemm", "Elementwise"}
+
+
+def fuse_elementwise(graph: Graph) -> Graph:
+    """The same graph in which the only elementwise operator left is Elementwise: inputs[0] through a chain."""
+    fusion = _Fusion(graph)
+    for node in graph.nodes:
+        if node.op in ELEMENTWISE:
+            fusion.take(node)
+        else:
+            fusion.append(node)
+    return graph.rewritten(node for node in fusion.nodes if node is not None)
+
+
+class _Fusion:
+    """The nodes so far; None where one moved further back."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.uses = graph.uses()
+        self.nodes: list[Node | None] = []
+        self.place: dict[str, int] = {}
+
+    def append(self, node: Node) -> None:
+        self.place.update(dict.fromkeys(node.outputs, len(self.nodes)))
+        self.nodes.append(node)
+
+    def take(self, node: Node) -> None:
+        """Fuses an elementwise node into the latest producer that can take it, else starts an Elementwise node."""
+        readings = _readings(self.graph, node)
+        readings.sort(key=lambda reading: self.place.get(reading[0], -1), reverse=True)
+        for value, chain, operands in readings:
+            index = self.place.get(value)
+            producer = None if index is None else self.nodes[index]
+            if index is not None and producer and self._fits(producer, value, operands, node.output):
+                self._fuse(index, producer, node, chain, operands)
+                return
+        shape = self.graph.shape(node.output)
+        value, chain, operands = max(readings, key=lambda reading: self.graph.shape(reading[0]) == shape)
+        self.append(Node("Elementwise", node.name, (value,), node.outputs, {}, chain, operands, origins=node.origins))
+
+    def _fits(self, producer: Node, value: str, operands: tuple[str, ...], output: str) -> bool:
+        shapes = [self.graph.shape(name) for name in (value, output)]
+        if producer.op != "Elementwise":
+            shapes += [self.graph.shape(name) for name in operands]  # what an epilogue reads is output-shaped
+        return producer.op in WITH_EPILOGUE and self.uses[value] == 1 and len(set(shapes)) == 1
+
+    def _fuse(self, index: int, producer: Node, node: Node, chain: Chain, operands: tuple[str, ...]) -> None:
+        known = tuple(dict.fromkeys((*producer.operands, *operands)))
+        steps = tuple(
+            step if step.operand is None else replace(step, operand=known.index(operands[step.operand]))
+            for step in chain.steps
+        )
+        fused = replace(
+            producer,
+            outputs=(node.output, *producer.outputs[1:]),
+            chain=Chain((*producer.chain.steps, *steps)),
+            operands=known,
+            origins=(*producer.origins, *node.origins),
+        )
+        if all(self.place.get(name, -1) < index for name in operands):
+            self.nodes[index] = fused
+            self.place[node.output] = index
+        else:
+            self.nodes[index] = None
+            self.append(fused)
+
+
+def _readings(graph: Graph, node: Node) -> list[tuple[str, Chain, tuple[str, ...]]]:
+    """The ways to see the node as a chain on one of its inputs: (value, chain, operands)."""
+    if node.op not in BINARY:
+        return [(node.inputs[0], _unary(node), ())]
+    function = BINARY[node.op]
+    left, right = node.inputs
+    swaps = function in ("sub", "div")
+    readings: list[tuple[str, Chain, tuple[str, ...]]] = []
+    for value, other, swapped in ((left, right, False), (right, left, swaps)):
+        number = graph.scalar(other)
+        if value in graph.constants and other not in graph.constants:
+            continue
+        if number is not None:
+            readings.append((value, Chain((Step(function, (number,), swapped=swapped),)), ()))
+        else:
+            readings.append((value, Chain((Step(function, operand=0, swapped=swapped),)), (other,)))
+    return readings
+
+
+def _unary(node: Node) -> Chain:
+    if node.op == "Identity":
+        return EMPTY
+    if node.op == "HardSigmoid":
+        return Chain((Step("hard_sigmoid", (node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5))),))
+    if node.op != "Clip":
+        return Chain((Step(UNARY[node.op]),))
+    low, high = node.attributes["min"], node.attributes["max"]
+    return Chain((Step("relu") if low == 0 and high >= LARGEST else Step("clip", (low, high)),))
