@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from gputune.kernels.chain import Chain
+from gputune.kernels.chain import EMPTY, Chain
 
 
 @dataclass(frozen=True)
 class PoolProblem:
     """output[n, y, x, c] = epilogue(max or average of the window at y, x).
 
-    `kernel`, `strides` and `output` are (height, width), `pads` (top, left, bottom, right). `output` is given and not
-    computed, so that rounding up (ceil mode) is decided before; a window may then reach beyond the padding. An average
-    divides by the positions inside the map, with `count_include_pad` by those inside map and padding. The epilogue's
-    operands are output-shaped.
+    `kernel`, `strides` and `output` are (height, width), `pads` (top, left, bottom, right). `output` is
+    given and not computed, so that rounding up (ceil mode) is decided before; a window may then reach
+    beyond the padding. An average divides by the positions inside the map, with `count_include_pad` by
+    those inside map and padding. The epilogue's operands are output-shaped.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class PoolProblem:
     pads: tuple[int, int, int, int]
     output: tuple[int, int]
     count_include_pad: bool = False
-    epilogue: Chain = Chain()
+    epilogue: Chain = EMPTY
     layout: str = "NHWC"
     dtype: str = "float32"
 
@@ -34,8 +34,8 @@ class PoolProblem:
             raise ValueError(f"Pool knows the kinds max and average, not {self.kind!r}")
         if self.layout != "NHWC" or self.dtype != "float32":
             raise ValueError(f"Pool knows NHWC in float32, not {self.layout} in {self.dtype}")
-        sizes = (self.batch, self.height, self.width, self.channels, *self.kernel, *self.strides, *self.output)
-        if min(sizes) < 1 or min(self.pads) < 0:
+        sizes = (self.batch, self.height, self.width, self.channels)
+        if min(*sizes, *self.kernel, *self.strides, *self.output) < 1 or min(self.pads) < 0:
             raise ValueError("Pool needs positive sizes and pads that are not negative")
         for axis, size in enumerate((self.height, self.width)):
             last = (self.output[axis] - 1) * self.strides[axis] - self.pads[axis]

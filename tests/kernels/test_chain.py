@@ -1,0 +1,159 @@
+"""Chains: every function against onnxruntime, the side of an operand, and what the OpenCL text keeps."""
+
+import re
+import struct
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from gputune.kernels.chain import BINARY, EMPTY, SWAPPED, UNARY, Chain, Step, literal
+
+INFINITY = float("inf")
+
+
+def float32(numbers: Any) -> Any:
+    return np.array(numbers, np.float32)
+
+
+VALUES = float32([-9, -3, -1.5, -1e-3, 0, 1e-3, 0.4, 1, 2.5, 3, 6, 70, INFINITY, -INFINITY, np.nan])
+
+# Step, and the ONNX node that means the same: op, attributes, constant inputs after the value.
+AS_ONNX: list[tuple[Step, str, dict[str, float], list[float | None]]] = [
+    (Step("relu"), "Relu", {}, []),
+    (Step("leaky_relu", (0.2,)), "LeakyRelu", {"alpha": 0.2}, []),
+    (Step("clip", (0, 6)), "Clip", {}, [0, 6]),
+    (Step("clip", (-1.25, 3.4028235e38)), "Clip", {}, [-1.25, None]),
+    (Step("clip", (-3.4028235e38, 0.1)), "Clip", {}, [None, 0.1]),
+    (Step("hard_sigmoid", (0.2, 0.5)), "HardSigmoid", {}, []),
+    (Step("hard_sigmoid", (1 / 6, 0.25)), "HardSigmoid", {"alpha": 1 / 6, "beta": 0.25}, []),
+    (Step("hard_swish"), "HardSwish", {}, []),
+    (Step("sigmoid"), "Sigmoid", {}, []),
+    (Step("tanh"), "Tanh", {}, []),
+    (Step("sqrt"), "Sqrt", {}, []),
+    (Step("exp"), "Exp", {}, []),
+    (Step("log"), "Log", {}, []),
+    (Step("abs"), "Abs", {}, []),
+    (Step("neg"), "Neg", {}, []),
+    (Step("add", (0.3,)), "Add", {}, [0.3]),
+    (Step("sub", (0.3,)), "Sub", {}, [0.3]),
+    (Step("mul", (-2,)), "Mul", {}, [-2]),
+    (Step("div", (3,)), "Div", {}, [3]),
+]
+
+
+def run_onnx(op: str, attributes: dict[str, float], constants: list[float | None], value: Any) -> Any:
+    """The node's result in onnxruntime; None leaves an optional input out."""
+    names = [f"c{i}" if constant is not None else "" for i, constant in enumerate(constants)]
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", *names], ["y"], **attributes)],
+        "one_node",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, value.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, value.shape)],
+        [
+            helper.make_tensor(f"c{i}", TensorProto.FLOAT, [], [constant])
+            for i, constant in enumerate(constants)
+            if constant is not None
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": value})[0]
+
+
+@pytest.mark.parametrize(("step", "op", "attributes", "constants"), AS_ONNX)
+def test_a_step_is_what_onnx_says(
+    step: Step, op: str, attributes: dict[str, float], constants: list[float | None]
+) -> None:
+    got = Chain((step,)).apply(VALUES)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, run_onnx(op, attributes, constants, VALUES), rtol=2e-6, atol=1e-7)
+
+
+def test_every_function_is_compared() -> None:
+    assert {step.function for step, *_ in AS_ONNX} == UNARY.keys() | BINARY.keys()
+
+
+@pytest.mark.parametrize("function", [name for name in UNARY if name not in ("log", "sqrt")])
+def test_nan_passes_through(function: str) -> None:
+    step = Step(function, tuple(map(float, range(UNARY[function].values))))
+    assert np.isnan(Chain((step,)).apply(float32([np.nan]))).all()
+    assert not re.search(r"\b(fmin|fmax|min|max|clamp)\b", Chain((step,)).source("v"))
+
+
+def test_the_operand_is_the_left_side_when_swapped() -> None:
+    value, other = float32([2, 4]), float32([3, 5])
+    assert Chain((Step("sub", operand=0),)).apply(value, [other]).tolist() == [-1, -1]
+    assert Chain((Step("sub", operand=0, swapped=True),)).apply(value, [other]).tolist() == [1, 1]
+    assert Chain((Step("div", (8,), swapped=True),)).apply(value).tolist() == [4, 2]
+    assert Chain((Step("sub", operand=0, swapped=True),)).source("v", ["o"]) == "v = o - v;"
+    assert Chain((Step("div", operand=0),)).source("v", ["o"]) == "v = v / o;"
+
+
+def test_equal_steps_are_equal_whatever_the_spelling() -> None:
+    assert Step("add", operand=0, swapped=True) == Step("add", operand=0)
+    assert Step("mul", (0.1,)) == Step("mul", (float(np.float32(0.1)),))
+    assert {function for function in BINARY if Step(function, (1,), swapped=True).swapped} == SWAPPED.keys()
+
+
+def test_steps_apply_in_order_and_operands_broadcast() -> None:
+    chain = EMPTY.then(Step("add", operand=0)).then(Step("relu")).then(Step("mul", operand=1))
+    value = float32([[1, -5], [2, 3]])
+    got = chain.apply(value, [float32([1, 2]), float32([[10], [100]])])
+    assert got.tolist() == [[20, 0], [300, 500]]
+    assert chain.operands == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"function": "swoosh"}, "unknown step 'swoosh'"),
+        ({"function": "add"}, "one scalar or one tensor operand"),
+        ({"function": "add", "values": (1,), "operand": 0}, "one scalar or one tensor operand"),
+        ({"function": "mul", "values": (1, 2), "operand": 0}, "one scalar or one tensor operand"),
+        ({"function": "clip", "values": (1,)}, "clip takes 2 values"),
+        ({"function": "relu", "operand": 0}, "relu takes 0 values and no operand"),
+        ({"function": "clip", "values": (float("nan"), 1)}, "NaN"),
+    ],
+)
+def test_a_wrong_step_says_what_is_wrong(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Step(**arguments)
+
+
+def test_operands_are_numbered_without_gaps() -> None:
+    with pytest.raises(ValueError, match=r"without gaps, not \[1\]"):
+        Chain((Step("add", operand=1),))
+
+
+def test_an_infinite_bound_bounds_nothing() -> None:
+    got = Chain((Step("clip", (-1, INFINITY)),)).apply(float32([-INFINITY, 1e38, INFINITY]))
+    assert got.tolist() == [-1, np.float32(1e38), INFINITY]
+
+
+def test_infinite_bounds_have_a_name_in_opencl() -> None:
+    source = Chain((Step("clip", (-INFINITY, 1e300)),)).source("v", vector="float4")
+    assert "(float4)(-INFINITY)" in source
+    assert "(float4)(INFINITY)" in source
+    assert "inf" not in source
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_literal_keeps_every_bit(number: float) -> None:
+    text = literal(number)
+    assert text.endswith("f")
+    assert struct.pack("<f", float(text[:-1])) == struct.pack("<f", number)
+
+
+def test_the_prelude_names_each_operand_once() -> None:
+    prelude = EMPTY.then(Step("add", operand=0)).then(Step("mul", operand=0)).prelude()
+    assert prelude.count("__global const float *restrict operand0") == 1
+    assert prelude.count("LOAD(operand0, offset)") == 2
+    assert EMPTY.prelude().split() == [
+        *("#define", "OPERAND_PARAMETERS"),
+        *("#define", "EPILOGUE(value,", "T,", "LOAD,", "offset)", "{", "}"),
+    ]
