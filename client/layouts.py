@@ -1,0 +1,157 @@
+"""Which device tensor holds which tensor of the graph, in which order of its elements."""
+
+from collections.abc import Callable
+
+from gputune.client.errors import ModelError
+from gputune.client.graph import Array, Graph, as_constant
+from gputune.kernels.chain import EMPTY
+from gputune.kernels.family import TensorSpec
+from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.transpose import TransposeProblem
+
+TO_DEVICE = (0, 2, 3, 1)
+"""For each axis of a rank-4 tensor on the device (NHWC), the ONNX axis that it is."""
+
+
+def device_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in device order: NHWC for rank 4, else as it is."""
+    return tuple(shape[axis] for axis in TO_DEVICE) if len(shape) == 4 else shape
+
+
+def same_in_memory(shape: tuple[int, ...]) -> bool:
+    """Whether a tensor has the same bytes in ONNX order and in device order."""
+    return len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1
+
+
+class Layouts:
+    """The device tensors of a graph while it is being lowered.
+
+    A graph tensor of rank 4 has up to two device tensors, one in ONNX order and one in device order; others have
+    one. The graph's inputs, outputs and constants own their names in ONNX order, all others in device order. What
+    is asked for and not there yet is made: constants are permuted, what lies the same in memory is a view, and for
+    the rest `emit(name, op, problem, inputs, output)` gets a conversion to run.
+    """
+
+    def __init__(self, graph: Graph, emit: Callable[[str, str, object, dict[str, str], str], None]) -> None:
+        self.tensors: dict[str, TensorSpec] = {}
+        self.constants: dict[str, Array] = {}
+        self.aliases: dict[str, str] = {}
+        self._graph = graph
+        self._emit = emit
+        self._shapes = {name: info.shape for name, info in graph.tensors.items()}
+        self._known = dict(graph.constants)
+        self._names: dict[tuple[str, bool], str] = {}
+        for name in graph.inputs:
+            self.define(name, on_device=False)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Shape in ONNX order."""
+        return self._shapes[tensor]
+
+    def define(self, tensor: str, on_device: bool) -> str:
+        """The device tensor for a result that is about to be computed, in device or in ONNX order."""
+        return self._claim(tensor, self._has_two(tensor) and on_device)
+
+    def get(self, tensor: str, on_device: bool) -> str:
+        """The device tensor that holds `tensor` in the order wanted."""
+        wanted = self._has_two(tensor) and on_device
+        if (tensor, wanted) in self._names:
+            return self._names[tensor, wanted]
+        if tensor in self._known:
+            value = self._known[tensor]
+            return self._constant(tensor, wanted, value.transpose(TO_DEVICE) if wanted else value)
+        source = self._names[tensor, not wanted]
+        target = self._claim(tensor, wanted)
+        if same_in_memory(self.shape(tensor)):
+            self._view(target, source)
+        else:
+            batch, channels, height, width = self.shape(tensor)
+            order = ("NCHW", "NHWC") if wanted else ("NHWC", "NCHW")
+            problem = TransposeProblem(batch, channels, height, width, *order)
+            self._emit(target, "Transpose", problem, {"input": source}, target)
+        return target
+
+    def get_broadcast(self, tensor: str, rank: int, on_device: bool) -> str:
+        """`get`, with leading axes of size 1 first where device order needs as many axes as the result has."""
+        shape = self.shape(tensor)
+        if not on_device or rank != 4 or len(shape) == 4:
+            return self.get(tensor, on_device)
+        padded = self._free_name(f"{tensor}/4d")
+        self._shapes[padded] = (1,) * (4 - len(shape)) + shape
+        if tensor in self._known:
+            self._known[padded] = self._known[tensor].reshape(self._shapes[padded])
+        else:
+            self.reshape(padded, tensor)
+        return self.get(padded, on_device)
+
+    def reshape(self, target: str, source: str) -> None:
+        """Makes `target` the elements of `source` in ONNX order, in another shape: a view."""
+        viewed = self.get(source, on_device=False)
+        self._view(self._claim(target, False), viewed)
+
+    def lies_on_device(self, tensor: str) -> bool:
+        """Whether a tensor is there in device order already, apart from ones that lie the same in both."""
+        return (tensor, True) in self._names and not same_in_memory(self.shape(tensor))
+
+    def is_constant(self, tensor: str) -> bool:
+        return tensor in self._known
+
+    def matrix(self, weight: str) -> str:
+        """The weights [O, C, 1, 1] of a 1x1 convolution as the right side [C, O] of a matrix product."""
+        name = f"{weight}/matrix"
+        if name not in self.constants:
+            value = self._known[weight]
+            self._add_constant(name, value.reshape(value.shape[:2]).T)
+        return name
+
+    def finish(self) -> None:
+        """Sees to it that each output of the graph owns the memory in which it lies, in ONNX order."""
+        outputs = self._graph.outputs
+        for output in outputs:
+            if output in self._graph.inputs or self.is_constant(output):
+                kind = "a constant" if self.is_constant(output) else "also an input"
+                raise ModelError(f"output {output!r} of model {self._graph.name!r} is {kind}; nothing computes it")
+            self.get(output, on_device=False)
+        for output in outputs:
+            if (root := self.aliases.get(output)) is None:
+                continue
+            del self.aliases[output]
+            if root in self._graph.inputs or root in outputs or root in self.constants:
+                shape = self.shape(output)
+                problem = ElementwiseProblem(shape, (), shape, EMPTY)
+                self._emit(output, "Elementwise", problem, {"input": root}, output)
+            else:  # the memory was the other tensor's; now that one is the view
+                self.aliases.update({view: output for view, owner in self.aliases.items() if owner == root})
+                self.aliases[root] = output
+
+    def _has_two(self, tensor: str) -> bool:
+        return len(self.shape(tensor)) == 4
+
+    def _claim(self, tensor: str, on_device: bool) -> str:
+        owns_onnx_order = tensor in self._graph.inputs or tensor in self._graph.outputs or self.is_constant(tensor)
+        name = tensor
+        if self._has_two(tensor) and owns_onnx_order == on_device:
+            name = self._free_name(f"{tensor}/{'NHWC' if on_device else 'NCHW'}")
+        self._names[tensor, on_device] = name
+        shape = device_shape(self.shape(tensor)) if on_device else self.shape(tensor)
+        self.tensors[name] = TensorSpec(name, shape)
+        return name
+
+    def _constant(self, tensor: str, on_device: bool, value: Array) -> str:
+        name = self._claim(tensor, on_device)
+        self._add_constant(name, value)
+        return name
+
+    def _add_constant(self, name: str, value: Array) -> None:
+        self.constants[name] = as_constant(value)
+        self.tensors[name] = TensorSpec(name, value.shape, constant=True)
+
+    def _view(self, target: str, source: str) -> None:
+        self.aliases[target] = self.aliases.get(source, source)
+
+    def _free_name(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self._shapes or name in self.tensors:
+            number += 1
+            name = f"{wanted}.{number}"
+        return name
