@@ -42,7 +42,7 @@ def _why_no_opencl() -> str:
     reports = discover()
     if any(report.usable for report in reports):
         return ""
-    reasons = "; ".join(f"{report.driver_file}: {report.reason}" for report in reports)
+    reasons = "; ".join(f"{report.title}: {report.reason}" for report in reports)
     return f"no OpenCL device works ({reasons or 'no driver is installed'})"
 
 
