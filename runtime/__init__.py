@@ -1,1 +1,42 @@
-"""What touches the device: backends, building, verifying, measuring, the context binary and its executor."""
+"""What touches the device: backends, building, verifying, measuring, the context binary and its executor.
+
+An application needs this package only:
+
+    gputune.runtime.load("context.bin").run({"x": array})
+"""
+
+from gputune.runtime.errors import (
+    BuildFailed,
+    ChecksumMismatch,
+    ContextError,
+    DeviceError,
+    DeviceNotFound,
+    InvalidLaunch,
+    LaunchFailed,
+    LimitExceeded,
+    MalformedHeader,
+    NotAContext,
+    Truncated,
+    UnsupportedFormatVersion,
+    WrongDevice,
+)
+from gputune.runtime.executor import Executor
+from gputune.runtime.loading import load
+
+__all__ = [
+    "BuildFailed",
+    "ChecksumMismatch",
+    "ContextError",
+    "DeviceError",
+    "DeviceNotFound",
+    "Executor",
+    "InvalidLaunch",
+    "LaunchFailed",
+    "LimitExceeded",
+    "MalformedHeader",
+    "NotAContext",
+    "Truncated",
+    "UnsupportedFormatVersion",
+    "WrongDevice",
+    "load",
+]

@@ -1,1 +1,213 @@
-"""Device backends, one file each."""
+"""The device backend interface: memory, programs, launches. One file per backend beside this one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.runtime.devices import DeviceReport
+from gputune.runtime.errors import DeviceNotFound, InvalidLaunch, LimitExceeded
+from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.variant import Launch, Work, check_sizes
+
+Bytes = npt.NDArray[np.uint8]
+PROGRAMS_KEPT = 64
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Device memory of `nbytes` bytes; freed with the last reference to it."""
+
+    nbytes: int
+    handle: Any
+    parent: Buffer | None = None
+
+
+@dataclass(eq=False)
+class Program:
+    """A built program; `build_ns` is what the driver's compiler took."""
+
+    handle: Any
+    build_ns: int
+    binary: bytes | None = None
+
+
+@dataclass(eq=False)
+class Bound:
+    """A kernel with its sizes and all its arguments set.
+
+    It holds its buffers, because PoCL aborts when a buffer is freed while it is still a kernel's argument;
+    `kernel` comes first so that it is released first.
+    """
+
+    kernel: Any
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    buffers: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Launches that ran one after the other: their total on the device's clock and on the host's."""
+
+    launches: int
+    event_ns: int
+    wall_ns: int
+
+
+@dataclass(eq=False)
+class Backend(ABC):
+    """One open device. `computes` is False when launches leave the outputs alone (the null backend).
+
+    All methods raise the errors of errors.py with the status that a trial is recorded with.
+    """
+
+    computes: ClassVar[bool] = True
+
+    identity: DeviceIdentity
+    _programs: OrderedDict[Launch, Program] = field(default_factory=OrderedDict, init=False)
+
+    # --- memory ---
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Device memory with undefined contents. Raises LimitExceeded above the device's largest
+        allocation."""
+        limit = self.identity.max_allocation_bytes
+        if nbytes > limit:
+            raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
+        if nbytes < 1:
+            raise InvalidLaunch(f"a buffer of {nbytes} bytes, at least 1 is needed")
+        return Buffer(nbytes, self._allocate(nbytes))
+
+    def upload(self, data: Any) -> Buffer:
+        """A new buffer with the bytes of data (anything with a contiguous buffer)."""
+        content = np.frombuffer(data, np.uint8)
+        buffer = self.allocate(content.nbytes)
+        self.write(buffer, content)
+        return buffer
+
+    def part(self, parent: Buffer, offset: int, nbytes: int) -> Buffer:
+        """The bytes [offset, offset + nbytes) of parent, which must be no part itself, as a buffer that
+        shares its memory. The offset must be a multiple of the device's base address alignment."""
+        if offset < 0 or nbytes < 1 or offset + nbytes > parent.nbytes or parent.parent is not None:
+            raise InvalidLaunch(f"bytes {offset} to {offset + nbytes} of a buffer of {parent.nbytes} bytes")
+        alignment = self.identity.base_address_alignment_bytes
+        if offset % alignment:
+            raise LimitExceeded(f"a buffer part at offset {offset}, the device aligns parts to {alignment} bytes")
+        return Buffer(nbytes, self._part(parent, offset, nbytes), parent)
+
+    @abstractmethod
+    def write(self, buffer: Buffer, data: Any) -> None:
+        """Copies data (at most as long as the buffer) to the start of the buffer; returns when it is
+        copied."""
+
+    @abstractmethod
+    def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
+        """The bytes of the buffer, after all launches before; `into` is an array of exactly its size to
+        fill."""
+
+    @abstractmethod
+    def fill(self, buffer: Buffer, pattern: int) -> None:
+        """Fills the buffer with a repeated byte (0 to 255)."""
+
+    # --- programs ---
+
+    @abstractmethod
+    def build(self, source: str, options: str) -> Program:
+        """Builds OpenCL C. Raises BuildFailed with the shortened build log."""
+
+    @abstractmethod
+    def load_binary(self, binary: bytes) -> Program:
+        """Builds a program from what harvest returned. Raises BuildFailed when the driver refuses it."""
+
+    @abstractmethod
+    def harvest(self, program: Program) -> bytes:
+        """The program's binary. Some drivers generate code at the first launch with a local size and keep
+        what they were asked for first, so read it once, after a launch with the final sizes."""
+
+    def program_for(self, launch: Launch) -> tuple[Program, int]:
+        """The program of a launch and the ns spent on building it now: 0 when it is among those used last.
+
+        Programs are kept per launch, sizes included and not only per source, because a binary belongs to one
+        size.
+        """
+        program = self._programs.get(launch)
+        if program is not None:
+            self._programs.move_to_end(launch)
+            return program, 0
+        program = self._programs[launch] = self.build(launch.source, launch.options)
+        if len(self._programs) > PROGRAMS_KEPT:
+            self._programs.popitem(last=False)
+        return program, program.build_ns
+
+    # --- launches ---
+
+    def bind(
+        self,
+        program: Program,
+        entry: str,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...],
+        arguments: Sequence[Buffer | int],
+        work: Work | None = None,
+    ) -> Bound:
+        """A kernel ready to launch. `work` is for a backend that models time instead of measuring it.
+
+        Raises InvalidLaunch, LimitExceeded, BuildFailed (no such entry) or LaunchFailed (wrong arguments).
+        """
+        check_sizes(global_size, local_size, self.identity)
+        return self._bind(program, entry, global_size, local_size, arguments, work)
+
+    @abstractmethod
+    def enqueue(self, bound: Bound) -> None:
+        """Starts a launch behind all earlier ones, without waiting."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Waits for everything enqueued."""
+
+    @abstractmethod
+    def time(self, bound: Bound, launches: int) -> Timing:
+        """Runs the same launch several times, waits and says how long that took."""
+
+    # --- for the backends ---
+
+    @abstractmethod
+    def _allocate(self, nbytes: int) -> Any: ...
+
+    @abstractmethod
+    def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any: ...
+
+    @abstractmethod
+    def _bind(
+        self,
+        program: Program,
+        entry: str,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...],
+        arguments: Sequence[Buffer | int],
+        work: Work | None,
+    ) -> Bound: ...
+
+
+def open_backend(report: DeviceReport, profiling: bool = True) -> Backend:
+    """Opens a device in this process. `profiling` gives launches a device clock, which time() needs.
+
+    Only one OpenCL driver may live in a process: the first call decides which. Raises DeviceNotFound when the
+    device is not there (any more), or when this process has already opened another driver.
+    """
+    if report.identity is None or not report.usable:
+        raise DeviceNotFound(f"{report.title} is not usable: {report.reason}")
+    if report.is_null:
+        from gputune.runtime.backends.null import NullBackend
+
+        return NullBackend(report.identity)
+    from gputune.runtime.backends.opencl import open_device
+
+    return open_device(report, profiling)

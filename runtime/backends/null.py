@@ -1,0 +1,88 @@
+"""The null backend: host memory, no kernels, and a deterministic model of their time.
+
+A launch takes the roofline time of its work (or of the bytes of its buffers) on a made-up device, times a
+penalty from 1 to 10 that a hash of source, options and sizes decides. The same launch costs the same in every
+process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
+from gputune.runtime.errors import BuildFailed, LaunchFailed
+from gputune.runtime.variant import Work
+
+FLOPS_PER_NS = 100.0
+BYTES_PER_NS = 20.0
+LAUNCH_NS = 2_000
+MAGIC = b"gputune-null "
+
+
+class NullBackend(Backend):
+    """No device at all; outputs are not computed."""
+
+    computes: ClassVar[bool] = False
+
+    def write(self, buffer: Buffer, data: Any) -> None:
+        content = np.frombuffer(data, np.uint8)
+        if content.nbytes > buffer.nbytes:
+            raise LaunchFailed(f"writing {content.nbytes} bytes to a buffer of {buffer.nbytes} bytes")
+        buffer.handle[: content.nbytes] = content
+
+    def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
+        result = np.empty(buffer.nbytes, np.uint8) if into is None else into
+        result[:] = buffer.handle
+        return result
+
+    def fill(self, buffer: Buffer, pattern: int) -> None:
+        buffer.handle[:] = pattern
+
+    def build(self, source: str, options: str) -> Program:
+        binary = MAGIC + hashlib.sha256(f"{options}\0{source}".encode()).hexdigest().encode()
+        return Program(handle=None, build_ns=0, binary=binary)
+
+    def load_binary(self, binary: bytes) -> Program:
+        if not binary.startswith(MAGIC):
+            raise BuildFailed("not a program binary of the null device")
+        return Program(handle=None, build_ns=0, binary=bytes(binary))
+
+    def harvest(self, program: Program) -> bytes:
+        assert program.binary is not None
+        return program.binary
+
+    def enqueue(self, bound: Bound) -> None:
+        pass  # nothing runs, so there is nothing to wait for either
+
+    def finish(self) -> None:
+        pass
+
+    def time(self, bound: Bound, launches: int) -> Timing:
+        total_ns = launches * int(bound.kernel)
+        return Timing(launches, total_ns, total_ns)
+
+    def _allocate(self, nbytes: int) -> Any:
+        return np.zeros(nbytes, np.uint8)
+
+    def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any:
+        return parent.handle[offset : offset + nbytes]
+
+    def _bind(
+        self,
+        program: Program,
+        entry: str,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...],
+        arguments: Sequence[Buffer | int],
+        work: Work | None,
+    ) -> Bound:
+        buffers = tuple(argument for argument in arguments if isinstance(argument, Buffer))
+        least = work or Work(flops=0, bytes=sum(buffer.nbytes for buffer in buffers))
+        digest = hashlib.sha256(repr((program.binary, entry, global_size, local_size)).encode()).digest()
+        penalty = 1 + 9 * int.from_bytes(digest[:8], "little") / 2**64
+        time_ns = LAUNCH_NS + round(penalty * max(least.flops / FLOPS_PER_NS, least.bytes / BYTES_PER_NS))
+        return Bound(time_ns, global_size, local_size, buffers)

@@ -1,0 +1,245 @@
+"""The OpenCL backend; the only file that imports pyopencl."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Caches of compiled kernels would hide what a variant costs to build, and PoCL's timings jump by a factor of
+# two between runs unless its threads keep to their cores. Both are read when the library is loaded.
+os.environ.setdefault("POCL_AFFINITY", "1")
+os.environ.setdefault("POCL_KERNEL_CACHE", "0")
+os.environ["PYOPENCL_NO_CACHE"] = "1"
+
+import pyopencl as cl
+
+from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
+from gputune.runtime.devices import DeviceReport
+from gputune.runtime.errors import (
+    BuildFailed,
+    DeviceError,
+    DeviceNotFound,
+    LaunchFailed,
+    LimitExceeded,
+)
+from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.variant import Work
+
+Error = cl.Error
+LOG_CHARACTERS = 2000
+
+_LIMITS = {
+    cl.status_code.INVALID_WORK_GROUP_SIZE,
+    cl.status_code.INVALID_WORK_ITEM_SIZE,
+    cl.status_code.INVALID_BUFFER_SIZE,
+    cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
+    cl.status_code.OUT_OF_RESOURCES,
+    cl.status_code.OUT_OF_HOST_MEMORY,
+}
+
+
+def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
+    """Every device that this process sees, platform by platform. `environment` narrows that to one driver, if
+    no driver has been opened in this process before."""
+    with _variables(environment or {}):
+        try:
+            platforms = cl.get_platforms()
+        except cl.Error:  # the loader's way to say that there is none
+            return []
+    devices = []
+    for platform in {platform.int_ptr: platform for platform in platforms}.values():
+        with contextlib.suppress(cl.Error):  # a platform without devices raises
+            devices += platform.get_devices()
+    return devices
+
+
+def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
+    """The identity of a device; `driver` is the name of its driver's .icd file."""
+    kinds = {cl.device_type.GPU: "gpu", cl.device_type.CPU: "cpu"}
+    work_items = [*device.max_work_item_sizes, 1, 1, 1]
+    return DeviceIdentity(
+        platform=device.platform.name.strip(),
+        platform_version=device.platform.version.strip(),
+        name=device.name.strip(),
+        vendor=device.vendor.strip(),
+        driver_version=device.driver_version.strip(),
+        device_version=device.version.strip(),
+        device_type=next((name for kind, name in kinds.items() if device.type & kind), "accelerator"),
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=(work_items[0], work_items[1], work_items[2]),
+        local_memory_bytes=device.local_mem_size,
+        global_memory_bytes=device.global_mem_size,
+        max_allocation_bytes=device.max_mem_alloc_size,
+        base_address_alignment_bytes=max(device.mem_base_addr_align // 8, 1),
+        preferred_float_width=max(device.preferred_vector_width_float, 1),
+        extensions=tuple(sorted(device.extensions.split())),
+        driver=driver,
+    )
+
+
+def open_device(report: DeviceReport, profiling: bool) -> OpenCLBackend:
+    """Opens the device of a report. Raises DeviceNotFound when this process cannot see it."""
+    assert report.identity is not None
+    driver = Path(report.driver_file).name
+    visible = visible_devices(report.environment())
+    wanted = (report.identity.platform, report.identity.name)
+    found = [
+        place for place, device in enumerate(visible) if (device.platform.name.strip(), device.name.strip()) == wanted
+    ]
+    if not found:
+        others = ", ".join(device.name.strip() for device in visible) or "no device"
+        raise DeviceNotFound(
+            f"{report.title} cannot be opened: this process sees {others} "
+            "(the first OpenCL driver opened in a process is the only one; use a fresh process for another)"
+        )
+    place = report.position if report.position in found else found[0]
+    return OpenCLBackend(visible[place], driver, profiling)
+
+
+def shortened_log(text: str) -> str:
+    """A build log without empty lines and repeated headings, at most LOG_CHARACTERS long, errors first."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    first = next((place for place, line in enumerate(lines) if "error" in line.lower()), 0)
+    log = "\n".join(lines[first:] or lines)
+    return log if len(log) <= LOG_CHARACTERS else log[:LOG_CHARACTERS] + " ..."
+
+
+class OpenCLBackend(Backend):
+    """One OpenCL device with a context and an in-order queue of its own."""
+
+    def __init__(self, device: cl.Device, driver: str, profiling: bool = True) -> None:
+        super().__init__(identity_of(device, driver))
+        self._device = device
+        with _translated("opening the device"):
+            self._context = cl.Context([device])
+            clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
+            self._queue = cl.CommandQueue(self._context, device, **clock)
+
+    def write(self, buffer: Buffer, data: Any) -> None:
+        with _translated("writing a buffer"):
+            cl.enqueue_copy(self._queue, buffer.handle, data, is_blocking=True)
+
+    def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
+        result = np.empty(buffer.nbytes, np.uint8) if into is None else into
+        with _translated("reading a buffer"):
+            cl.enqueue_copy(self._queue, result, buffer.handle, is_blocking=True)
+        return result
+
+    def fill(self, buffer: Buffer, pattern: int) -> None:
+        with _translated("filling a buffer"):
+            cl.enqueue_fill_buffer(self._queue, buffer.handle, np.full(1, pattern, np.uint8), 0, buffer.nbytes)
+
+    def build(self, source: str, options: str) -> Program:
+        return self._built(lambda: cl.Program(self._context, source), options)
+
+    def load_binary(self, binary: bytes) -> Program:
+        return self._built(lambda: cl.Program(self._context, [self._device], [binary]), "")
+
+    def harvest(self, program: Program) -> bytes:
+        if program.binary is None:
+            with _translated("reading a program's binary"):
+                binaries = program.handle.get_info(cl.program_info.BINARIES)
+            program.binary = bytes(binaries[0])
+        return program.binary
+
+    def enqueue(self, bound: Bound) -> None:
+        with _translated("a launch"):
+            cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
+
+    def finish(self) -> None:
+        with _translated("waiting for a launch"):
+            self._queue.finish()
+
+    def time(self, bound: Bound, launches: int) -> Timing:
+        queue, kernel, global_size, local_size = (
+            self._queue,
+            bound.kernel,
+            bound.global_size,
+            bound.local_size,
+        )
+        with _translated("a launch"):
+            start = time.perf_counter_ns()
+            events = [cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size) for _ in range(launches)]
+            queue.finish()
+            wall_ns = time.perf_counter_ns() - start
+            event_ns = sum(event.profile.end - event.profile.start for event in events)
+        return Timing(launches, event_ns, wall_ns)
+
+    def _allocate(self, nbytes: int) -> Any:
+        with _translated(f"allocating {nbytes} bytes"):
+            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
+
+    def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any:
+        with _translated(f"a buffer part at offset {offset}"):
+            return parent.handle.get_sub_region(offset, nbytes)
+
+    def _built(self, make: Any, options: str) -> Program:
+        start = time.perf_counter_ns()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # pyopencl turns every compiler warning into one
+                program = make().build(options)
+        except cl.Error as error:
+            raise BuildFailed(shortened_log(str(error))) from None
+        return Program(program, time.perf_counter_ns() - start)
+
+    def _bind(
+        self,
+        program: Program,
+        entry: str,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...],
+        arguments: Sequence[Buffer | int],
+        work: Work | None,
+    ) -> Bound:
+        try:
+            kernel = cl.Kernel(program.handle, entry)
+        except cl.Error as error:
+            raise BuildFailed(f"the program has no kernel {entry!r}: {error}") from None
+        with _translated(f"kernel {entry!r}"):
+            if kernel.num_args != len(arguments):
+                raise LaunchFailed(f"kernel {entry!r} takes {kernel.num_args} arguments, {len(arguments)} are given")
+            query, info = kernel.get_work_group_info, cl.kernel_work_group_info
+            allowed, work_items = query(info.WORK_GROUP_SIZE, self._device), int(np.prod(local_size))
+            if work_items > allowed:
+                raise LimitExceeded(f"work-group of {work_items} work-items, kernel {entry!r} allows {allowed} here")
+            local_bytes, limit = query(info.LOCAL_MEM_SIZE, self._device), self.identity.local_memory_bytes
+            if local_bytes > limit:
+                raise LimitExceeded(f"{local_bytes} bytes of local memory in kernel {entry!r}, the device has {limit}")
+            for place, argument in enumerate(arguments):
+                kernel.set_arg(place, argument.handle if isinstance(argument, Buffer) else np.int32(argument))
+        return Bound(kernel, global_size, local_size, tuple(a for a in arguments if isinstance(a, Buffer)))
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Turns pyopencl's errors into ours."""
+    try:
+        yield
+    except cl.Error as error:
+        message = f"{what} failed: {' '.join(str(error).split())[:500]}"
+        kind: type[DeviceError] = LimitExceeded if getattr(error, "code", None) in _LIMITS else LaunchFailed
+        raise kind(message) from None
+
+
+@contextlib.contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for a moment; the OpenCL loader reads them at its first call only."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,69 @@
+"""What can go wrong on a device or with a context file; every error has a name and is one clear line."""
+
+from typing import ClassVar
+
+
+class DeviceNotFound(Exception):
+    """No usable device, or none that matches what was asked for."""
+
+
+class DeviceError(Exception):
+    """A launch could not be built or run; `status` is the status its trial is recorded with."""
+
+    status: ClassVar[str] = "runtime"
+
+
+class LaunchFailed(DeviceError):
+    """The driver refused or lost a launch, or its arguments do not fit the kernel."""
+
+    status = "runtime"
+
+
+class BuildFailed(DeviceError):
+    """The driver's compiler refused a source text; the message holds the shortened build log."""
+
+    status = "compile"
+
+
+class LimitExceeded(DeviceError):
+    """More was asked for than the device has; the message names both numbers."""
+
+    status = "device_limits"
+
+
+class InvalidLaunch(DeviceError):
+    """Sizes that no device would accept, such as a global size that the local size does not divide."""
+
+    status = "constraints"
+
+
+class ContextError(Exception):
+    """A context binary cannot be used; `name` says why in one word."""
+
+    name: ClassVar[str] = "context_error"
+
+
+class NotAContext(ContextError):
+    name = "not_a_context"
+
+
+class UnsupportedFormatVersion(ContextError):
+    name = "unsupported_format_version"
+
+
+class Truncated(ContextError):
+    name = "truncated"
+
+
+class ChecksumMismatch(ContextError):
+    name = "checksum_mismatch"
+
+
+class MalformedHeader(ContextError):
+    name = "malformed_header"
+
+
+class WrongDevice(ContextError):
+    """The context was made for another device or driver, and that matters here."""
+
+    name = "wrong_device"

@@ -1,0 +1,101 @@
+"""Loading a context in an application: find the device it was made for, or one that can stand in, and open
+it.
+
+Only one OpenCL driver may live in a process. When the driver of the context is installed, it is opened
+directly: discovery, with its child process per driver, is only run when that device is not there or another
+one is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import Literal
+
+from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.context_format import open_context
+from gputune.runtime.context_records import ContextHeader, GraphRecord
+from gputune.runtime.devices import NULL, NULL_REPORT, DeviceReport, choose, discover, wanted_device
+from gputune.runtime.drivers import driver_files
+from gputune.runtime.errors import DeviceNotFound, WrongDevice
+from gputune.runtime.executor import Executor
+from gputune.runtime.identity import DeviceIdentity
+
+Compatibility = Literal["permissive", "strict"]
+
+
+def load(
+    path: Path | str,
+    device: str | None = None,
+    cache_compatibility_mode: Compatibility = "permissive",
+    graph: str | None = None,
+) -> Executor:
+    """Loads a context binary and opens its device.
+
+    device: a number or part of a name as `gputune devices` shows them, or "null"; by default GPUTUNE_DEVICE,
+    else the device the context was made for, else the best one. On another device or driver version the
+    programs are built from source with a warning, unless cache_compatibility_mode is "strict". graph: a name,
+    by default the first.
+
+    Raises ContextError subclasses (WrongDevice in strict mode), DeviceNotFound, BuildFailed, ValueError for
+    an unknown graph or mode, OSError when the file cannot be read.
+    """
+    if cache_compatibility_mode not in ("permissive", "strict"):
+        raise ValueError(f"cache_compatibility_mode is {cache_compatibility_mode!r}, expected 'permissive' or 'strict'")
+    strict = cache_compatibility_mode == "strict"
+    with open_context(path) as file:
+        chosen_graph = _graph_named(file.header, graph, file.path)
+        start = time.perf_counter_ns()
+        backend = _open(file.header, wanted_device(device))
+        device_open_ns = time.perf_counter_ns() - start
+        identity, made_for = backend.identity, file.header.device
+        same = identity.runs_binaries_of(made_for) or not file.header.computes
+        if not same:
+            difference = identity.difference(made_for)
+            if strict:
+                raise WrongDevice(f"{file.path}: made for another device: {difference}")
+            warnings.warn(f"{file.path}: building from source on another device: {difference}", stacklevel=2)
+        executor = Executor(backend, file, chosen_graph, same, strict, device_open_ns)
+        for text in executor.warnings:
+            warnings.warn(f"{file.path}: {text}", stacklevel=2)
+        if not same:
+            executor.warnings.insert(0, f"built from source: {difference}")
+        return executor
+
+
+def _graph_named(header: ContextHeader, name: str | None, path: str) -> GraphRecord:
+    for graph in header.graphs:
+        if name is None or graph.name == name:
+            return graph
+    raise ValueError(f"{path}: there is no graph {name!r}; the graphs are {[graph.name for graph in header.graphs]}")
+
+
+def _open(header: ContextHeader, wanted: str | None) -> Backend:
+    """Opens the device: null for a null context, the recorded device when it is there and fits `wanted`, else
+    a choice among all."""
+    if not header.computes or wanted == NULL:
+        return open_backend(NULL_REPORT)
+    made_for = header.device
+    if wanted is None or (not wanted.isdecimal() and wanted.casefold() in made_for.name.casefold()):
+        report = _recorded(made_for)
+        if report is not None:
+            try:
+                return open_backend(report, profiling=False)
+            except DeviceNotFound:
+                return _open_among_visible(report, wanted)
+    return open_backend(choose(discover(), wanted).report, profiling=False)
+
+
+def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
+    """A report for the recorded device if its driver is installed here."""
+    for file in driver_files():
+        if file.name == made_for.driver:
+            return DeviceReport(0, made_for, str(file.absolute()), usable=True, reason="")
+    return None
+
+
+def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> Backend:
+    """The recorded driver is open in this process, but has no such device: the best of its other devices."""
+    reports = [report for report in discover() if report.driver_file == recorded.driver_file]
+    return open_backend(choose(reports, wanted).report, profiling=False)

@@ -1,0 +1,125 @@
+"""How long a launch takes: warm up by time, then samples in interleaved rounds. Nothing here compiles.
+
+A sample is a batch of launches whose device time adds up to at least sample_ns; its value is the mean of one
+launch. All variants get ROUNDS_FOR_ALL samples, round by round, so that a drift of the clocks meets all of
+them alike. Then the best quarter, at least FINALISTS_AT_LEAST of them, and the first variant, which is what
+the others are compared with, get the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputune.runtime.backends import Backend, Bound
+
+MEASURING_VERSION = 1
+ROUNDS_FOR_ALL = 3
+FINALISTS_AT_LEAST = 4
+FINALISTS_SHARE = 4
+SLOW_FACTOR = 20  # a variant this much slower than the best so far gets one sample
+LAUNCHES_AT_MOST = 4096  # in one sample, so that little is enqueued when a device's clock stands still
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How to measure: samples of a finalist, the least duration of a sample, and of the warm-up."""
+
+    samples: int = 7
+    sample_ns: float = 1_000_000
+    warm_up_ns: float = 20_000_000
+
+
+@dataclass(eq=False)
+class Runner:
+    """A verified variant in the race. `estimate_ns` is the shortest launch seen so far."""
+
+    index: int
+    bound: Bound
+    estimate_ns: float
+    samples_ns: list[float] = field(default_factory=list)
+    wall_ns: list[float] = field(default_factory=list)
+    launches: int = 0
+
+    @property
+    def median_ns(self) -> float:
+        return statistics.median(self.samples_ns) if self.samples_ns else math.inf
+
+
+def warm_up(backend: Backend, bound: Bound, warm_up_ns: float) -> None:
+    """Launches until warm_up_ns of the host's time have passed, so that clocks and threads are up."""
+    passed, launches = 0.0, 1
+    while passed < warm_up_ns:
+        timing = backend.time(bound, launches)
+        passed += max(timing.wall_ns, 1)
+        left = (warm_up_ns - passed) / max(timing.wall_ns / launches, 1)
+        launches = max(1, min(2 * launches, math.ceil(left), LAUNCHES_AT_MOST))
+
+
+def sample(backend: Backend, runner: Runner, sample_ns: float) -> None:
+    """Adds one sample to the runner."""
+    launches, event_ns, wall_ns = 0, 0, 0
+    while launches == 0 or (event_ns < sample_ns and launches < LAUNCHES_AT_MOST):
+        wanted = math.ceil((sample_ns - event_ns) / max(runner.estimate_ns, 1))
+        timing = backend.time(runner.bound, max(1, min(wanted, LAUNCHES_AT_MOST - launches)))
+        launches += timing.launches
+        event_ns += timing.event_ns
+        wall_ns += timing.wall_ns
+        runner.estimate_ns = min(runner.estimate_ns, timing.event_ns / timing.launches)
+    runner.samples_ns.append(event_ns / launches)
+    runner.wall_ns.append(wall_ns / launches)
+    runner.launches = launches
+
+
+def race(
+    backend: Backend,
+    runners: Sequence[Runner],
+    protocol: Protocol,
+    failed: Callable[[Runner, Exception], None],
+) -> list[Runner]:
+    """Samples the runners in place and returns those that finished, fastest median first (ties: lower index).
+
+    A runner whose launch raises leaves the race through `failed`.
+    """
+    running = list(runners)
+
+    def round_of(chosen: Sequence[Runner]) -> None:
+        for runner in chosen:
+            try:
+                sample(backend, runner, protocol.sample_ns)
+            except Exception as error:
+                running.remove(runner)
+                failed(runner, error)
+
+    for number in range(min(ROUNDS_FOR_ALL, protocol.samples)):
+        best = min((runner.estimate_ns for runner in running), default=0.0)
+        round_of([r for r in running if number == 0 or r.estimate_ns <= SLOW_FACTOR * best])
+    ranked = sorted(running, key=_rank)
+    finalists = ranked[: max(FINALISTS_AT_LEAST, math.ceil(len(ranked) / FINALISTS_SHARE))]
+    finalists += [runner for runner in ranked if runner.index == 0 and runner not in finalists]
+    best = min((runner.estimate_ns for runner in running), default=0.0)
+    finalists = [runner for runner in finalists if runner.estimate_ns <= SLOW_FACTOR * best]
+    for _ in range(protocol.samples - ROUNDS_FOR_ALL):
+        round_of([runner for runner in finalists if runner in running])
+    return sorted(running, key=_rank)
+
+
+def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
+    """How the samples of a runner were taken, for the record."""
+    return {
+        "protocol": MEASURING_VERSION,
+        "timing": "event",
+        "samples": len(runner.samples_ns),
+        "sample_ns": protocol.sample_ns,
+        "launches_per_sample": runner.launches,
+        "warm_up_ns": protocol.warm_up_ns,
+        "affinity": os.environ.get("POCL_AFFINITY", ""),
+    }
+
+
+def _rank(runner: Runner) -> tuple[float, int]:
+    return runner.median_ns, runner.index

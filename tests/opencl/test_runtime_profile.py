@@ -1,0 +1,173 @@
+"""Profiling on a real device: right variants are ranked, and every kind of wrong one is named and never wins."""
+
+import numpy as np
+import pytest
+
+from gputune.runtime.backends import Backend, Buffer, open_backend
+from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.errors import BuildFailed, LimitExceeded
+from gputune.runtime.measure import Protocol
+from gputune.runtime.profiler import Profiled, ProfileRequest, compile_variant, execute, profile
+from gputune.runtime.variant import Launch, Trial, Variant, Work
+from gputune.runtime.verify import Floats
+
+SIZE = 4096
+SOURCE = """
+__kernel void twice(__global const float *x, __global float *output, const int repeat) {
+    const int i = get_global_id(0);
+    float sum = 0.0f;
+    for (int r = 0; r < repeat; r++)
+        sum += 2.0f * x[i] + (float)(i & r & 0);
+    output[i] = sum / (float)repeat;
+}
+__kernel void wrong_at_the_end(__global const float *x, __global float *output) {
+    const int i = get_global_id(0);
+    output[i] = 2.0f * x[i] + (i == SIZE - 1 ? 1.0f : 0.0f);
+}
+__kernel void half_written(__global const float *x, __global float *output) {
+    const int i = get_global_id(0);
+    if (i < SIZE / 2) output[i] = 2.0f * x[i];
+}
+__kernel void outside(__global const float *x, __global float *output) {
+    const int i = get_global_id(0);
+    output[i] = 2.0f * x[i];
+    if (i == 0) { output[SIZE + 3] = 1.0f; output[-2] = 1.0f; }
+}
+__kernel void doubled(__global const float *x, __global float *packed) {
+    packed[get_global_id(0)] = 2.0f * x[get_global_id(0)];
+}
+__kernel void copy(__global const float *packed, __global float *output) {
+    output[get_global_id(0)] = packed[get_global_id(0)];
+}
+"""
+QUICK = Protocol(samples=5, sample_ns=100_000, warm_up_ns=1_000_000)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    return open_backend(choose(discover(), wanted_device(None)).report)
+
+
+@pytest.fixture(scope="module")
+def values() -> Floats:
+    return (np.arange(SIZE) % 16 / 8).astype(np.float32)  # sums of these are exact
+
+
+def launch(entry: str, *arguments: str | int, local: int = 64, source: str = SOURCE, size: int = SIZE) -> Launch:
+    return Launch(source, entry, f"-DSIZE={SIZE}", (size,), (local,), arguments)
+
+
+def variant(main: Launch, *prepare: Launch, **packed: int) -> Variant:
+    return Variant({"local": main.local_size[0]}, prepare, main, packed)
+
+
+def twice(repeat: int, **options: int) -> Variant:
+    return variant(launch("twice", "x", "output", repeat, **options))
+
+
+def run(backend: Backend, values: Floats, *variants: Variant, protocol: Protocol = QUICK) -> Profiled:
+    buffers: dict[str, Buffer] = {"x": backend.upload(values)}
+    reference = backend.upload(2 * values)
+    request = ProfileRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
+    return profile(backend, request)
+
+
+def only(profiled: Profiled) -> Trial:
+    assert len(profiled.trials) == 1
+    assert profiled.best is None and profiled.binary == b""
+    return profiled.trials[0]
+
+
+def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(backend: Backend, values: Floats) -> None:
+    profiled = run(backend, values, twice(400), twice(1), twice(100))
+    assert [trial.status for trial in profiled.trials] == ["ok", "ok", "ok"], profiled.trials
+    assert profiled.best == 1
+    assert len(profiled.binary) > 0
+    for trial in profiled.trials:
+        assert len(trial.samples_ns) == len(trial.wall_ns) == trial.measured["samples"]
+        assert all(0 < event <= wall for event, wall in zip(trial.samples_ns, trial.wall_ns, strict=True))
+        assert trial.compile_ns > 0 and trial.first_launch_ns > 0
+    first, best = profiled.trials[0], profiled.trials[1]
+    assert len(first.samples_ns) in (1, 5)  # the first variant gets all samples unless it is 20 times slower
+    assert len(best.samples_ns) == 5
+    assert best.measured["launches_per_sample"] * best.median_ns >= 100_000 * 0.5
+    assert (best.measured["timing"], best.measured["protocol"], best.measured["affinity"]) == ("event", 1, "1")
+
+
+def test_a_variant_much_slower_than_the_best_gets_one_sample(backend: Backend, values: Floats) -> None:
+    profiled = run(backend, values, twice(1), twice(20_000))
+    assert profiled.best == 0
+    assert len(profiled.trials[1].samples_ns) == 1
+
+
+@pytest.mark.parametrize(
+    ("planted", "status", "words"),
+    [
+        (variant(launch("wrong_at_the_end", "x", "output")), "correctness", ["1 of 4096", "first at 4095", "error 1"]),
+        (variant(launch("half_written", "x", "output")), "correctness", ["2048 were never written"]),
+        (variant(launch("outside", "x", "output")), "correctness", ["4 bytes before", "4 bytes after", "distance 12"]),
+        (variant(launch("copy", "x", "output", source="not C")), "compile", ["error"]),
+        (variant(launch("absent", "x", "output")), "compile", ["'absent'"]),
+        (variant(launch("twice", "x", "output", 1, local=100)), "constraints", ["(100,) does not divide"]),
+        (variant(launch("twice", "x", "output", 1, local=1 << 20, size=1 << 20)), "device_limits", ["work-group of"]),
+        (variant(launch("twice", "x", "output")), "runtime", ["takes 3 arguments, 2 are given"]),
+        (variant(launch("twice", "x", "nowhere", 1)), "runtime", ["'nowhere'"]),
+        (variant(launch("copy", "p", "output"), p=1 << 60), "device_limits", ["largest allocation"]),
+        (
+            variant(launch("copy", "p", "output"), launch("outside", "x", "p"), p=4 * SIZE),
+            "correctness",
+            ["preparing 'p'", "outside its buffer"],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_planted_failure_keeps_its_name_and_never_wins(
+    backend: Backend, values: Floats, planted: Variant, status: str, words: list[str]
+) -> None:
+    alone = only(run(backend, values, planted))
+    assert alone.status == status, alone
+    for word in words:
+        assert word in alone.message
+    assert alone.samples_ns == ()
+    beside = run(backend, values, planted, twice(1))
+    assert [trial.status for trial in beside.trials] == [status, "ok"]
+    assert beside.best == 1
+
+
+def test_packed_buffers_are_prepared_once_and_shared(backend: Backend, values: Floats) -> None:
+    prepare = launch("doubled", "x", "p")
+    variants = [variant(launch("copy", "p", "output", local=n), prepare, p=4 * SIZE) for n in (16, 32)]
+    profiled = run(backend, values, *variants)
+    assert [trial.status for trial in profiled.trials] == ["ok", "ok"], profiled.trials
+
+
+def test_racing_a_variant_again_builds_nothing(backend: Backend, values: Floats) -> None:
+    variants = [twice(1, local=8), twice(2, local=8)]
+    assert all(trial.compile_ns > 0 for trial in run(backend, values, *variants).trials)
+    assert [trial.compile_ns for trial in run(backend, values, *variants).trials] == [0, 0]
+
+
+def test_a_compiled_binary_runs_elsewhere_without_its_source(backend: Backend, values: Floats) -> None:
+    compiled = compile_variant(backend, twice(1), {"x": 4 * SIZE, "output": 4 * SIZE})
+    assert compiled.compile_ns >= 0 and compiled.first_launch_ns > 0
+    program = backend.load_binary(compiled.binary)
+    x, output = backend.upload(values), backend.allocate(4 * SIZE)
+    backend.enqueue(backend.bind(program, "twice", (SIZE,), (64,), [x, output, 1]))
+    backend.finish()
+    assert np.array_equal(backend.read(output).view(np.float32), 2 * values)
+    with pytest.raises(BuildFailed):
+        backend.load_binary(b"no binary")
+
+
+def test_execute_chains_launches_through_its_outputs(backend: Backend, values: Floats) -> None:
+    launches = [launch("doubled", "x", "between"), launch("doubled", "between", "result")]
+    buffers, outputs = {"x": backend.upload(values)}, {"between": 4 * SIZE, "result": 4 * SIZE}
+    got = execute(backend, launches, buffers, outputs)
+    assert np.array_equal(got["result"].view(np.float32), 4 * values)
+    assert np.array_equal(got["between"].view(np.float32), 2 * values)
+
+
+def test_one_allocation_is_bounded_by_the_device(backend: Backend) -> None:
+    limit = backend.identity.max_allocation_bytes
+    with pytest.raises(LimitExceeded, match=str(limit)):
+        backend.allocate(limit + 1)
