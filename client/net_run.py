@@ -71,7 +71,7 @@ def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, 
 def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
     try:
         if file.suffix == ".npy":
-            value = np.load(file, allow_pickle=False)
+            value: Array = np.load(file, allow_pickle=False)
         else:
             content = file.read_bytes()
             if len(content) != tensor.nbytes:

@@ -1,0 +1,31 @@
+"""gputune context-binary-utility"""
+
+import json
+from pathlib import Path
+
+import click
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.errors import OutputError
+from gputune.client.summary import write_json
+from gputune.runtime.context_format import read_header
+
+
+@click.command("context-binary-utility")
+@click.option("--context_binary", type=click.Path(path_type=Path), required=True, help="The context binary.")
+@click.option("--json_file", type=click.Path(path_type=Path), help="Where to write; standard output otherwise.")
+def command(context_binary: Path, json_file: Path | None) -> None:
+    """Write what a context binary holds as JSON: graphs, tensors, device, versions, configuration, sizes.
+
+    Only the header is read; no device is needed.
+    """
+    with device_errors(context_binary):
+        header = read_header(context_binary)
+    content = header.to_dict() | {"file_bytes": context_binary.stat().st_size}
+    if json_file is None:
+        click.echo(json.dumps(content, indent=1))
+        return
+    try:
+        write_json(json_file, content)
+    except OSError as error:
+        raise OutputError(f"{json_file} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,35 @@
+"""gputune devices"""
+
+import json
+
+import click
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.errors import DeviceNotFound
+
+
+@click.command("devices")
+@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+@click.option("--device", metavar="D", help="A name part or number, to see what would be chosen.")
+def command(as_json: bool, device: str | None) -> None:
+    """List OpenCL devices, whether each one builds and runs a kernel, and which one gputune chooses.
+
+    Every driver is tried in a process of its own. Exits with 8 when no device works.
+    """
+    with device_errors():
+        reports = discover()
+    try:
+        choice = choose(reports, wanted_device(device))
+        chosen, lines = choice.report.index, list(choice.explanation)
+    except DeviceNotFound as error:
+        chosen, lines = None, [str(error)]
+    if as_json:
+        click.echo(json.dumps({"devices": [r.to_dict() for r in reports], "chosen": chosen, "why": lines}, indent=1))
+    else:
+        for report in reports:
+            click.echo(f"{report.title}: {'works' if report.usable else report.reason}")
+        for line in lines:
+            click.echo(line)
+    if chosen is None:
+        raise click.exceptions.Exit(8)

@@ -1,0 +1,77 @@
+"""The `gputune` command. Sub-commands are imported when they are called, so that each starts quickly."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from gputune.cache import CacheError
+from gputune.client.errors import GputuneError
+
+COMMANDS = {
+    "context-binary-generator": (
+        "context_binary_generator",
+        "Tune a model on a target and write its context binary.",
+    ),
+    "net-run": ("net_run", "Run a context binary on this machine's device."),
+    "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
+    "target-server": ("target_server", "Serve this machine's device to generators."),
+    "performance-cache": ("performance_cache", "Look into performance caches."),
+    "devices": ("devices", "List OpenCL devices and whether they work."),
+}
+INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """Looks commands up in COMMANDS without importing the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"gputune.client.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gputune", prog_name="gputune")
+def cli() -> None:
+    """Tune the OpenCL kernels of ONNX models for the device that will run them.
+
+    \b
+    gputune target-server                                     on the device
+    gputune context-binary-generator --model m.onnx \\
+        --binary_file m --output_dir out                      on the host: out/m.bin
+    gputune net-run --retrieve_context out/m.bin \\
+        --input_list inputs.txt --output_dir results          where it runs
+
+    Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
+    cache, 8 device or context, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits: one line on standard error for whatever goes wrong."""
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        code = INTERRUPTED
+    except GputuneError as error:
+        click.echo(f"error: {error}", err=True)
+        code = error.exit_code
+    except CacheError as error:
+        click.echo(f"error: {error}", err=True)
+        code = 7
+    sys.exit(code if isinstance(code, int) else 0)

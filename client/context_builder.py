@@ -1,0 +1,175 @@
+"""From a plan and the winners of its tasks to a context: programs, packed weights, memory plan, launches."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from gputune.client.lowering import Operation, Plan
+from gputune.client.memory_planner import Lifetime, Placement, plan_arenas
+from gputune.client.rendering import launch_message, variant_message
+from gputune.client.target_client import TargetClient
+from gputune.client.tuner import Outcome, task_key
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import Instance
+from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.identity import DeviceIdentity
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
+
+
+@dataclass(frozen=True)
+class Built:
+    """One graph with the programs and weights that its launches refer to."""
+
+    graph: GraphRecord
+    programs: tuple[ProgramRecord, ...]
+    weights: tuple[bytes, ...]
+
+
+def build(
+    plan: Plan,
+    outcomes: Mapping[str, Outcome],
+    target: TargetClient,
+    compiled: Callable[[Outcome], None],
+) -> Built:
+    """The graph of a plan.
+
+    `outcomes` are by task key digest. A winner without a binary is compiled on the target, and `compiled` hears of
+    the outcome with its binary. Weights are rearranged on the target. Raises TargetError, MemoryPlanError.
+    """
+    device = DeviceIdentity.from_dict(target.device)
+    programs, outcomes = _programs(plan, outcomes, target, compiled)
+    storage = _Storage(plan, device)
+    weights = _Weights(device.base_address_alignment_bytes, device.max_allocation_bytes)
+    launches = []
+    for operation in plan.operations:
+        key = task_key(operation.task).digest
+        instance = family_of(operation.task.op).render(operation.task.problem, outcomes[key].configuration)
+        refs = {name: storage.ref(tensor) for name, tensor in operation.inputs.items() if not plan.is_constant(tensor)}
+        refs["output"] = storage.ref(operation.output)
+        for name, content in _constants(plan, operation, instance, target).items():
+            refs[name] = weights.add(content)
+        launches.append(
+            LaunchRecord(
+                operation=operation.name,
+                task=key,
+                program=programs[key][0],
+                entry=instance.main.entry,
+                global_size=instance.main.global_size,
+                local_size=instance.main.local_size,
+                arguments=tuple(
+                    refs[argument] if isinstance(argument, str) else argument for argument in instance.main.arguments
+                ),
+            )
+        )
+    graph = GraphRecord(
+        name=plan.name,
+        inputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.inputs),
+        outputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.outputs),
+        launches=tuple(launches),
+        arena_bytes=storage.arena_bytes,
+    )
+    return Built(graph, tuple(record for _, record in programs.values()), weights.sections())
+
+
+def _programs(
+    plan: Plan, outcomes: Mapping[str, Outcome], target: TargetClient, compiled: Callable[[Outcome], None]
+) -> tuple[dict[str, tuple[int, ProgramRecord]], dict[str, Outcome]]:
+    """(index, program) by task key, and the outcomes with every binary filled in."""
+    programs: dict[str, tuple[int, ProgramRecord]] = {}
+    complete = dict(outcomes)
+    for task in plan.tasks:
+        key, family = task_key(task).digest, family_of(task.op)
+        outcome = complete[key]
+        instance = family.render(task.problem, outcome.configuration)
+        if not outcome.binary:
+            sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
+            sizes["output"] = family.output(task.problem).nbytes
+            variant = variant_message(instance, outcome.configuration)
+            reply = target.compile_kernel(CompileKernel(variant, sizes))
+            outcome = complete[key] = replace(outcome, binary=bytes(reply.binary))
+            compiled(outcome)
+        main = instance.main
+        programs[key] = (len(programs), ProgramRecord(outcome.binary, main.source, main.options))
+    return programs, complete
+
+
+def _constants(plan: Plan, operation: Operation, instance: Instance, target: TargetClient) -> dict[str, Any]:
+    """The constant buffers that the main launch reads: packed ones made on the target, others as they are."""
+    values = {name: plan.constants[t] for name, t in operation.inputs.items() if plan.is_constant(t)}
+    read = {argument for argument in instance.main.arguments if isinstance(argument, str)}
+    contents: dict[str, Any] = {name: np.ascontiguousarray(v).tobytes() for name, v in values.items() if name in read}
+    if instance.prepare:
+        needed = {argument for launch in instance.prepare for argument in launch.arguments}
+        handles = {name: target.upload(value) for name, value in values.items() if name in needed}
+        launches = tuple(launch_message(launch) for launch in instance.prepare)
+        contents.update(target.execute_kernel(ExecuteKernel(launches, handles, dict(instance.packed))))
+        target.free(*handles.values())
+    return contents
+
+
+class _Storage:
+    """Where each tensor of a plan lives: a graph input or output has its own buffer, all else shares arenas."""
+
+    def __init__(self, plan: Plan, device: DeviceIdentity) -> None:
+        self._plan = plan
+        self._own: dict[str, BufferRef] = {}
+        for index, tensor in enumerate(plan.inputs):
+            self._own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)
+        for index, tensor in enumerate(plan.outputs):
+            self._own[plan.root(tensor.name)] = BufferRef("output", index, 0, tensor.nbytes)
+        self._placement: Placement = plan_arenas(
+            self._lifetimes(), device.base_address_alignment_bytes, device.max_allocation_bytes
+        )
+
+    @property
+    def arena_bytes(self) -> tuple[int, ...]:
+        return tuple(self._placement.arenas)
+
+    def ref(self, tensor: str) -> BufferRef:
+        root = self._plan.root(tensor)
+        if root in self._own:
+            return self._own[root]
+        arena, offset = self._placement.offsets[root]
+        return BufferRef("arena", arena, offset, self._plan.tensors[root].nbytes)
+
+    def _lifetimes(self) -> list[Lifetime]:
+        plan = self._plan
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for index, operation in enumerate(plan.operations):
+            for tensor in (operation.output, *operation.inputs.values()):
+                root = plan.root(tensor)
+                first.setdefault(root, index)
+                last[root] = index
+        return [
+            Lifetime(root, plan.tensors[root].nbytes, first[root], last[root])
+            for root in first
+            if root not in self._own and not plan.is_constant(root)
+        ]
+
+
+@dataclass
+class _Weights:
+    """Constant buffers laid one behind the other, aligned, in sections that the device can allocate."""
+
+    alignment: int
+    largest: int
+    _sections: list[bytearray] = field(default_factory=list)
+
+    def add(self, content: Any) -> BufferRef:
+        nbytes = len(content)
+        if not self._sections or self._aligned(len(self._sections[-1])) + nbytes > self.largest:
+            self._sections.append(bytearray())
+        section = self._sections[-1]
+        section.extend(bytes(self._aligned(len(section)) - len(section)))
+        offset = len(section)
+        section += content
+        return BufferRef("weights", len(self._sections) - 1, offset, nbytes)
+
+    def _aligned(self, offset: int) -> int:
+        return -(-offset // self.alignment) * self.alignment
+
+    def sections(self) -> tuple[bytes, ...]:
+        return tuple(bytes(section) for section in self._sections)

@@ -1,0 +1,57 @@
+"""The generator's --summary_json: names in here are a contract with scripts."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gputune.client.tuner import Outcome
+
+PHASES = ("check", "import", "lower", "tune", "finalize", "write", "total")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a generation cost."""
+
+    profile_requests: int
+    compile_requests: int
+    wall_seconds: Mapping[str, float]
+
+
+def summarise(outcomes: Sequence[Outcome], totals: Totals) -> dict[str, Any]:
+    """The summary as JSON values; tasks in the order in which the graph needs them."""
+    hits = sum(outcome.hit for outcome in outcomes)
+    return {
+        "tasks": [
+            {
+                "key": outcome.key,
+                "op": outcome.op,
+                "problem": dict(outcome.problem),
+                "weight": outcome.weight,
+                "hit": outcome.hit,
+                "resumed": outcome.resumed,
+                "space_size": outcome.space_size,
+                "trials": dict(outcome.trials),
+                "measured": outcome.measured,
+                "default_ns": outcome.default_ns,
+                "tuned_ns": outcome.tuned_ns,
+                "configuration": dict(outcome.configuration),
+            }
+            for outcome in outcomes
+        ],
+        "totals": {
+            "tasks": len(outcomes),
+            "cache_hits": hits,
+            "cache_misses": len(outcomes) - hits,
+            "profile_requests": totals.profile_requests,
+            "compile_requests": totals.compile_requests,
+            "wall_seconds": {phase: round(totals.wall_seconds.get(phase, 0.0), 6) for phase in PHASES},
+        },
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON for tools."""
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
