@@ -1,1 +1,25 @@
 """What was measured before: keys, tiers, records and the store."""
+
+from gputune.cache.files import CacheError, check_writable
+from gputune.cache.key import KEY_VERSION, TaskKey, Validity
+from gputune.cache.record import STATUSES, RecordError, TrialRecord, WinnerRecord
+from gputune.cache.store import GenerationStart, PerformanceCache
+from gputune.cache.summary import TaskSummary
+from gputune.cache.tier import Tier, tier_of
+
+__all__ = [
+    "KEY_VERSION",
+    "STATUSES",
+    "CacheError",
+    "GenerationStart",
+    "PerformanceCache",
+    "RecordError",
+    "TaskKey",
+    "TaskSummary",
+    "Tier",
+    "TrialRecord",
+    "Validity",
+    "WinnerRecord",
+    "check_writable",
+    "tier_of",
+]

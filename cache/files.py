@@ -1,0 +1,89 @@
+"""The folder of a performance cache: may we write there, one opener at a time, a damaged file set aside."""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+COMPANIONS = ("-wal", "-shm")
+"""Suffixes of the files that SQLite keeps beside a database; they belong to it and move with it."""
+
+
+class CacheError(Exception):
+    """A performance cache cannot be used; the text says which, why and what to do."""
+
+
+def check_writable(folder: Path) -> None:
+    """Show that files can be made in folder (and it itself and its parents), and leave nothing behind.
+
+    Raises CacheError.
+    """
+    made: list[Path] = []
+    try:
+        for level in [*reversed(folder.parents), folder]:
+            with contextlib.suppress(FileExistsError):
+                level.mkdir()
+                made.append(level)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"x")
+    except OSError as error:
+        raise CacheError(_not_writable(folder, error)) from error
+    finally:
+        for level in reversed(made):
+            with contextlib.suppress(OSError):  # another program may use it by now
+                level.rmdir()
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Make folder and hold it while a file in it is checked, set aside or created; other openers wait.
+
+    Without this, a process that found a file damaged could set aside the new one that another has just
+    started. The lock ends with the process and leaves no file. Raises CacheError.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise CacheError(_not_writable(folder, error)) from error
+    try:
+        with contextlib.suppress(OSError):  # a network file system without locks: the race is then possible
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename path and its companions to PATH.damaged-YYYYmmdd-HHMMSS[-n]; returns the new path.
+
+    Raises CacheError.
+    """
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    number = 0
+    while True:
+        aside = path.with_name(f"{path.name}.damaged-{stamp}" + (f"-{number}" if number else ""))
+        if not os.path.lexists(aside):
+            break
+        number += 1
+    try:
+        # Companions first: a new database must never find the log of an old one beside it.
+        for suffix in COMPANIONS:
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+        path.rename(aside)
+    except OSError as error:
+        raise CacheError(
+            f"performance cache {path} is damaged and cannot be set aside ({error.strerror}): move it away yourself"
+        ) from error
+    return aside
+
+
+def _not_writable(folder: Path, error: OSError) -> str:
+    return (
+        f"performance cache folder {folder} cannot be written ({error.strerror}): "
+        "name another folder with performance_cache_dir"
+    )

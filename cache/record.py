@@ -1,0 +1,217 @@
+"""What is remembered of a measurement: trials and winners, and how they lie in a row of the store.
+
+A record checks itself when it is made, so the same rules hold for what is written and for what is read back.
+"""
+
+import json
+import math
+import statistics
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputune.cache.key import canonical_json
+
+STATUSES = ("ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash")
+"""How a trial may end; everything but "ok" is a failure that keeps its name."""
+
+
+class RecordError(ValueError):
+    """A trial or winner with impossible contents; the text names the field."""
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One measurement of one configuration. Raises RecordError for impossible contents.
+
+    Median, minimum and spread may be left out: they are then taken from the samples. A failed trial has
+    neither samples nor statistics unless it was measured before it failed.
+    """
+
+    configuration: Mapping[str, int]
+    """Parameter name -> value."""
+    status: str
+    """One of STATUSES."""
+    samples_ns: Sequence[float] = ()
+    """Every sample: nanoseconds of one execution, in the order taken."""
+    median_ns: float | None = None
+    minimum_ns: float | None = None
+    spread: float | None = None
+    """(largest - smallest sample) / median, a share of 1."""
+    compile_ns: float | None = None
+    """Building the variant, its first launch included; None where it was not built."""
+    message: str = ""
+    """Why it failed, in one line; empty for "ok"."""
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """How it was measured, as plain JSON values."""
+
+    def __post_init__(self) -> None:
+        _set(self, "configuration", _configuration(self.configuration))
+        if self.status not in STATUSES:
+            raise RecordError(f"status is {self.status!r}, not one of {', '.join(STATUSES)}")
+        _set(self, "samples_ns", tuple(_positive(value, "samples_ns") for value in self.samples_ns))
+        if self.samples_ns:
+            smallest, largest = min(self.samples_ns), max(self.samples_ns)
+            median = statistics.median(self.samples_ns)
+            self._check_or_fill("median_ns", median)
+            self._check_or_fill("minimum_ns", smallest)
+            self._check_or_fill("spread", (largest - smallest) / median, compare=False)
+        elif self.status == "ok":
+            raise RecordError('samples_ns is empty, but status is "ok"')
+        elif (self.median_ns, self.minimum_ns, self.spread) != (None, None, None):
+            raise RecordError("statistics without samples_ns")
+        if self.compile_ns is not None:
+            _set(self, "compile_ns", _finite(self.compile_ns, "compile_ns"))
+        _text(self.message, "message")
+        _set(self, "measured", _object(self.measured, "measured"))
+
+    def _check_or_fill(self, name: str, value: float, compare: bool = True) -> None:
+        given = getattr(self, name)
+        if given is None:
+            _set(self, name, value)
+            return
+        _set(self, name, _finite(given, name))
+        if compare and not math.isclose(given, value, rel_tol=1e-6):
+            raise RecordError(f"{name} is {given!r}, but the samples give {value!r}")
+
+
+@dataclass(frozen=True)
+class WinnerRecord:
+    """The outcome of tuning one task. Raises RecordError for impossible contents."""
+
+    configuration: Mapping[str, int]
+    """The fastest verified configuration: parameter name -> value."""
+    median_ns: float
+    """Its time: the tuned_ns of summaries."""
+    default_ns: float | None
+    """Time of the default configuration in the same tuning; None where the default failed."""
+    effort: str
+    """The tuning effort that was spent, as the tuner names it."""
+    binary: bytes = b""
+    """The program binary, read after a launch with the tuned sizes; empty until it is known."""
+    trials: Mapping[str, int] = field(default_factory=dict)
+    """Number of trials by status."""
+
+    def __post_init__(self) -> None:
+        _set(self, "configuration", _configuration(self.configuration))
+        _set(self, "median_ns", _positive(self.median_ns, "median_ns"))
+        if self.default_ns is not None:
+            _set(self, "default_ns", _positive(self.default_ns, "default_ns"))
+        _text(self.effort, "effort")
+        if not isinstance(self.binary, bytes):
+            raise RecordError(f"binary is a {type(self.binary).__name__}, not bytes")
+        _set(self, "trials", _counts(self.trials))
+
+
+def trial_to_row(trial: TrialRecord) -> tuple[Any, ...]:
+    """Column values in the order of TRIAL_COLUMNS."""
+    samples = struct.pack(f"<{len(trial.samples_ns)}d", *trial.samples_ns)
+    return (canonical_json(trial.configuration), trial.status, samples, trial.median_ns, trial.minimum_ns,
+            trial.spread, trial.compile_ns, trial.message, canonical_json(trial.measured))  # fmt: skip
+
+
+TRIAL_COLUMNS = (
+    "configuration", "status", "samples_ns", "median_ns", "minimum_ns", "spread", "compile_ns", "message",
+    "measured",
+)  # fmt: skip
+
+
+def trial_from_row(row: Sequence[Any]) -> TrialRecord:
+    """The trial of a row of TRIAL_COLUMNS. Raises RecordError."""
+    configuration, status, samples, median, minimum, spread, compile_ns, message, measured = row
+    if not isinstance(samples, bytes) or len(samples) % 8:
+        raise RecordError("samples_ns is not a row of 8-byte numbers")
+    return TrialRecord(
+        configuration=read_json(configuration, "configuration"),
+        status=status,
+        samples_ns=struct.unpack(f"<{len(samples) // 8}d", samples),
+        median_ns=median,
+        minimum_ns=minimum,
+        spread=spread,
+        compile_ns=compile_ns,
+        message=message,
+        measured=read_json(measured, "measured"),
+    )
+
+
+WINNER_COLUMNS = ("configuration", "median_ns", "default_ns", "effort", "binary", "trials")
+
+
+def winner_to_row(winner: WinnerRecord) -> tuple[Any, ...]:
+    """Column values in the order of WINNER_COLUMNS."""
+    return (canonical_json(winner.configuration), winner.median_ns, winner.default_ns, winner.effort,
+            winner.binary, canonical_json(winner.trials))  # fmt: skip
+
+
+def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
+    """The winner of a row of WINNER_COLUMNS. Raises RecordError."""
+    configuration, median, default, effort, binary, trials = row
+    return WinnerRecord(
+        configuration=read_json(configuration, "configuration"),
+        median_ns=median,
+        default_ns=default,
+        effort=effort,
+        binary=binary,
+        trials=read_json(trials, "trials"),
+    )
+
+
+def read_json(text: Any, name: str) -> Any:
+    """The value of a JSON text that came from a disk. Raises RecordError."""
+    try:
+        return json.loads(_text(text, name))
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{name} is not JSON") from error
+
+
+def _set(record: object, name: str, value: object) -> None:
+    object.__setattr__(record, name, value)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise RecordError(f"{name} is {value!r}, not text")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise RecordError(f"{name} has half of a surrogate pair, which no file can hold")
+    return value
+
+
+def _finite(value: Any, name: str) -> float:
+    """A number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise RecordError(f"{name} is {value!r}, not a finite number of at least 0")
+    return float(value)
+
+
+def _positive(value: Any, name: str) -> float:
+    number = _finite(value, name)
+    if number == 0:
+        raise RecordError(f"{name} is 0; a time is above 0")
+    return number
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RecordError(f"{name} is {value!r}, not an object")
+    try:
+        plain: dict[str, Any] = json.loads(canonical_json(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"{name}: {error}") from error
+    return plain
+
+
+def _configuration(value: Any) -> dict[str, int]:
+    plain = _object(value, "configuration")
+    for name, number in plain.items():
+        if type(number) is not int:
+            raise RecordError(f"configuration has {name} = {number!r}, not an integer")
+    return plain
+
+
+def _counts(value: Any) -> dict[str, int]:
+    plain = _object(value, "trials")
+    for status, number in plain.items():
+        if status not in STATUSES or type(number) is not int or number < 0:
+            raise RecordError(f"trials has {status!r}: {number!r}, not a known status and its count")
+    return plain

@@ -1,0 +1,62 @@
+"""The tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
+
+APPLICATION_ID = 0x67707463  # "gptc": tells our files from other programs' databases
+SCHEMA_VERSION = 1
+
+SCHEMA = """
+-- What is computed: one row per TaskKey.
+CREATE TABLE task (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    op TEXT NOT NULL,
+    key TEXT NOT NULL               -- JSON of all TaskKey fields
+);
+-- Where and how it was measured: one row per Validity, with the tier that follows from it.
+CREATE TABLE validity (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    tier TEXT NOT NULL,
+    family TEXT NOT NULL,
+    vendor TEXT NOT NULL,
+    key TEXT NOT NULL               -- JSON of all Validity fields
+);
+-- Every measurement, failures included, in order of arrival; a configuration may be measured again.
+CREATE TABLE trial (
+    id INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL REFERENCES task (id),
+    validity INTEGER NOT NULL REFERENCES validity (id),
+    configuration TEXT NOT NULL,    -- JSON object
+    status TEXT NOT NULL,
+    samples_ns BLOB NOT NULL,       -- little-endian 64-bit floats
+    median_ns REAL,
+    minimum_ns REAL,
+    spread REAL,
+    compile_ns REAL,
+    message TEXT NOT NULL,
+    measured TEXT NOT NULL,         -- JSON object
+    stored_at REAL NOT NULL         -- seconds since 1970, UTC
+);
+CREATE INDEX trial_of ON trial (task, validity, status, stored_at);
+-- The outcome of tuning a task.
+CREATE TABLE winner (
+    task INTEGER NOT NULL REFERENCES task (id),
+    validity INTEGER NOT NULL REFERENCES validity (id),
+    configuration TEXT NOT NULL,    -- JSON object
+    median_ns REAL NOT NULL,
+    default_ns REAL,
+    effort TEXT NOT NULL,
+    binary BLOB NOT NULL,           -- the program binary, empty until known
+    trials TEXT NOT NULL,           -- JSON object: status -> count
+    stored_at REAL NOT NULL,
+    PRIMARY KEY (task, validity)
+);
+-- Generations that have begun and not finished.
+CREATE TABLE generation (
+    fingerprint TEXT PRIMARY KEY,
+    invalidated INTEGER NOT NULL,   -- 1: it has emptied this file, so its rerun must not
+    begun_at REAL NOT NULL
+);
+"""
+
+DATA_TABLES = ("winner", "trial", "validity", "task")
+"""What invalidating empties, in an order that keeps references whole."""

@@ -1,0 +1,146 @@
+"""The device tier: which cache file a device's measurements go to.
+
+The exact model and its compute units decide the file. Family (devices that mostly like the same
+configurations) and vendor come from the rules below, in order, and are stored beside each record; a device
+that no rule knows is its own family, so it shares measurements with nobody.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+_MAXIMUM_SLUG = 120  # leaves room for the suffixes of a file name limited to 255 bytes
+
+
+@dataclass(frozen=True)
+class Tier:
+    """name: exact model and compute units as a file stem; family, vendor: short lower-case names."""
+
+    name: str
+    family: str
+    vendor: str
+
+    @property
+    def file_name(self) -> str:
+        """The performance cache file of this tier inside its folder."""
+        return f"{self.name}.sqlite"
+
+
+@dataclass(frozen=True)
+class _Rule:
+    pattern: str  # searched in the model, ignoring case
+    vendor: str
+    family: str
+
+
+# PoCL names a CPU device "pthread-MARCH-MODEL", since version 4 "cpu-MARCH-MODEL"; the march says which
+# vectors it has.
+_POCL = re.compile(r"^(?:pthread|basic|cpu-minimal|cpu)-(?=\w)")
+_POCL_MARCHES = (
+    (
+        "cpu-avx512",
+        r"skylake-avx512|skx|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake"
+        r"|sapphirerapids|emeraldrapids|graniterapids|znver[45]|knl|x86-64-v4",
+    ),
+    (
+        "cpu-avx2",
+        r"haswell|broadwell|skylake|alderlake|raptorlake|meteorlake|arrowlake|lunarlake|gracemont"
+        r"|sierraforest|bdver4|znver[123]|x86-64-v3",
+    ),
+    ("cpu-neon", r"cortex|neoverse|apple|exynos|kryo|falkor|thunderx|a64fx|ampere"),
+)
+# Who built a CPU; the first that is found in its name.
+_CPU_VENDORS = (
+    ("amd", r"\bAMD\b|EPYC|Ryzen|Threadripper|znver|bdver|btver"),
+    ("intel", r"Intel|Xeon|Atom|Celeron|Pentium"),
+    ("arm", r"\bARM\b|Cortex|Neoverse"),
+    ("apple", r"\bApple\b"),
+)
+_CPU = r"\b(CPU|Xeon|EPYC|Ryzen|Threadripper|Atom|Celeron|Pentium)\b|\bCore\(TM\)|Cortex-[AX]"
+
+_GPU_RULES = (
+    _Rule(r"Adreno.*\b8\d\d\b", "qualcomm", "adreno-8xx"),
+    _Rule(r"Adreno.*\b7\d\d\b", "qualcomm", "adreno-7xx"),
+    _Rule(r"Adreno.*\b6\d\d\b", "qualcomm", "adreno-6xx"),
+    _Rule(r"Adreno.*\b5\d\d\b", "qualcomm", "adreno-5xx"),
+    _Rule(r"Adreno.*\b[34]\d\d\b", "qualcomm", "adreno-4xx"),
+    _Rule(r"Adreno", "qualcomm", "adreno"),
+    _Rule(r"Mali-T\d", "arm", "mali-midgard"),
+    _Rule(r"Mali-G(31|51|52|71|72|76)\b", "arm", "mali-bifrost"),
+    _Rule(r"Mali-G(57|68|77|78|310|510|610|615|710|715)|Immortalis-G715", "arm", "mali-valhall"),
+    _Rule(r"(Mali|Immortalis)-G(1|620|625|720|725|925)\b", "arm", "mali-5th-generation"),
+    _Rule(r"Mali|Immortalis", "arm", "mali"),
+    _Rule(r"RTX\s?50\d\d|NVIDIA G?B[1-3]00\b|Blackwell", "nvidia", "nvidia-blackwell"),
+    _Rule(r"NVIDIA G?H([128]00|20)\b", "nvidia", "nvidia-hopper"),
+    _Rule(r"RTX\s?40\d\d|NVIDIA L(4|20|40S?)\b|\bAda Generation", "nvidia", "nvidia-ada"),
+    _Rule(r"RTX\s?30\d\d|RTX A\d{4}|NVIDIA A(2|10G?|16|30|40|100|800)\b", "nvidia", "nvidia-ampere"),
+    _Rule(r"RTX\s?20\d\d|GTX\s?16\d\d|(NVIDIA|Tesla) T4G?\b|TITAN RTX|Quadro RTX", "nvidia", "nvidia-turing"),
+    _Rule(r"Tesla V100|TITAN V\b", "nvidia", "nvidia-volta"),
+    _Rule(r"GTX\s?10\d\d|\bGT 10\d\d|Tesla P(4|40|100)\b|Quadro P\d|TITAN Xp?\b", "nvidia", "nvidia-pascal"),
+    _Rule(r"GTX\s?9\d\d|Tesla M(4|40|60)\b|Quadro M\d", "nvidia", "nvidia-maxwell"),
+    _Rule(r"NVIDIA|GeForce|Quadro|Tesla", "nvidia", "nvidia"),
+    _Rule(r"gfx(908|90a|94\d|950)|Instinct|\bMI\d{2,3}X?\b", "amd", "amd-cdna"),
+    _Rule(r"gfx12\d\d|Radeon.* RX 9\d{3}", "amd", "amd-rdna4"),
+    _Rule(r"gfx11\d\d|Radeon.* RX 7\d{3}|PRO W7\d{3}", "amd", "amd-rdna3"),
+    _Rule(r"gfx103\d|Radeon.* RX 6\d{3}|PRO W6\d{3}", "amd", "amd-rdna2"),
+    _Rule(r"gfx101\d|Radeon.* RX 5\d{3}\b", "amd", "amd-rdna1"),
+    _Rule(r"gfx[6-9]|Vega|Radeon.* RX [45]\d\d\b|Ellesmere|Hawaii|Fiji|Tonga", "amd", "amd-gcn"),
+    _Rule(r"\bAMD\b|Radeon|Advanced Micro", "amd", "amd"),
+    _Rule(r"Data Center GPU Max|Ponte Vecchio", "intel", "intel-xe-hpc"),
+    _Rule(r"\bArc\b.* B\d{2,3}\b", "intel", "intel-xe2"),
+    _Rule(r"\bArc\b|Data Center GPU Flex", "intel", "intel-xe-hpg"),
+    _Rule(r"Iris.*Xe|UHD Graphics 7\d\d", "intel", "intel-xe-lp"),
+    _Rule(r"Gen11|Iris.*Plus.* (G4|G7)\b", "intel", "intel-gen11"),
+    _Rule(r"U?HD Graphics P?[56]\d\d|Iris.* (5|6)\d\d|Gen9", "intel", "intel-gen9"),
+    _Rule(r"Intel.*Graphics|\bU?HD Graphics\b", "intel", "intel-gpu"),
+)  # fmt: skip
+
+
+def tier_of(name: str, compute_units: int, vendor: str = "", device_version: str = "") -> Tier:
+    """The tier of a device from its CL_DEVICE_NAME, _MAX_COMPUTE_UNITS, _VENDOR and _VERSION."""
+    model = " ".join(name.split())
+    adreno = re.search(r"Adreno\S*\s+\S+", device_version)
+    if adreno and "adreno" in model.lower():  # its name has no number, its version has
+        model = adreno.group()
+    family, maker = _family(model)
+    slug = _slug(model, "device")
+    return Tier(
+        name=f"{slug}-cu{compute_units}",
+        family=family or slug,
+        vendor=maker or _slug(vendor, "unknown"),
+    )
+
+
+def _family(model: str) -> tuple[str, str]:
+    """(family, vendor); empty where no rule knows."""
+    pocl = _POCL.match(model)
+    if pocl:
+        rest = model[pocl.end() :]
+        family = next((f for f, marches in _POCL_MARCHES if re.match(marches, rest, re.IGNORECASE)), "cpu")
+        return family, _cpu_vendor(rest)
+    for rule in _GPU_RULES:
+        if re.search(rule.pattern, model, re.IGNORECASE) and not _is_cpu(model):
+            return rule.family, rule.vendor
+    if _is_cpu(model):  # Intel's runtime for CPUs: it chooses a vector width, which the name does not tell
+        return "cpu-intel-runtime", _cpu_vendor(model)
+    return "", ""
+
+
+def _is_cpu(model: str) -> bool:
+    return bool(re.search(_CPU, model, re.IGNORECASE)) and not re.search(r"Graphics|Radeon|\bGPU\b", model)
+
+
+def _cpu_vendor(model: str) -> str:
+    return next((v for v, words in _CPU_VENDORS if re.search(words, model, re.IGNORECASE)), "")
+
+
+def _slug(text: str, otherwise: str) -> str:
+    """Lower-case letters, digits and dashes; what a file name cannot hold is cut and told apart by a hash."""
+    without_marks = re.sub(r"\((R|TM|C)\)", " ", text, flags=re.IGNORECASE)
+    slug = re.sub(r"[^a-z0-9]+", "-", without_marks.lower()).strip("-")
+    if slug and len(slug) <= _MAXIMUM_SLUG and text.isascii():
+        return slug
+    if not text:
+        return otherwise
+    short = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{slug[:_MAXIMUM_SLUG].strip('-') or otherwise}-{short}"

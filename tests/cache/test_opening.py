@@ -1,0 +1,268 @@
+"""Damaged, foreign, newer and unreachable files."""
+
+import functools
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gputune.cache import CacheError, PerformanceCache, check_writable
+
+from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
+
+
+def make(path: Path) -> None:
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(TASK, VALIDITY, [trial(1), FAILED] * 40)
+        cache.conclude(TASK, VALIDITY, WINNER)
+
+
+def asides(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}.damaged-*"))
+
+
+def change(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def works(path: Path) -> None:
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(TASK, VALIDITY, [trial(7)])
+        assert cache.trials_of(TASK, VALIDITY)[-1] == trial(7)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda path: path.write_bytes(b"hello"), "not a database"),
+        (lambda path: path.write_bytes(os.urandom(20_000)), "not a database"),
+        (lambda path: os.truncate(path, 6000), "malformed"),
+        (lambda path: change(path, "DROP TABLE winner"), "tables"),
+        (lambda path: change(path, "ALTER TABLE trial ADD COLUMN x"), "tables"),
+        (lambda path: change(path, "PRAGMA user_version = 0"), "tables"),
+        (lambda path: change(path, "PRAGMA user_version = -3"), "tables"),
+        (lambda path: change(path, "PRAGMA application_id = 7"), "not a performance cache"),
+    ],
+)
+def test_a_damaged_file_is_set_aside(path: Path, damage: object, reason: str) -> None:
+    make(path)
+    damage(path)  # type: ignore[operator]
+    content = path.read_bytes()
+    heard: list[str] = []
+    with PerformanceCache.open(path, warn=heard.append) as cache:
+        assert cache.tasks() == []
+    (aside,) = asides(path)
+    assert aside.read_bytes() == content
+    assert len(heard) == 1
+    assert reason in heard[0]
+    assert aside.name in heard[0]
+    works(path)
+
+
+def test_two_damaged_files_in_one_second_keep_both(path: Path) -> None:
+    path.parent.mkdir()
+    for content in (b"first", b"second", b"third"):
+        path.write_bytes(content)
+        PerformanceCache.open(path).close()
+    assert sorted(aside.read_bytes() for aside in asides(path)) == [b"first", b"second", b"third"]
+
+
+def test_companions_move_with_their_file(path: Path) -> None:
+    make(path)
+    with PerformanceCache.open(path) as cache:  # leave a log behind, as a killed process would
+        cache.store_trials(TASK, VALIDITY, [trial(5)])
+        log = Path(f"{path}-wal").read_bytes()
+    path.write_bytes(b"x" * 9000)
+    Path(f"{path}-wal").write_bytes(log)
+    with PerformanceCache.open(path) as cache:
+        assert cache.tasks() == []
+    assert not Path(f"{path}-wal").exists()
+    works(path)
+
+
+def test_an_empty_file_is_a_new_one(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    works(path)
+    assert asides(path) == []
+
+
+@functools.cache
+def whole_file() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tier.sqlite"
+        make(path)
+        return path.read_bytes()
+
+
+def survives(content: bytes, folder: Path) -> None:
+    """Whatever the bytes: reading, writing and summaries end well or with one clear line."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    path = folder / "tier.sqlite"
+    path.write_bytes(content)
+    try:
+        PerformanceCache.open_readonly(path).close()
+    except CacheError as error:
+        assert "\n" not in str(error)
+    try:
+        with PerformanceCache.open(path) as cache:
+            cache.tasks()
+            cache.winner_of(TASK, VALIDITY)
+            cache.begin_generation("f", invalidate=False)
+            cache.store_trials(TASK, VALIDITY, [trial(7)])
+            assert cache.trials_of(TASK, VALIDITY)[-1] == trial(7)
+    except CacheError as error:
+        assert "\n" not in str(error)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_changed_bytes_never_crash(tmp_path: Path, data: st.DataObject) -> None:
+    whole = whole_file()
+    content = bytearray(whole)
+    places = st.integers(0, 99) | st.integers(0, len(whole) - 1)  # the header more often than chance has it
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(places)] = data.draw(st.integers(0, 255))
+    survives(bytes(content), tmp_path / "x")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_truncated_files_never_crash(tmp_path: Path, data: st.DataObject) -> None:
+    whole = whole_file()
+    length = data.draw(st.integers(0, len(whole) - 1) | st.integers(0, len(whole) // 4096 - 1).map(lambda n: n * 4096))
+    survives(whole[:length], tmp_path / "x")
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=3000), start=st.sampled_from([b"", b"SQLite format 3\0"]))
+def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) -> None:
+    survives(start + content, tmp_path / "x")
+
+
+def test_a_newer_schema_is_left_alone(path: Path) -> None:
+    make(path)
+    change(path, "PRAGMA user_version = 2")
+    change(path, "CREATE TABLE news (x)")
+    content = path.read_bytes()
+    for opening in (PerformanceCache.open, PerformanceCache.open_readonly):
+        with pytest.raises(CacheError, match=r"newer gputune \(schema 2, this one reads 1\): update gputune"):
+            opening(path)
+    assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_locked_file_is_named(path: Path) -> None:
+    make(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with (
+        PerformanceCache.open(path, busy_timeout_s=0.1) as cache,
+        pytest.raises(CacheError, match="cannot store trials: another process keeps it locked"),
+    ):
+        cache.store_trials(TASK, VALIDITY, [trial(1)])
+    other.close()
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[None]:
+    """Permissions mean nothing to root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder with a cache in it that every user can reach and none but root can write to."""
+    folder = Path(tempfile.mkdtemp())
+    make(folder / "tier.sqlite")
+    (folder / "tier.sqlite").chmod(0o444)
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_folder_can_be_read_and_not_written(open_folder: Path, unprivileged: None) -> None:
+    path = open_folder / "tier.sqlite"
+    with PerformanceCache.open_readonly(path) as cache:
+        assert cache.winner_of(TASK, VALIDITY) == WINNER
+        with pytest.raises(CacheError, match="cannot store trials"):
+            cache.store_trials(TASK, VALIDITY, [trial(1)])
+    with pytest.raises(CacheError, match=r"tier\.sqlite"):
+        PerformanceCache.open(path)
+    with pytest.raises(CacheError, match=r"new\.sqlite: cannot open"):
+        PerformanceCache.open(open_folder / "new.sqlite")
+    with pytest.raises(CacheError, match="cannot be written"):
+        PerformanceCache.open(open_folder / "deeper" / "new.sqlite")
+    with pytest.raises(CacheError, match=r"cannot be written \(Permission denied\): name another folder"):
+        check_writable(open_folder)
+    with pytest.raises(CacheError, match="cannot be written"):
+        check_writable(open_folder / "deeper")
+    assert list(open_folder.iterdir()) == [path]
+
+
+def test_reading_changes_nothing(path: Path) -> None:
+    make(path)
+    content = path.read_bytes()
+    with PerformanceCache.open_readonly(path) as cache:
+        assert len(cache.tasks()) == 1
+        with pytest.raises(CacheError, match="cannot store a winner"):
+            cache.conclude(TASK, VALIDITY, WINNER)
+    assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_reading_sees_what_a_running_process_has_stored(path: Path) -> None:
+    with PerformanceCache.open(path) as writer:
+        writer.store_trials(TASK, VALIDITY, [trial(1)])
+        with PerformanceCache.open_readonly(path) as reader:
+            assert reader.trials_of(TASK, VALIDITY) == [trial(1)]
+            writer.store_trials(TASK, VALIDITY, [trial(2)])
+            assert reader.trials_of(TASK, VALIDITY) == [trial(1), trial(2)]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"damaged"])
+def test_reading_neither_creates_nor_sets_aside(path: Path, content: bytes | None) -> None:
+    path.parent.mkdir()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CacheError, match="does not exist" if content is None else "is damaged"):
+        PerformanceCache.open_readonly(path)
+    assert list(path.parent.iterdir()) == ([] if content is None else [path])
+
+
+def test_unusable_places(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper", Path("/proc/gputune")):
+        with pytest.raises(CacheError, match="cannot be written"):
+            check_writable(folder)
+        with pytest.raises(CacheError, match="cannot be written"):
+            PerformanceCache.open(folder / "tier.sqlite")
+    (tmp_path / "folder.sqlite").mkdir()
+    with pytest.raises(CacheError, match="cannot open"):
+        PerformanceCache.open(tmp_path / "folder.sqlite")
+
+
+def test_checking_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_writable(tmp_path / "a" / "b")
+    (tmp_path / "kept").mkdir()
+    check_writable(tmp_path / "kept")
+    monkeypatch.chdir(tmp_path)
+    check_writable(Path("relative/deeper"))
+    check_writable(Path())
+    assert list(tmp_path.iterdir()) == [tmp_path / "kept"]
