@@ -1,0 +1,49 @@
+"""Runs the command line in this process, as a test sees it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.client.cli.main import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def last_line(self) -> str:
+        return self.err.strip().splitlines()[-1]
+
+
+class Gputune:
+    """Calls `gputune ARGUMENTS` and captures what it prints."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *arguments: object) -> Ran:
+        self._capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = self._capfd.readouterr()
+        return Ran(int(ended.value.code or 0), out, err)
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def config_file(folder: Path, **keys: object) -> Path:
+    """A config file with tuning on and a performance cache inside the folder."""
+    path = folder / "config.json"
+    content = {"tuning_mode": True, "performance_cache_dir": str(folder / "cache"), **keys}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
