@@ -261,7 +261,7 @@ class _Walk:
         try:
             schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
             found = onnx.shape_inference.infer_node_outputs(schema, node, types, hints, None, opsets)
-        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError) as error:
+        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             if kept.op in SUPPORTED_OPS:
                 self._refuse(kept.label, f"is not valid: {_first_lines(error)}")
             return
@@ -271,7 +271,7 @@ class _Walk:
             if kind.HasField("shape") and None not in sizes and kind.elem_type:
                 dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
                 self.tensors[output] = TensorInfo(tuple(size for size in sizes if size is not None), dtype)
-            elif kept.op in SUPPORTED_OPS:
+            elif not self.unsupported:  # else what is unsupported is to blame, and is reported
                 self._refuse(kept.label, f"has an output {output!r} whose shape depends on the data")
 
     def _fold_shape(self, node: onnx.NodeProto) -> None:

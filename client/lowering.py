@@ -101,8 +101,10 @@ class _Lowering:
     def conv(self, node: Node) -> None:
         batch, channels, size, output = self._maps(node)
         weight, bias = self._constant(node, 1, "weight"), self._constant(node, 2, "bias")
-        filters, _, *kernel = self.graph.shape(node.inputs[1])
+        filters, seen, *kernel = self.graph.shape(node.inputs[1])
         groups = int(node.attributes.get("group", 1))
+        if seen * groups != channels:
+            raise node.unsupported(f"its weight sees {seen} channels in {groups} groups, its input has {channels}")
         window = window_of(node, (kernel[0], kernel[1]), size, output)
         source = self.layouts.get(node.inputs[0], on_device=True)
         biases = {"bias": bias} if bias else {}

@@ -1,0 +1,213 @@
+"""Reading ONNX files: what comes out, and one clear line for everything that cannot be tuned."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.external_data_helper
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gputune.client.errors import ModelError
+from gputune.client.importer import read_model
+
+from . import models
+from .models import build, numbers, save
+
+
+def refusal(path: Path, dimensions: dict[str, tuple[int, ...]] | None = None) -> str:
+    """The message of the error, which is one line that names the file."""
+    with pytest.raises(ModelError) as caught:
+        read_model(path, dimensions)
+    message = caught.value.message
+    assert "\n" not in message
+    assert caught.value.exit_code != 0
+    return message
+
+
+def test_nodes_shapes_and_weights_arrive_without_onnx_types(tmp_path: Path) -> None:
+    graph = read_model(save(models.conv_relu_gemm(), tmp_path))
+    assert [node.op for node in graph.nodes] == ["Conv", "Relu", "Flatten", "Gemm"]
+    assert (graph.inputs, graph.outputs, graph.opset) == (("x",), ("y",), 13)
+    assert graph.nodes[0].attributes["pads"] == (1, 0, 1, 2)
+    assert graph.shape("c") == (1, 4, 5, 7)
+    assert graph.shape("f") == (1, 140)
+    assert graph.constants["w"].shape == (4, 3, 3, 3)
+    assert all(type(value).__module__ == "numpy" for value in graph.constants.values())
+
+
+def test_shape_arithmetic_and_constants_fold_away(tmp_path: Path) -> None:
+    graph = read_model(save(models.shape_arithmetic(), tmp_path))
+    assert [node.op for node in graph.nodes] == ["Relu", "Reshape"]
+    assert graph.shape("y") == (2, 48)
+    assert graph.constants["c"].tolist() == [2, -1]
+
+
+def test_weights_computed_from_constants_fold_by_the_models_own_operator_set(tmp_path: Path) -> None:
+    """Operator set 10 squeezes by attribute; the newest one would read an input."""
+    body = "s = Squeeze<axes=[0]>(w) t = Transpose<perm=[1,0]>(s) y = MatMul(x, t)"
+    graph = read_model(save(build("(float[2,3] x) => (float[2,4] y)", body, {"w": (1, 4, 3)}, opset=10), tmp_path))
+    assert [node.op for node in graph.nodes] == ["MatMul"]
+    assert graph.constants["t"].shape == (3, 4)
+
+
+def test_initializers_listed_as_inputs_are_not_inputs(tmp_path: Path) -> None:
+    model = build("(float[1,3] x, float[3,2] w) => (float[1,2] y)", "y = MatMul(x, w)", {"w": (3, 2)}, 8, 3)
+    assert read_model(save(model, tmp_path)).inputs == ("x",)
+
+
+def test_weights_in_another_file_are_read_and_missed_by_name(tmp_path: Path) -> None:
+    model = models.conv_relu_gemm()
+    want = numpy_helper.to_array(model.graph.initializer[0])
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert np.array_equal(read_model(path).constants[model.graph.initializer[0].name], want)
+    (tmp_path / "weights.bin").unlink()
+    assert "weights.bin" in refusal(path)
+
+
+def test_local_functions_are_inlined(tmp_path: Path) -> None:
+    opset = [helper.make_opsetid("", 13), helper.make_opsetid("mine", 1)]
+    function = helper.make_function(
+        "mine", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], opset[:1]
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Twice", ["x"], ["y"], domain="mine")], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=opset, functions=[function], ir_version=8)
+    assert [node.op for node in read_model(save(model, tmp_path)).nodes] == ["Add"]
+
+
+class TestDimensions:
+    """Making dynamic inputs static."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return save(build("(float[N,3,h,w] picture) => (float[N,3,h,w] y)", "y = Relu(picture)"), tmp_path)
+
+    def test_given_dimensions_reach_every_tensor(self, path: Path) -> None:
+        assert read_model(path, {"picture": (2, 3, 5, 7)}).shape("y") == (2, 3, 5, 7)
+
+    def test_a_dynamic_input_names_itself_its_dimensions_and_the_option(self, path: Path) -> None:
+        message = refusal(path)
+        assert "'picture'" in message
+        assert "Nx3xhxw" in message
+        assert "--input_dimensions picture=1,3,1,1" in message
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"picture": (1, 3, 5)}, "has 3 dimensions"),
+            ({"picture": (1, 4, 5, 5)}, "fixed at 3"),
+            ({"picture": (0, 3, 5, 5)}, "at least 1"),
+            ({"pictures": (1, 3, 5, 5)}, "did you mean 'picture'?"),
+            ({"q": (1, 3, 5, 5)}, "its inputs are 'picture'"),
+        ],
+    )
+    def test_dimensions_that_do_not_fit(self, path: Path, given: dict[str, tuple[int, ...]], said: str) -> None:
+        assert said in refusal(path, given)
+
+
+class TestFiles:
+    """What is wrong with the file itself."""
+
+    def test_missing(self, tmp_path: Path) -> None:
+        assert "does not exist" in refusal(tmp_path / "none.onnx")
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        assert "is not a file" in refusal(tmp_path)
+
+    def test_cut_short(self, tmp_path: Path) -> None:
+        path = save(models.conv_relu_gemm(), tmp_path)
+        path.write_bytes(path.read_bytes()[:-100])
+        assert str(path) in refusal(path)
+
+    @pytest.mark.parametrize("content", [b"", b"not a model", bytes(1000)])
+    def test_something_else(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(content)
+        assert str(path) in refusal(path)
+
+    def test_what_the_checker_refuses(self, tmp_path: Path) -> None:
+        model = models.conv_relu_gemm()
+        model.graph.node[1].input[0] = "nowhere"
+        assert "nowhere" in refusal(save(model, tmp_path))
+
+    def test_shapes_that_contradict_each_other_name_the_node(self, tmp_path: Path) -> None:
+        model = build("(float[2,3] x) => (float[2,5] y)", "y = MatMul(x, w)", {"w": (4, 5)})
+        model.graph.node[0].name = "first product"
+        assert "first product" in refusal(save(model, tmp_path))
+
+    def test_an_old_operator_set(self, tmp_path: Path) -> None:
+        model = build("(float[2] x) => (float[2] y)", "y = Relu(x)", opset=6)
+        assert "operator set 6" in refusal(save(model, tmp_path))
+
+
+class TestUnsupported:
+    """Valid models that are not for us."""
+
+    def test_all_operators_at_once_with_their_nodes(self, tmp_path: Path) -> None:
+        body = "r = Relu(x) l = LRN<size=3>(r) u = Elu(l) e = Relu(u) y = Selu(e)"
+        model = build("(float[1,3,4,4] x) => (float[1,3,4,4] y)", body)
+        for index, node in enumerate(model.graph.node):
+            node.name = f"node{index}"
+        message = refusal(save(model, tmp_path))
+        assert all(part in message for part in ("LRN node 'node1'", "Elu node 'node2'", "Selu node 'node4'"))
+        assert "Relu" not in message
+
+    def test_shape_arithmetic_behind_an_unknown_operator_is_not_blamed(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 13, "mine" : 1]> g (float[2,3] x) => (float[N] y)
+                  <int64[1] rest = {-1}> {
+                    m = mine.Magic(x) s = Shape(m) c = Concat<axis=0>(s, rest) r = Reshape(x, c) y = Relu(r) }"""
+        message = refusal(save(onnx.parser.parse_model(text), tmp_path))
+        assert "mine.Magic" in message
+        assert "Concat" not in message
+
+    def test_a_branch(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 13]> g (float[2] x) => (float[2] y) <bool yes = {1}> {
+                    y = If(yes) <then_branch = a () => (float[2] p) { p = Relu(x) },
+                                 else_branch = b () => (float[2] q) { q = Exp(x) }> }"""
+        assert "If node" in refusal(save(onnx.parser.parse_model(text), tmp_path))
+
+    def test_random_numbers_are_not_folded(self, tmp_path: Path) -> None:
+        body = "r = RandomNormalLike(w) y = Add(x, r)"
+        model = build("(float[2] x) => (float[2] y)", body, {"w": (2,)})
+        assert "RandomNormalLike" in refusal(save(model, tmp_path))
+
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            ("q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z)", "QuantizeLinear node"),
+            ("q, t, u = DynamicQuantizeLinear(x) y = DequantizeLinear(q, t, u)", "DynamicQuantizeLinear node"),
+            ("f = DequantizeLinear(z, s) y = Add(x, f)", "DequantizeLinear node"),
+        ],
+    )
+    def test_quantised_models(self, tmp_path: Path, body: str, said: str) -> None:
+        weights = {"s": numbers(0.5), "z": np.array(3, dtype=np.uint8)}
+        message = refusal(save(build("(float[2] x) => (float[2] y)", body, weights), tmp_path))
+        assert "quantised" in message
+        assert said in message
+
+    def test_int8_weights(self, tmp_path: Path) -> None:
+        body = "f = Cast<to=1>(w) y = Mul(x, f)"
+        model = build("(float[2] x) => (float[2] y)", body, {"w": np.array([1, 2], dtype=np.int8)})
+        assert "int8 weight 'w'" in refusal(save(model, tmp_path))
+
+    @pytest.mark.parametrize(
+        ("signature", "body", "said"),
+        [
+            ("(int32[2] x) => (int32[2] y)", "y = Add(x, x)", "input 'x'"),
+            ("(float16[2] x) => (float16[2] y)", "y = Add(x, x)", "float16"),
+            ("(double[2] x) => (double[2] y)", "y = Add(x, x)", "double"),
+        ],
+    )
+    def test_other_types_than_float32(self, tmp_path: Path, signature: str, body: str, said: str) -> None:
+        message = refusal(save(build(signature, body), tmp_path))
+        assert said in message
+        assert "float32" in message
+
+    def test_a_shape_that_depends_on_the_data_is_blamed_on_what_computes_it(self, tmp_path: Path) -> None:
+        body = "s = Cast<to=7>(v) y = Reshape(x, s)"
+        message = refusal(save(build("(float[4,3] x, float[2] v) => (float[a,b] y)", body), tmp_path))
+        assert "Cast node" in message
+        assert "Reshape" not in message

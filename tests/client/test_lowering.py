@@ -1,0 +1,252 @@
+"""Whole plans against onnxruntime, with the kernel families' references in the place of kernels."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputune.client.errors import ModelError
+from gputune.client.importer import read_model
+from gputune.client.lowering import Plan, lower
+from gputune.client.reference import evaluate
+from gputune.kernels.catalogue import family_of
+
+from . import models
+from .models import build, save
+
+TOLERANCE = 1e-5
+"""Of the largest value of an output; plans differ from onnxruntime by the order of their sums only."""
+
+Lowered = Callable[[onnx.ModelProto], Plan]
+
+
+@pytest.fixture(scope="session")
+def lowered(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
+    folder = tmp_path_factory.mktemp("models")
+    return lambda model: lower(read_model(save(model, folder)))
+
+
+def assert_agrees(model: onnx.ModelProto, plan: Plan) -> None:
+    """The plan's outputs, names and shapes are those of onnxruntime."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(1)
+    inputs = {tensor.name: generator.standard_normal(tensor.shape, dtype=np.float32) for tensor in plan.inputs}
+    wanted: dict[str, npt.NDArray[Any]] = dict(
+        zip([output.name for output in session.get_outputs()], session.run(None, inputs), strict=True)
+    )
+    got = evaluate(plan, inputs)
+    assert list(got) == list(wanted)
+    for name, want in wanted.items():
+        assert got[name].shape == want.shape
+        assert np.abs(got[name] - want).max() <= TOLERANCE * np.abs(want).max()
+
+
+def ops(plan: Plan) -> list[str]:
+    return [operation.task.op for operation in plan.operations]
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_plans_compute_what_onnxruntime_computes(lowered: Lowered, name: str) -> None:
+    model = models.MODELS[name]()
+    assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_plans_are_whole(lowered: Lowered, name: str) -> None:
+    """What is read was written before, sizes fit the families, and views are views of real tensors."""
+    plan = lowered(models.MODELS[name]())
+    written = {tensor.name for tensor in plan.inputs} | plan.constants.keys()
+    names = [operation.name for operation in plan.operations]
+    assert len(names) == len(set(names))
+    for operation in plan.operations:
+        family, problem = family_of(operation.task.op), operation.task.problem
+        specs = family.inputs(problem)
+        assert operation.inputs.keys() == {spec.name for spec in specs}
+        for spec in specs:
+            tensor = plan.tensors[operation.inputs[spec.name]]
+            assert plan.root(tensor.name) in written
+            assert tensor.nbytes == spec.nbytes
+            assert tensor.constant or not spec.constant
+        assert plan.tensors[operation.output].nbytes == family.output(problem).nbytes
+        assert plan.root(operation.output) not in written
+        written.add(plan.root(operation.output))
+    assert {tensor.name for tensor in plan.outputs} <= written
+    owners = {*(t.name for t in plan.inputs), *(t.name for t in plan.outputs), *plan.constants}
+    assert not owners & plan.aliases.keys()
+    assert not plan.aliases.keys() & set(plan.aliases.values())
+    assert plan.constants.keys() == {name for name, tensor in plan.tensors.items() if tensor.constant}
+    for name, value in plan.constants.items():
+        assert (str(value.dtype), value.shape) == ("float32", plan.tensors[name].shape)
+        assert value.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("conv_relu_gemm", ["Transpose", "Conv", "Transpose", "MatMul"]),
+        ("residual_block", ["Transpose", "Conv", "Conv", "Transpose"]),
+        (
+            "squeeze_excite",
+            ["Transpose", "DepthwiseConv", "Pool", "MatMul", "MatMul", "Elementwise", "Transpose"],
+        ),
+        ("shape_arithmetic", ["Elementwise"]),
+        ("scaled_convolution", ["Transpose", "Conv", "Transpose"]),
+    ],
+)
+def test_nothing_runs_that_need_not(lowered: Lowered, name: str, operations: list[str]) -> None:
+    assert ops(lowered(models.MODELS[name]())) == operations
+
+
+def test_equal_problems_are_one_task_with_their_number(lowered: Lowered) -> None:
+    body = "a = Conv(x, u) r = Relu(a) b = Conv(r, v) s = Relu(b) c = Conv(s, w) y = Tanh(c)"
+    weights: Mapping[str, Any] = dict.fromkeys("uvw", (3, 3, 3, 3))
+    plan = lowered(build("(float[1,3,40,40] x) => (float[1,3,34,34] y)", body, weights))
+    assert len(plan.tasks) == 5
+    pads = "<pads=[1,1,1,1]>"
+    same = body.replace("Conv", f"Conv{pads}").replace("Tanh", "Relu")
+    plan = lowered(build("(float[1,3,8,8] x) => (float[1,3,8,8] y)", same, weights))
+    assert [(task.op, task.weight) for task in plan.tasks] == [("Transpose", 1), ("Conv", 3), ("Transpose", 1)]
+    assert [operation.task for operation in plan.operations][1:4] == [plan.tasks[1]] * 3
+
+
+def test_operations_say_which_nodes_they_stand_for(lowered: Lowered) -> None:
+    model = models.residual_block()
+    for node in model.graph.node:
+        node.name = f"the {node.output[0]}"
+    plan = lowered(model)
+    assert [operation.nodes for operation in plan.operations] == [
+        (),
+        ("the a", "the n", "the r"),
+        ("the c", "the s", "the y"),
+        (),
+    ]
+
+
+def test_a_pointwise_convolution_is_a_matrix_product_unless_it_strides_or_groups(lowered: Lowered) -> None:
+    for attributes, op in (("", "MatMul"), ("<strides=[2,2]>", "Conv"), ("<pads=[0,0,0,1]>", "Conv")):
+        model = build("(float[2,6,5,4] x) => (float[a,b,c,d] y)", f"y = Conv{attributes}(x, w)", {"w": (8, 6, 1, 1)})
+        plan = lowered(model)
+        assert ops(plan) == ["Transpose", op, "Transpose"]
+        if op == "MatMul":
+            problem = plan.operations[1].task.problem
+            assert (problem.m, problem.k, problem.n) == (40, 6, 8)
+    grouped = build("(float[2,6,5,4] x) => (float[a,b,c,d] y)", "y = Conv<group=2>(x, w)", {"w": (8, 3, 1, 1)})
+    assert ops(lowered(grouped))[1] == "Conv"
+
+
+def test_maps_of_one_position_or_one_channel_are_never_converted(lowered: Lowered) -> None:
+    model = build("(float[2,1,5,4] x) => (float[2,3,1,1] y)", "y = Conv(x, w)", {"w": (3, 1, 5, 4)})
+    plan = lowered(model)
+    assert ops(plan) == ["Conv"]
+    assert plan.operations[0].output in (plan.outputs[0].name, *plan.aliases)
+    assert_agrees(model, plan)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
+    """Convolutions of odd sizes, with everything that can vary varying."""
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    inputs, outputs = (groups * draw(st.integers(1, 3)) for _ in range(2))
+    kernel = [draw(st.integers(1, 4)) for _ in range(2)]
+    strides = [draw(st.integers(1, 3)) for _ in range(2)]
+    dilations = [draw(st.integers(1, 2)) for _ in range(2)]
+    mode = draw(st.sampled_from(["NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    height, width = (span + draw(st.integers(0, 6)) for span in spans)
+    if mode.startswith("SAME"):
+        dilations = [1, 1]  # onnxruntime knows automatic padding without dilation only
+    pads = [draw(st.integers(0, kernel[axis % 2] - 1)) for axis in range(4)]
+    attributes = f'group={groups}, strides={strides}, dilations={dilations}, auto_pad="{mode}"'
+    attributes += f", pads={pads}" if mode == "NOTSET" else ""
+    bias = draw(st.booleans())
+    weights: dict[str, tuple[int, ...]] = {"w": (outputs, inputs // groups, *kernel)}
+    if bias:
+        weights["b"] = (outputs,)
+    return build(
+        f"(float[{draw(st.integers(1, 2))},{inputs},{height},{width}] x) => (float[n,c,h,w2] y)",
+        f"y = Conv<{attributes}>(x, w{', b' if bias else ''})",
+        weights,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(model=convolutions())
+def test_convolutions_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(model, lowered(model))
+
+
+@st.composite
+def poolings(draw: st.DrawFn) -> onnx.ModelProto:
+    kernel = [draw(st.integers(1, 4)) for _ in range(2)]
+    pads = [draw(st.integers(0, kernel[axis % 2] // 2)) for axis in range(4)]
+    height, width = (size + draw(st.integers(0, 7)) for size in kernel)
+    strides = [draw(st.integers(1, 3)) for _ in range(2)]
+    op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    counted = f", count_include_pad={draw(st.integers(0, 1))}" if op == "AveragePool" else ""
+    attributes = f"kernel_shape={kernel}, strides={strides}, pads={pads}{counted}"
+    return build(f"(float[1,3,{height},{width}] x) => (float[n,c,h,w] y)", f"y = {op}<{attributes}>(x)")
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=poolings())
+def test_poolings_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "weights", "said"),
+    [
+        ("(float[1,3,5] x) => (float[1,4,5] y)", "y = Conv(x, w)", {"w": (4, 3, 1)}, "1 spatial dimensions"),
+        ("(float[1,3,5,5] x) => (float[1,4,5,5] y)", "y = Conv(x, w)", {"w": (4, 2, 1, 1)}, "sees 2 channels"),
+        ("(float[1,3,5,5] x, float[4,3,1,1] v) => (float[1,4,5,5] y)", "y = Conv(x, v)", {}, "'v' is computed"),
+        (
+            "(float[1,3,5,5] x) => (float[n,c,h,w] y)",
+            "y = MaxPool<kernel_shape=[2,2], dilations=[2,2]>(x)",
+            {},
+            "dilated",
+        ),
+        ("(float[1,3,5,5] x) => (float[1,1,5,5] y)", "y = ReduceMean<axes=[1]>(x)", {}, "other axes"),
+        (
+            "(float[1,3,4,4] x) => (float[n,c,h,w] y, int64[a,b,d,e] i)",
+            "y, i = MaxPool<kernel_shape=[2,2]>(x)",
+            {},
+            "int64",
+        ),
+    ],
+)
+def test_unsupported_uses_name_the_node(
+    lowered: Lowered, signature: str, body: str, weights: Mapping[str, tuple[int, ...]], said: str
+) -> None:
+    model = build(signature, body, weights)
+    model.graph.node[0].name = "culprit"
+    with pytest.raises(ModelError, match="culprit") as caught:
+        lowered(model)
+    assert said in caught.value.message
+
+
+def test_all_unsupported_uses_are_named_at_once(lowered: Lowered) -> None:
+    body = "a = ReduceMean<axes=[1]>(x) b = Relu(a) y = MaxPool<kernel_shape=[2,2], dilations=[2,2]>(b)"
+    model = build("(float[1,3,5,5] x) => (float[n,c,h,w] y)", body)
+    for node in model.graph.node:
+        node.name = f"the {node.op_type}"
+    with pytest.raises(ModelError, match=r"the ReduceMean.*; .*the MaxPool"):
+        lowered(model)
+
+
+@pytest.mark.parametrize(
+    ("body", "weights", "said"),
+    [("r = Relu(x)", {}, "also an input"), ("r = Exp(x) c = Exp(k)", {"k": (2,)}, "a constant")],
+)
+def test_an_output_that_nothing_computes_is_refused(
+    lowered: Lowered, body: str, weights: Mapping[str, tuple[int, ...]], said: str
+) -> None:
+    output = "c" if weights else "x"
+    model = build(f"(float[2] x) => (float[2] r, float[2] {output})", body, weights)
+    with pytest.raises(ModelError, match=said):
+        lowered(model)

@@ -1,0 +1,82 @@
+"""The memory plan as a property: no two tensors that are alive together ever overlap."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputune.client.errors import MemoryPlanError
+from gputune.client.memory_planner import Lifetime, plan_arenas
+
+ALIGNMENTS = st.sampled_from([1, 4, 64, 128])
+
+
+@st.composite
+def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
+    spans = st.tuples(st.integers(1, 400), st.integers(0, 12), st.integers(0, 6))
+    drawn = draw(st.lists(spans, max_size=25))
+    return [Lifetime(f"t{i}", size, first, first + length) for i, (size, first, length) in enumerate(drawn)]
+
+
+@given(lifetimes(), ALIGNMENTS, st.integers(400, 1200))
+def test_placements_are_disjoint_aligned_and_inside(tensors: list[Lifetime], alignment: int, largest: int) -> None:
+    placement = plan_arenas(tensors, alignment, largest)
+    assert placement.offsets.keys() == {tensor.name for tensor in tensors}
+    assert all(0 < size <= largest for size in placement.arenas)
+    for index, tensor in enumerate(tensors):
+        arena, offset = placement.offsets[tensor.name]
+        assert offset >= 0
+        assert offset % alignment == 0
+        assert offset + tensor.nbytes <= placement.arenas[arena]
+        for other in tensors[:index]:
+            place, start = placement.offsets[other.name]
+            together = tensor.first_use <= other.last_use and other.first_use <= tensor.last_use
+            if together and place == arena:
+                assert offset >= start + other.nbytes or start >= offset + tensor.nbytes
+
+
+@given(lifetimes(), ALIGNMENTS, st.integers(400, 1200))
+def test_arenas_never_exceed_all_tensors_side_by_side(tensors: list[Lifetime], alignment: int, largest: int) -> None:
+    rounded = sum(-(-tensor.nbytes // alignment) * alignment for tensor in tensors)
+    assert sum(plan_arenas(tensors, alignment, largest).arenas) <= rounded
+
+
+@given(lifetimes())
+def test_the_order_of_the_tensors_does_not_matter(tensors: list[Lifetime]) -> None:
+    assert plan_arenas(tensors, 64, 1000) == plan_arenas(tensors[::-1], 64, 1000)
+
+
+def test_a_chain_needs_its_two_largest_neighbours_only() -> None:
+    """a -> b -> c -> d: the arena is as large as the worst pair, not as the sum."""
+    chain = [
+        Lifetime(name, size, i, i + 1) for i, (name, size) in enumerate(zip("abcd", (64, 256, 128, 192), strict=True))
+    ]
+    placement = plan_arenas(chain, 64, 1 << 20)
+    assert placement.arenas == (256 + 128,)
+
+
+def test_a_tensor_goes_into_the_smallest_gap_that_fits() -> None:
+    tensors = [
+        Lifetime("left", 900, 0, 9),
+        Lifetime("early wide", 800, 0, 1),
+        Lifetime("middle", 700, 0, 9),
+        Lifetime("early narrow", 600, 0, 1),
+        Lifetime("right", 500, 0, 9),
+        Lifetime("late", 400, 5, 6),
+    ]
+    placement = plan_arenas(tensors, 4, 1 << 20)
+    assert placement.offsets["late"] == placement.offsets["early narrow"]
+
+
+def test_arenas_are_split_at_the_largest_allocation() -> None:
+    tensors = [Lifetime(name, 300, 0, 1) for name in "abc"]
+    placement = plan_arenas(tensors, 64, 700)
+    assert placement.arenas == (620, 300)
+
+
+def test_a_tensor_that_no_allocation_holds_is_named() -> None:
+    with pytest.raises(MemoryPlanError, match=r"'big' needs 1001 bytes.*at most 1000"):
+        plan_arenas([Lifetime("small", 10, 0, 1), Lifetime("big", 1001, 0, 1)], 64, 1000)
+
+
+def test_nothing_to_place_needs_no_arena() -> None:
+    assert plan_arenas([], 64, 1000).arenas == ()
