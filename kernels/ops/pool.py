@@ -1,8 +1,36 @@
-"""Max and average pooling over NHWC maps; global pooling is a window as large as the map."""
+"""Max and average pooling over NHWC maps; global pooling is a window as large as the map. See pool_window.cl."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import (
+    VECTOR_WIDTHS,
+    busy,
+    ceil_div,
+    check_indices,
+    default_group,
+    default_width,
+    fits,
+    group_constraints,
+    group_parameters,
+    round_up,
+)
+from gputune.kernels.template import build_options, template
 
 
 @dataclass(frozen=True)
@@ -41,3 +69,149 @@ class PoolProblem:
             last = (self.output[axis] - 1) * self.strides[axis] - self.pads[axis]
             if self.pads[axis] >= self.kernel[axis] or last >= size:
                 raise ValueError(f"Pool has a window that sees nothing but padding along axis {axis + 1}")
+        check_indices("Pool", self.input_shape, self.output_shape)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, self.height, self.width, self.channels)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, *self.output, self.channels)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether the one window is exactly the map, so that its rows are one run of pixels."""
+        return self.kernel == (self.height, self.width) and not any(self.pads) and self.output == (1, 1)
+
+
+class PoolFamily(KernelFamily):
+    """One template: a vector of channels of a few output pixels per work-item."""
+
+    op = "Pool"
+    problem_type = PoolProblem
+    templates = ("pool_window.cl",)
+
+    def inputs(self, problem: PoolProblem) -> tuple[TensorSpec, ...]:
+        operands = range(problem.epilogue.operands)
+        return (
+            TensorSpec("input", problem.input_shape),
+            *(TensorSpec(f"operand{k}", problem.output_shape) for k in operands),
+        )
+
+    def output(self, problem: PoolProblem) -> TensorSpec:
+        return TensorSpec("output", problem.output_shape)
+
+    def space(self, problem: PoolProblem, limits: DeviceLimits) -> TuningSpace:
+        rows = problem.batch * problem.output[0]
+        columns = _row_of_window(problem)
+        return TuningSpace(
+            (
+                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
+                Parameter("WPT", (1, 2, 4, 8), "neighbouring output pixels of a work-item"),
+                Parameter("ACC", (1, 2, 4, 8), "accumulators that a row of the window is reduced in"),
+                *group_parameters(),
+            ),
+            (
+                fits(problem.channels, "the channels"),
+                busy(("WPT",), problem.output[1], "the output's width"),
+                Constraint(
+                    ("ACC",),
+                    lambda count: count <= columns,
+                    f"ACC must not exceed the {columns} positions in a row of the window",
+                ),
+                busy(("VW", "DIMX"), problem.channels, "the channels"),
+                busy(("WPT", "DIMY"), rows * problem.output[1], "the number of output pixels"),
+                *group_constraints(limits),
+            ),
+        )
+
+    def default(self, problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
+        width = default_width(limits, problem.channels)
+        pixels = problem.batch * math.prod(problem.output)
+        across, down = default_group(limits, ceil_div(problem.channels, width), pixels)
+        return {"VW": width, "WPT": 1, "ACC": 1, "DIMX": across, "DIMY": down}
+
+    def starters(self, problem: PoolProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        space = self.space(problem, limits)
+        wanted = [
+            default | {"ACC": 4},
+            default | {"WPT": 2, "DIMY": max(default["DIMY"] // 2, 1)},
+            default | {"VW": 16, "WPT": 8, "DIMX": 1, "DIMY": 1},
+            default | {"VW": 4, "DIMX": 16, "DIMY": 4},
+            default | {"VW": 1, "DIMX": 64, "DIMY": 1},
+        ]
+        return [one for one in wanted if one != default and not space.violations(one)]
+
+    def render(self, problem: PoolProblem, configuration: Configuration) -> Instance:
+        height, width, kernel = problem.height, problem.width, problem.kernel
+        if problem.is_global:
+            height, width, kernel = 1, height * width, (1, height * width)
+        macros = {
+            "MAPS": problem.batch,
+            "HEIGHT": height,
+            "WIDTH": width,
+            "CHANNELS": problem.channels,
+            **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
+            **dict(zip(("KH", "KW"), kernel, strict=True)),
+            **dict(zip(("SH", "SW"), problem.strides, strict=True)),
+            **dict(zip(("PT", "PL", "PB", "PR"), problem.pads, strict=True)),
+            "AVERAGE": int(problem.kind == "average"),
+            "COUNT_INCLUDE_PAD": int(problem.count_include_pad),
+        }
+        strips = problem.batch * problem.output[0] * ceil_div(problem.output[1], configuration["WPT"])
+        across, down = configuration["DIMX"], configuration["DIMY"]
+        vectors = ceil_div(problem.channels, configuration["VW"])
+        main = Launch(
+            source=problem.epilogue.prelude() + template("pool_window.cl"),
+            entry="pool_window",
+            options=build_options(macros | dict(configuration)),
+            global_size=(round_up(vectors, across), round_up(strips, down)),
+            local_size=(across, down),
+            arguments=("input", "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+        )
+        return Instance(main)
+
+    def reference(self, problem: PoolProblem, inputs: Mapping[str, Array]) -> Array:
+        """Pads the map by what counts for nothing, and reduces the shifted copies of it one tap at a time."""
+        top, left, bottom, right = problem.pads
+        height, width = problem.height, problem.width
+        (rows, columns), (step_y, step_x) = problem.output, problem.strides
+        below = max((rows - 1) * step_y + problem.kernel[0] - top - height, 0)
+        beside = max((columns - 1) * step_x + problem.kernel[1] - left - width, 0)
+        around = ((0, 0), (top, below), (left, beside), (0, 0))
+        average = problem.kind == "average"
+        maps = np.pad(inputs["input"].astype(np.float64), around, constant_values=0 if average else -np.inf)
+        counted = np.pad(np.ones((1, height, width, 1)), around)
+        if problem.count_include_pad:
+            counted[:, : top + height + bottom, : left + width + right] = 1
+        total = np.full(problem.output_shape, 0.0 if average else -np.inf)
+        count = np.zeros((1, rows, columns, 1))
+        for y in range(problem.kernel[0]):
+            for x in range(problem.kernel[1]):
+                taps_y = slice(y, y + (rows - 1) * step_y + 1, step_y)
+                taps_x = slice(x, x + (columns - 1) * step_x + 1, step_x)
+                tap = maps[:, taps_y, taps_x]
+                total = total + tap if average else np.fmax(total, tap)
+                count += counted[:, taps_y, taps_x]
+        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
+        result = total / count if average else total
+        return problem.epilogue.apply(result, operands).astype(np.float32)
+
+    def work(self, problem: PoolProblem) -> Work:
+        outputs = math.prod(problem.output_shape)
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(outputs * (math.prod(problem.kernel) + len(problem.epilogue.steps)), moved)
+
+    def tolerance(self, problem: PoolProblem) -> Tolerance:
+        taps = math.prod(problem.kernel) if problem.kind == "average" else 1
+        return Tolerance(relative=1e-5, absolute=1e-6 * math.sqrt(taps))
+
+
+def _row_of_window(problem: PoolProblem) -> int:
+    """How many positions are one after the other in a window."""
+    return math.prod(problem.kernel) if problem.is_global else problem.kernel[1]
+
+
+FAMILY = PoolFamily()

@@ -1,0 +1,90 @@
+"""Shared by the families that stream memory: vectors along the innermost axis, and grids of two dimensions.
+
+Their templates read whole vectors only. Where the width does not divide the innermost axis, the last vector
+starts earlier, so that it ends with the axis, and stores just the elements that no other vector stores.
+"""
+
+import math
+
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import Constraint, Parameter
+
+VECTOR_WIDTHS = (1, 2, 4, 8, 16)
+GROUP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+MOST_ELEMENTS = 2**31 - 1
+
+
+def ceil_div(size: int, step: int) -> int:
+    """How many steps cover the size."""
+    return -(-size // step)
+
+
+def round_up(size: int, step: int) -> int:
+    """The least multiple of step that is not below size."""
+    return ceil_div(size, step) * step
+
+
+def power_at_least(size: int) -> int:
+    """The least power of two that is not below size."""
+    return 1 << (size - 1).bit_length()
+
+
+def power_at_most(size: int) -> int:
+    """The largest power of two that is not above size."""
+    return 1 << (size.bit_length() - 1)
+
+
+def check_indices(op: str, *shapes: tuple[int, ...]) -> None:
+    """ValueError when a tensor has more elements than the kernels' 32-bit indices can count."""
+    for shape in shapes:
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise ValueError(f"{op} indexes with 32 bits; a tensor of shape {shape} has too many elements")
+
+
+def group_parameters() -> tuple[Parameter, Parameter]:
+    """The work-group's shape."""
+    return (
+        Parameter("DIMX", GROUP_SIZES, "work-items of a work-group along dimension 0"),
+        Parameter("DIMY", GROUP_SIZES, "work-items of a work-group along dimension 1"),
+    )
+
+
+def group_constraints(limits: DeviceLimits) -> tuple[Constraint, ...]:
+    """What the device allows for DIMX and DIMY."""
+    most, (most_x, most_y, _) = limits.max_work_group_size, limits.max_work_item_sizes
+    return (
+        Constraint(("DIMX",), lambda x: x <= most_x, f"DIMX must not exceed the device's limit of {most_x}"),
+        Constraint(("DIMY",), lambda y: y <= most_y, f"DIMY must not exceed the device's limit of {most_y}"),
+        Constraint(
+            ("DIMX", "DIMY"),
+            lambda x, y: x * y <= most,
+            f"DIMX*DIMY must not exceed the device's {most} work-items per work-group",
+        ),
+    )
+
+
+def fits(extent: int, axis: str, name: str = "VW") -> Constraint:
+    """A vector is read whole, so it must not be longer than the axis it lies on."""
+    return Constraint((name,), lambda width: width <= extent, f"{name} must not exceed the {extent} elements of {axis}")
+
+
+def busy(names: tuple[str, ...], extent: int, axis: str) -> Constraint:
+    """What parameters cover together along an axis; the last one may always be 1."""
+    return Constraint(
+        names,
+        lambda *values: values[-1] == 1 or math.prod(values) < 2 * extent,
+        f"{'*'.join(names)} must stay below twice {axis} ({extent}); more would have nothing to do",
+    )
+
+
+def default_width(limits: DeviceLimits, extent: int) -> int:
+    """A good vector width on a device never measured: its own, at least 4, and inside the axis."""
+    return power_at_most(min(max(limits.preferred_float_width, 4), VECTOR_WIDTHS[-1], extent))
+
+
+def default_group(limits: DeviceLimits, across: int, down: int) -> tuple[int, int]:
+    """A work-group of about 64 work-items for a grid of `across` x `down`, as wide as the grid first."""
+    most_x, most_y, _ = limits.max_work_item_sizes
+    most = min(64, limits.max_work_group_size)
+    x = power_at_most(min(most, most_x, power_at_least(across)))
+    return x, power_at_most(min(max(most // x, 1), most_y, power_at_least(down)))
