@@ -125,6 +125,9 @@ def _opset(path: Path, model: onnx.ModelProto) -> int:
             f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported, "
             "convert it with onnx.version_converter"
         )
+    newest = onnx.defs.onnx_opset_version()
+    if opset > newest:
+        raise ModelError(f"model {path} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most")
     if model.graph.sparse_initializer:
         raise ModelError(f"model {path} holds sparse weights, which are not supported")
     return opset
@@ -148,7 +151,8 @@ def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...]
     where = f"input {item.name!r} of model {path}"
     kind = item.type.tensor_type
     if kind.elem_type != TensorProto.FLOAT:
-        found = TensorProto.DataType.Name(kind.elem_type).lower()
+        tensor = item.type.HasField("tensor_type")
+        found = TensorProto.DataType.Name(kind.elem_type).lower() if tensor else "not a tensor"
         raise ModelError(f"{where} is {found}; only float32 inputs are supported")
     ranked = kind.HasField("shape")
     sizes = [max(dim.dim_value, 0) for dim in kind.shape.dim]
@@ -215,11 +219,13 @@ class _Walk:
 
     def graph(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
         """The finished graph, once all was supported; whatever it computes or weighs with is float32."""
-        if missing := [tensor for tensor in outputs if tensor not in self.tensors]:
-            raise ModelError(f"no node of model {self.path} computes its output {missing[0]!r}")
         graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors).rewritten(self.nodes)
-        makers = graph.producers()
-        for tensor in graph.uses():
+        makers, uses = graph.producers(), graph.uses()
+        for node in graph.nodes:
+            for tensor in node.outputs:
+                if uses[tensor] and tensor not in graph.tensors:
+                    self._refuse(node.label, f"has an output {tensor!r} whose shape depends on the data")
+        for tensor in uses:
             dtype = graph.tensors[tensor].dtype
             if dtype != "float32" and (tensor in makers or tensor in outputs or dtype.endswith(("16", "float64"))):
                 maker = makers[tensor].label if tensor in makers else "a constant"
@@ -271,8 +277,6 @@ class _Walk:
             if kind.HasField("shape") and None not in sizes and kind.elem_type:
                 dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
                 self.tensors[output] = TensorInfo(tuple(size for size in sizes if size is not None), dtype)
-            elif not self.unsupported:  # else what is unsupported is to blame, and is reported
-                self._refuse(kept.label, f"has an output {output!r} whose shape depends on the data")
 
     def _fold_shape(self, node: onnx.NodeProto) -> None:
         """Shape and Size of a static tensor: a stand-in of that shape, which costs no memory, is folded."""
