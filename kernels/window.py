@@ -1,6 +1,7 @@
-"""Sliding windows: how far they reach, and how a padded map looks one tap at a time."""
+"""Sliding windows: how far they reach, and what each of their taps sees."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,28 +17,53 @@ def window_positions(size: int, kernel: int, stride: int, pads: Pair, dilation: 
     return (size + sum(pads) - (kernel - 1) * dilation - 1) // stride + 1
 
 
-def shifted_maps(
-    maps: Array, kernel: Pair, strides: Pair, pads: Pads, dilations: Pair, output: Pair
-) -> Iterator[tuple[int, int, Array]]:
-    """For every tap (row, column) of the window: what it sees of `maps` [N, H, W, C], as [N, Ho, Wo, C].
+@dataclass(frozen=True)
+class Window:
+    """A window over maps of `size`; pairs are (rows, columns). ValueError when nothing comes out."""
 
-    The map is padded with zeros, in float64; each item is a view of it.
-    """
-    top, left, bottom, right = pads
-    padded = np.pad(maps.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
-    for row in range(kernel[0]):
-        for column in range(kernel[1]):
-            first = (row * dilations[0], column * dilations[1])
-            rows = slice(first[0], first[0] + (output[0] - 1) * strides[0] + 1, strides[0])
-            columns = slice(first[1], first[1] + (output[1] - 1) * strides[1] + 1, strides[1])
-            yield row, column, padded[:, rows, columns, :]
+    size: Pair
+    kernel: Pair
+    strides: Pair
+    pads: Pads
+    dilations: Pair
 
+    def __post_init__(self) -> None:
+        if min(*self.size, *self.kernel, *self.strides, *self.dilations) < 1 or min(self.pads) < 0:
+            raise ValueError("sizes, kernel, strides and dilations must be positive and pads not negative")
+        if min(self.output) < 1:
+            raise ValueError(
+                f"a {self.kernel[0]}x{self.kernel[1]} window with dilations {self.dilations} does not fit"
+                f" a map of {self.size[0]}x{self.size[1]} with pads {self.pads}"
+            )
 
-def check_window(
-    size: Pair, kernel: Pair, strides: Pair, pads: Pads, dilations: Pair, output: Pair
-) -> None:
-    """ValueError when a field of a windowed problem has no meaning, or nothing comes out."""
-    if min(*size, *kernel, *strides, *dilations) < 1 or min(pads) < 0:
-        raise ValueError("sizes, kernel, strides and dilations must be positive and pads not negative")
-    if min(output) < 1:
-        raise ValueError(f"a {kernel[0]}x{kernel[1]} window does not fit a padded map of {size[0]}x{size[1]}")
+    @property
+    def output(self) -> Pair:
+        """Positions down and across."""
+        top, left, bottom, right = self.pads
+        (height, width), (kh, kw), (sh, sw), (dh, dw) = self.size, self.kernel, self.strides, self.dilations
+        return (
+            window_positions(height, kh, sh, (top, bottom), dh),
+            window_positions(width, kw, sw, (left, right), dw),
+        )
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """The window's sizes under the names that the templates use."""
+        names = ("HEIGHT", "WIDTH", "OUT_HEIGHT", "OUT_WIDTH", "KH", "KW", "SH", "SW", "PT", "PL", "DH", "DW")
+        values = (*self.size, *self.output, *self.kernel, *self.strides, *self.pads[:2], *self.dilations)
+        return dict(zip(names, values, strict=True))
+
+    def shifted_maps(self, maps: Array) -> Iterator[tuple[int, int, Array]]:
+        """For every tap (row, column) of the window: what it sees of `maps` [N, H, W, C], as [N, Ho, Wo, C].
+
+        The maps are padded with zeros, in float64; each item is a view of them.
+        """
+        top, left, bottom, right = self.pads
+        padded = np.pad(maps.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+        for row in range(self.kernel[0]):
+            for column in range(self.kernel[1]):
+                yield row, column, padded[:, self._seen(0, row), self._seen(1, column), :]
+
+    def _seen(self, axis: int, tap: int) -> slice:
+        first, stride = tap * self.dilations[axis], self.strides[axis]
+        return slice(first, first + (self.output[axis] - 1) * stride + 1, stride)

@@ -4,15 +4,30 @@ output[n, y, x, o] = epilogue(bias[o] + sum over ky, kx, c of
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * weight[o, c, ky, kx])
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
-from gputune.kernels.chain import Chain
-from gputune.kernels.family import Array, TensorSpec
-from gputune.kernels.window import Pads, Pair, check_window, shifted_maps, window_positions
+from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.packing import PACK_TEMPLATE
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling import Tiling
+from gputune.kernels.window import Pads, Pair, Window
+from gputune.kernels.workgroups import launch_sizes
 
 
 @dataclass(frozen=True)
@@ -33,7 +48,7 @@ class ConvProblem:
     dilations: Pair = (1, 1)
     groups: int = 1
     bias: bool = False
-    epilogue: Chain = Chain()
+    epilogue: Chain = EMPTY
     layout: str = "NHWC"
     dtype: str = "float32"
 
@@ -47,24 +62,26 @@ class ConvProblem:
             )
         if (self.layout, self.dtype) != ("NHWC", "float32"):
             raise ValueError(f"Conv knows NHWC float32, not {self.layout} {self.dtype}")
-        check_window(
-            (self.height, self.width), self.kernel, self.strides, self.pads, self.dilations, self.output_size
+        check_indices(
+            "Conv",
+            (self.batch, self.height, self.width, self.in_channels),
+            (self.batch, *self.output_size, self.out_channels),
         )
+
+    @property
+    def window(self) -> Window:
+        """The sliding window."""
+        return Window((self.height, self.width), self.kernel, self.strides, self.pads, self.dilations)
 
     @property
     def output_size(self) -> Pair:
         """(Ho, Wo)."""
-        (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.strides, self.dilations
-        top, left, bottom, right = self.pads
-        return (
-            window_positions(self.height, kh, sh, (top, bottom), dh),
-            window_positions(self.width, kw, sw, (left, right), dw),
-        )
+        return self.window.output
 
     @property
     def pixels(self) -> int:
         """Output pixels of the whole batch."""
-        return self.batch * prod(self.output_size)
+        return self.batch * math.prod(self.output_size)
 
     @property
     def group_inputs(self) -> int:
@@ -77,11 +94,12 @@ class ConvProblem:
         return self.out_channels // self.groups
 
 
-class Conv:
-    """The family of op "Conv"."""
+class ConvFamily(KernelFamily):
+    """One template: register tiles of pixels and channels over packed filters."""
 
     op = "Conv"
     problem_type = ConvProblem
+    templates = ("conv_direct.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.out_channels, problem.group_inputs, *problem.kernel)
@@ -97,14 +115,42 @@ class Conv:
     def output(self, problem: ConvProblem) -> TensorSpec:
         return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels))
 
+    def space(self, problem: ConvProblem, limits: DeviceLimits) -> TuningSpace:
+        return _tiling(problem).space(limits)
+
+    def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
+        return _tiling(problem).default(limits)
+
+    def starters(self, problem: ConvProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _tiling(problem).starters(limits)
+
+    def render(self, problem: ConvProblem, configuration: Configuration) -> Instance:
+        tiling = _tiling(problem)
+        packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
+        global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
+        sizes = {
+            "PIXELS": problem.pixels,
+            "GROUPS": problem.groups,
+            "INPUTS": problem.group_inputs,
+            "OUTPUTS": problem.group_outputs,
+            **problem.window.macros,
+        }
+        main = Launch(
+            source=problem.epilogue.prelude() + template("conv_direct.cl"),
+            entry="conv_direct",
+            options=build_options(sizes | dict(configuration)),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(problem.epilogue.operands))),
+        )
+        return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
+
     def reference(self, problem: ConvProblem, inputs: Mapping[str, Array]) -> Array:
         """A matrix product per tap over the whole padded map, in float64."""
         groups, outputs = problem.groups, problem.group_outputs
         weight = inputs["weight"].astype(np.float64).reshape(groups, outputs, -1, *problem.kernel)
         total = np.zeros((groups, problem.pixels, outputs))
-        for row, column, seen in shifted_maps(
-            inputs["input"], problem.kernel, problem.strides, problem.pads, problem.dilations, problem.output_size
-        ):
+        for row, column, seen in problem.window.shifted_maps(inputs["input"]):
             pixels = seen.reshape(problem.pixels, groups, -1).transpose(1, 0, 2)
             total += pixels @ weight[..., row, column].transpose(0, 2, 1)
         result = total.transpose(1, 0, 2).reshape(self.output(problem).shape)
@@ -112,3 +158,29 @@ class Conv:
             result = result + inputs["bias"]
         operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
         return problem.epilogue.apply(result, operands).astype(np.float32)
+
+    def work(self, problem: ConvProblem) -> Work:
+        each = 2 * problem.group_inputs * math.prod(problem.kernel) + problem.bias + len(problem.epilogue.steps)
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(problem.pixels * problem.out_channels * each, moved)
+
+    def tolerance(self, problem: ConvProblem) -> Tolerance:
+        length = problem.group_inputs * math.prod(problem.kernel)
+        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
+
+
+def _tiling(problem: ConvProblem) -> Tiling:
+    taps = math.prod(problem.kernel)
+    return Tiling(
+        rows=problem.pixels,
+        columns=problem.group_outputs,
+        reduction=problem.group_inputs,
+        output_stride=problem.group_inputs * taps,
+        input_stride=taps,
+        groups=problem.groups,
+        taps=taps,
+        zeros=problem.group_inputs,
+    )
+
+
+FAMILY = ConvFamily()

@@ -4,14 +4,56 @@ output[n, y, x, c] = epilogue(bias[c] + sum over ky, kx of
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * weight[c, 0, ky, kx])
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.chain import Chain
-from gputune.kernels.family import Array, TensorSpec
-from gputune.kernels.window import Pads, Pair, check_window, shifted_maps, window_positions
+from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import VECTOR_WIDTHS, ceil_div, check_indices, fits, power_at_most
+from gputune.kernels.template import build_options, template
+from gputune.kernels.window import Pads, Pair, Window
+from gputune.kernels.workgroups import (
+    Grid,
+    clip_group,
+    group_constraints,
+    group_parameters,
+    launch_sizes,
+    registers,
+    registers_needed,
+)
+
+STRIPS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
+MOST_LOADS = 48
+LEAST_CPU_WIDTH = 4
+
+CPU_GUESSES = (
+    {"MR": 4, "VW": 16, "REUSE": 1, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 8, "VW": 16, "REUSE": 1, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 7, "VW": 16, "REUSE": 0, "LM": 4, "LN": 1, "ORDER": 1},
+    {"MR": 4, "VW": 16, "REUSE": 0, "LM": 8, "LN": 1, "ORDER": 0},
+    {"MR": 8, "VW": 8, "REUSE": 1, "LM": 2, "LN": 1, "ORDER": 0},
+)
+GPU_GUESSES = (
+    {"MR": 2, "VW": 4, "REUSE": 1, "LM": 8, "LN": 8, "ORDER": 0},
+    {"MR": 4, "VW": 4, "REUSE": 1, "LM": 8, "LN": 8, "ORDER": 0},
+    {"MR": 1, "VW": 4, "REUSE": 0, "LM": 8, "LN": 16, "ORDER": 0},
+    {"MR": 4, "VW": 2, "REUSE": 1, "LM": 4, "LN": 32, "ORDER": 0},
+    {"MR": 4, "VW": 1, "REUSE": 1, "LM": 4, "LN": 32, "ORDER": 0},
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +72,7 @@ class DepthwiseProblem:
     pads: Pads = (0, 0, 0, 0)
     dilations: Pair = (1, 1)
     bias: bool = False
-    epilogue: Chain = Chain()
+    epilogue: Chain = EMPTY
     layout: str = "NHWC"
     dtype: str = "float32"
 
@@ -39,26 +81,29 @@ class DepthwiseProblem:
             raise ValueError("DepthwiseConv needs a positive batch and channels")
         if (self.layout, self.dtype) != ("NHWC", "float32"):
             raise ValueError(f"DepthwiseConv knows NHWC float32, not {self.layout} {self.dtype}")
-        check_window(
-            (self.height, self.width), self.kernel, self.strides, self.pads, self.dilations, self.output_size
+        check_indices(
+            "DepthwiseConv",
+            (self.batch, self.height, self.width, self.channels),
+            (self.batch, *self.output_size, self.channels),
         )
+
+    @property
+    def window(self) -> Window:
+        """The sliding window."""
+        return Window((self.height, self.width), self.kernel, self.strides, self.pads, self.dilations)
 
     @property
     def output_size(self) -> Pair:
         """(Ho, Wo)."""
-        (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.strides, self.dilations
-        top, left, bottom, right = self.pads
-        return (
-            window_positions(self.height, kh, sh, (top, bottom), dh),
-            window_positions(self.width, kw, sw, (left, right), dw),
-        )
+        return self.window.output
 
 
-class Depthwise:
-    """The family of op "DepthwiseConv"."""
+class DepthwiseFamily(KernelFamily):
+    """One template: strips of pixels, a vector of channels wide."""
 
     op = "DepthwiseConv"
     problem_type = DepthwiseProblem
+    templates = ("depthwise_direct.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: DepthwiseProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.channels,), constant=True),) if problem.bias else ()
@@ -73,15 +118,115 @@ class Depthwise:
     def output(self, problem: DepthwiseProblem) -> TensorSpec:
         return TensorSpec("output", (problem.batch, *problem.output_size, problem.channels))
 
+    def space(self, problem: DepthwiseProblem, limits: DeviceLimits) -> TuningSpace:
+        width, channels = problem.output_size[1], problem.channels
+        most, floats = registers(limits)
+        rules = [
+            Constraint(("MR",), lambda mr: mr <= width, f"MR must not exceed the output's width of {width}"),
+            fits(channels, "the channels"),
+            Constraint(
+                ("MR", "VW"),
+                lambda mr, vw: registers_needed(mr, vw, limits) <= most,
+                f"MR*VW must not exceed {most * floats} floats, or accumulators spill",
+            ),
+            Constraint(
+                ("MR", "REUSE"),
+                lambda mr, reuse: not reuse or _span(problem, mr) <= MOST_LOADS,
+                f"REUSE must not load more than {MOST_LOADS} vectors at once",
+            ),
+            *group_constraints(("MR", "VW"), lambda mr, vw: _grid(problem, mr, vw), limits),
+        ]
+        if limits.device_type == "cpu":
+            least = min(LEAST_CPU_WIDTH, power_at_most(channels))
+            rules.append(Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}"))
+        return TuningSpace(
+            (
+                Parameter("MR", STRIPS, "neighbouring pixels of a work-item"),
+                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
+                Parameter("REUSE", (0, 1), "1: a row of the input is loaded once and shared by the taps"),
+                *group_parameters(),
+            ),
+            tuple(rules),
+        )
+
+    def default(self, problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
+        side = 1 if limits.device_type == "cpu" else 8
+        guess = {"MR": 2, "VW": 8, "REUSE": 0, "LM": side, "LN": side, "ORDER": 0}
+        wanted, space = _cut(problem, guess, limits), self.space(problem, limits)
+        return next(space.configurations()) if space.violations(wanted) else wanted
+
+    def starters(self, problem: DepthwiseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        space, default = self.space(problem, limits), self.default(problem, limits)
+        found: list[dict[str, int]] = []
+        for guess in CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES:
+            wanted = _cut(problem, guess, limits)
+            if wanted != default and wanted not in found and not space.violations(wanted):
+                found.append(wanted)
+        return found
+
+    def render(self, problem: DepthwiseProblem, configuration: Configuration) -> Instance:
+        taps, channels = math.prod(problem.kernel), problem.channels
+        packing = Packing(
+            outputs=channels,
+            inputs=1,
+            panel=channels,
+            output_stride=taps,
+            input_stride=taps,
+            taps=taps,
+            zeros=configuration["VW"],
+        )
+        grid = _grid(problem, configuration["MR"], configuration["VW"])
+        global_size, local_size = launch_sizes(grid, configuration)
+        main = Launch(
+            source=problem.epilogue.prelude() + template("depthwise_direct.cl"),
+            entry="depthwise_direct",
+            options=build_options(
+                {"MAPS": problem.batch, "CHANNELS": channels, **problem.window.macros, **configuration}
+            ),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(problem.epilogue.operands))),
+        )
+        return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
+
     def reference(self, problem: DepthwiseProblem, inputs: Mapping[str, Array]) -> Array:
         """Whole shifted maps times one weight per channel, in float64."""
         weight = inputs["weight"].astype(np.float64)
         total = np.zeros(self.output(problem).shape)
-        for row, column, seen in shifted_maps(
-            inputs["input"], problem.kernel, problem.strides, problem.pads, problem.dilations, problem.output_size
-        ):
+        for row, column, seen in problem.window.shifted_maps(inputs["input"]):
             total += seen * weight[:, 0, row, column]
         if problem.bias:
             total += inputs["bias"]
         operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
         return problem.epilogue.apply(total, operands).astype(np.float32)
+
+    def work(self, problem: DepthwiseProblem) -> Work:
+        outputs = problem.batch * math.prod(problem.output_size) * problem.channels
+        each = 2 * math.prod(problem.kernel) + problem.bias + len(problem.epilogue.steps)
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(outputs * each, moved)
+
+    def tolerance(self, problem: DepthwiseProblem) -> Tolerance:
+        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(math.prod(problem.kernel)), absolute=1e-5)
+
+
+def _grid(problem: DepthwiseProblem, strip: int, width: int) -> Grid:
+    """Strips down all rows of the batch, and vectors across the channels."""
+    rows, columns = problem.output_size
+    return problem.batch * rows * ceil_div(columns, strip), ceil_div(problem.channels, width)
+
+
+def _span(problem: DepthwiseProblem, strip: int) -> int:
+    """Input pixels that a strip's row of the window reaches over."""
+    return (strip - 1) * problem.strides[1] + (problem.kernel[1] - 1) * problem.dilations[1] + 1
+
+
+def _cut(problem: DepthwiseProblem, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
+    """A guess made to fit: a strip within a row, a vector within the channels."""
+    strip = max(pixels for pixels in STRIPS if pixels <= min(problem.output_size[1], guess["MR"]))
+    width = min(guess["VW"], power_at_most(problem.channels))
+    cut = {"MR": strip, "VW": width, "REUSE": guess["REUSE"]}
+    return cut | clip_group(_grid(problem, strip, width), guess, limits)
+
+
+FAMILY = DepthwiseFamily()

@@ -3,13 +3,29 @@
 output[m, n] = epilogue(sum over k of a[m, k] * b[k, n] + bias[n])
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.chain import Chain
-from gputune.kernels.family import Array, TensorSpec, Tolerance, Work
+from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.packing import PACK_TEMPLATE
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling import Tiling
+from gputune.kernels.workgroups import launch_sizes
 
 
 @dataclass(frozen=True)
@@ -20,7 +36,7 @@ class MatMulProblem:
     k: int
     n: int
     bias: bool = False
-    epilogue: Chain = Chain()
+    epilogue: Chain = EMPTY
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -28,11 +44,15 @@ class MatMulProblem:
             raise ValueError(f"MatMul needs positive sizes, not m={self.m} k={self.k} n={self.n}")
         if self.dtype != "float32":
             raise ValueError(f"MatMul knows dtype float32, not {self.dtype}")
+        check_indices("MatMul", (self.m, self.k), (self.k, self.n), (self.m, self.n))
 
 
-class MatMul:
+class MatMulFamily(KernelFamily):
+    """One template: register tiles over packed columns."""
+
     op = "MatMul"
     problem_type = MatMulProblem
+    templates = ("matmul_tiled.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.n,), constant=True),) if problem.bias else ()
@@ -46,9 +66,55 @@ class MatMul:
     def output(self, problem: MatMulProblem) -> TensorSpec:
         return TensorSpec("output", (problem.m, problem.n))
 
+    def space(self, problem: MatMulProblem, limits: DeviceLimits) -> TuningSpace:
+        return _tiling(problem).space(limits)
+
+    def default(self, problem: MatMulProblem, limits: DeviceLimits) -> dict[str, int]:
+        return _tiling(problem).default(limits)
+
+    def starters(self, problem: MatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _tiling(problem).starters(limits)
+
+    def render(self, problem: MatMulProblem, configuration: Configuration) -> Instance:
+        tiling = _tiling(problem)
+        packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
+        global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
+        main = Launch(
+            source=problem.epilogue.prelude() + template("matmul_tiled.cl"),
+            entry="matmul_tiled",
+            options=build_options({"M": problem.m, "K": problem.k, "N": problem.n, **configuration}),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("a", "packed", "output", *(f"operand{i}" for i in range(problem.epilogue.operands))),
+        )
+        return Instance(main, (packing.launch("b", problem.bias),), {"packed": packing.nbytes})
+
     def reference(self, problem: MatMulProblem, inputs: Mapping[str, Array]) -> Array:
+        """numpy's product in float64."""
         total = inputs["a"].astype(np.float64) @ inputs["b"].astype(np.float64)
         if problem.bias:
             total += inputs["bias"]
         operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
         return problem.epilogue.apply(total, operands).astype(np.float32)
+
+    def work(self, problem: MatMulProblem) -> Work:
+        each = 2 * problem.k + problem.bias + len(problem.epilogue.steps)
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(problem.m * problem.n * each, moved)
+
+    def tolerance(self, problem: MatMulProblem) -> Tolerance:
+        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
+
+
+def _tiling(problem: MatMulProblem) -> Tiling:
+    return Tiling(
+        rows=problem.m,
+        columns=problem.n,
+        reduction=problem.k,
+        output_stride=1,
+        input_stride=problem.n,
+        splits=True,
+    )
+
+
+FAMILY = MatMulFamily()

@@ -1,0 +1,130 @@
+// Depthwise convolution of NHWC maps: one filter per channel.
+//
+//   output[n, y, x, c] = EPILOGUE(bias[c] + sum over ky, kx of
+//                                 input[n, y*SH - PT + ky*DH, x*SW - PL + kx*DW, c] * weight[c, ky, kx])
+//
+//      SPAN pixels of a row of the input       MR pixels of a row of the output
+//     +----+----+----+----+-- --+----+          +----+----+-- --+----+
+//     | VW |    |    |    |     |    |   -->    | VW |    |     |    |  accumulators in registers
+//     +----+----+----+----+-- --+----+          +----+----+-- --+----+
+//
+// REUSE 1 loads the span once per ky and takes every tap from registers; REUSE 0 loads per tap, with fewer registers.
+// Work split: one grid dimension runs over vectors of VW channels, LN to a work-group, the other over strips of MR
+// pixels, LM to a work-group; with ORDER 0 vectors are dimension 0.
+//   packed = [ky][kx][channel], then bias as [channel], then VW zeros
+// A pixel outside the map reads the zeros. Where VW does not divide the channels, the last vector starts earlier, so
+// that it ends with them, and stores just the channels that no other vector stores.
+// Preconditions: VW <= CHANNELS, fewer than 2^31 elements in each buffer.
+
+#ifndef MAPS
+#define MAPS 1               // batch
+#define HEIGHT 8             // of the input
+#define WIDTH 8
+#define CHANNELS 8
+#define OUT_HEIGHT 8
+#define OUT_WIDTH 8
+#define KH 3                 // kernel
+#define KW 3
+#define SH 1                 // strides
+#define SW 1
+#define PT 1                 // padding: top, left
+#define PL 1
+#define DH 1                 // dilations
+#define DW 1
+#endif
+#ifndef MR
+#define MR 2                 // pixels of a strip
+#define VW 4                 // channels of a vector
+#define REUSE 1              // 1: a row of the input is loaded once, 0: once per tap
+#define LM 1                 // work-group along the strips
+#define LN 1                 // work-group along the channels
+#define ORDER 0              // 0: channels are dimension 0 of the grid, 1: strips are
+#endif
+#ifndef EPILOGUE
+#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define EPILOGUE(value, T, LOAD, offset)
+#endif
+
+#if VW == 1
+typedef float vec;
+#define LOAD(p, i) ((p)[i])
+#define STORE(v, p, i) ((p)[i] = (v))
+#else
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+typedef CAT(float, VW) vec;
+#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
+#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
+#endif
+#define UNROLL __attribute__((opencl_unroll_hint))
+
+#define VECTORS ((CHANNELS + VW - 1) / VW)
+#define STRIPS ((OUT_WIDTH + MR - 1) / MR)
+#define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
+
+// The vector at column x of the current row of the input, or zeros.
+#define PIXEL(x) LOAD(row_inside && (uint)(x) < WIDTH ? line + (x) * CHANNELS : zeros, 0)
+
+__kernel
+#if ORDER
+__attribute__((reqd_work_group_size(LM, LN, 1)))
+#else
+__attribute__((reqd_work_group_size(LN, LM, 1)))
+#endif
+void depthwise_direct(__global const float *restrict input, __global const float *restrict packed,
+                      __global float *restrict output OPERAND_PARAMETERS)
+{
+    const int vector = get_global_id(ORDER);
+    const int strip = get_global_id(1 - ORDER);
+    if (vector >= VECTORS || strip >= MAPS * OUT_HEIGHT * STRIPS)
+        return;
+    const int channel = min(vector * VW, CHANNELS - VW);
+    const int out_row = strip / STRIPS;
+    const int first = strip % STRIPS * MR;
+    const int map = out_row / OUT_HEIGHT;
+    const int top = out_row % OUT_HEIGHT * SH - PT;
+    const int left = first * SW - PL;
+    __global const float *filter = packed + channel;
+    __global const float *zeros = packed + (KH * KW + 1) * CHANNELS;
+
+    vec total[MR];
+    UNROLL for (int r = 0; r < MR; ++r)
+        total[r] = LOAD(filter, KH * KW * CHANNELS);
+
+    for (int ky = 0; ky < KH; ++ky) {
+        const int y = top + ky * DH;
+        const bool row_inside = (uint)y < HEIGHT;
+        __global const float *line = input + (map * HEIGHT + y) * WIDTH * CHANNELS + channel;
+#if REUSE
+        vec span[SPAN];
+        UNROLL for (int i = 0; i < SPAN; ++i)
+            span[i] = PIXEL(left + i);
+#define TAP(r, kx) span[(r) * SW + (kx) * DW]
+#else
+#define TAP(r, kx) PIXEL(left + (r) * SW + (kx) * DW)
+#endif
+        UNROLL for (int kx = 0; kx < KW; ++kx) {
+            const vec weight = LOAD(filter, (ky * KW + kx) * CHANNELS);
+            UNROLL for (int r = 0; r < MR; ++r)
+                total[r] = fma(TAP(r, kx), weight, total[r]);
+        }
+    }
+
+    UNROLL for (int r = 0; r < MR; ++r) {
+        if (first + r >= OUT_WIDTH)
+            return;
+        const int offset = (out_row * OUT_WIDTH + first + r) * CHANNELS + channel;
+        vec value = total[r];
+        EPILOGUE(value, vec, LOAD, offset)
+#if CHANNELS % VW
+        if (vector == VECTORS - 1) {
+            float lanes[VW];
+            STORE(value, lanes, 0);
+            for (int i = VECTORS * VW - CHANNELS; i < VW; ++i)
+                output[offset + i] = lanes[i];
+            continue;
+        }
+#endif
+        STORE(value, output, offset);
+    }
+}

@@ -1,0 +1,134 @@
+// Matrix product with a constant right side that was packed before.
+//
+//   output[m, n] = EPILOGUE(sum over k < K of a[m, k] * b[k, n] + bias[n])
+//
+//                       NW = NV * VW columns
+//                     +----+----+-- --+----+
+//              packed | VW | VW |     | VW |  K rows, read KU * KA at a time
+//                     +----+----+-- --+----+
+//           K
+//       +-------+     +----+----+-- --+----+
+//    a  |       | MR  | accumulators in    |  a work-item's tile of the output; KA sets of accumulators
+//       +-------+     | registers          |  take turns along k and are added at the end
+//                     +----+----+-- --+----+
+//
+// Work split: one grid dimension runs over column tiles, LN of them to a work-group, the other over row tiles, LM to a
+// work-group; with ORDER 0 column tiles are dimension 0. The tiles of a work-group lie interleaved in packed, as one
+// panel, so that neighbouring work-items read neighbouring memory:
+//   packed = [panel][k][tile of the panel][NW], then bias as [panel][tile of the panel][NW]; columns from N on are zero.
+// Rows beyond M are computed from the last row and not stored.
+// Preconditions: fewer than 2^31 elements in each buffer.
+
+#ifndef M
+#define M 8                  // rows of a and output
+#define K 8                  // columns of a
+#define N 8                  // columns of output
+#endif
+#ifndef MR
+#define MR 4                 // rows of a tile
+#define NV 1                 // vectors of a tile's row
+#define VW 4                 // columns of a vector
+#define KU 1                 // unrolling of the reduction, on top of KA
+#define KA 1                 // sets of accumulators
+#define LM 1                 // work-group along the rows
+#define LN 1                 // work-group along the columns
+#define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: row tiles are
+#endif
+#ifndef EPILOGUE
+#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define EPILOGUE(value, T, LOAD, offset)
+#endif
+
+#define ELEMENT(p, i) ((p)[i])
+#if VW == 1
+typedef float vec;
+#define LOAD ELEMENT
+#define STORE(v, p, i) ((p)[i] = (v))
+#else
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+typedef CAT(float, VW) vec;
+#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
+#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
+#endif
+#define UNROLL __attribute__((opencl_unroll_hint))
+
+#define NW (NV * VW)
+#define TILES ((N + NW - 1) / NW)
+#define PANELS ((TILES + LN - 1) / LN)
+
+// One k: each row's element times the tile's row of packed, added to accumulator set s.
+#define ACCUMULATE(s, k)                                                   \
+    {                                                                      \
+        vec right[NV];                                                     \
+        UNROLL for (int v = 0; v < NV; ++v)                                \
+            right[v] = LOAD(columns, (k) * (LN * NW) + v * VW);            \
+        UNROLL for (int r = 0; r < MR; ++r) {                              \
+            const vec left = rows[r][k];                                   \
+            UNROLL for (int v = 0; v < NV; ++v)                            \
+                total[s][r][v] = fma(left, right[v], total[s][r][v]);      \
+        }                                                                  \
+    }
+
+__kernel
+#if ORDER
+__attribute__((reqd_work_group_size(LM, LN, 1)))
+#else
+__attribute__((reqd_work_group_size(LN, LM, 1)))
+#endif
+void matmul_tiled(__global const float *restrict a, __global const float *restrict packed,
+                  __global float *restrict output OPERAND_PARAMETERS)
+{
+    const int tile = get_global_id(ORDER);
+    const int first = get_global_id(1 - ORDER) * MR;
+    if (tile >= TILES || first >= M)
+        return;
+    __global const float *columns = packed + (tile / LN * K * LN + tile % LN) * NW;
+    __global const float *bias = packed + (PANELS * LN * K + tile) * NW;
+
+    __global const float *rows[MR];
+    UNROLL for (int r = 0; r < MR; ++r)
+        rows[r] = a + min(first + r, M - 1) * K;
+
+    vec total[KA][MR][NV];
+    UNROLL for (int s = 0; s < KA; ++s)
+        UNROLL for (int r = 0; r < MR; ++r)
+            UNROLL for (int v = 0; v < NV; ++v)
+                total[s][r][v] = s == 0 ? LOAD(bias, v * VW) : (vec)(0.0f);
+
+    int k = 0;
+    for (; k + KU * KA <= K; k += KU * KA)
+        UNROLL for (int u = 0; u < KU; ++u)
+            UNROLL for (int s = 0; s < KA; ++s)
+                ACCUMULATE(s, k + u * KA + s)
+#if K % (KU * KA)
+    for (; k < K; ++k)
+        ACCUMULATE(0, k)
+#endif
+
+    UNROLL for (int r = 0; r < MR; ++r) {
+        if (first + r >= M)
+            return;
+        UNROLL for (int v = 0; v < NV; ++v) {
+            const int column = tile * NW + v * VW;
+            const int offset = (first + r) * N + column;
+            vec value = total[0][r][v];
+            UNROLL for (int s = 1; s < KA; ++s)
+                value += total[s][r][v];
+            if (N % NW == 0 || column + VW <= N) {
+                EPILOGUE(value, vec, LOAD, offset)
+                STORE(value, output, offset);
+            }
+#if N % VW
+            else {
+                float lanes[VW];
+                STORE(value, lanes, 0);
+                for (int i = 0; column + i < N; ++i) {
+                    EPILOGUE(lanes[i], float, ELEMENT, offset + i)
+                    output[offset + i] = lanes[i];
+                }
+            }
+#endif
+        }
+    }
+}

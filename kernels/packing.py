@@ -1,0 +1,67 @@
+"""The launch that rearranges constant weights and bias once, before a tiled kernel reads them."""
+
+from dataclasses import dataclass
+
+from gputune.kernels.family import Launch
+from gputune.kernels.streaming import ceil_div, round_up
+from gputune.kernels.template import build_options, template
+
+PACK_TEMPLATE = "pack_filter.cl"
+PACK_GROUP = 64
+"""Work-group of the pack kernel; the same for every problem, so that a device compiles it once."""
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where weight[group, output, input, tap] comes from, and how wide the panels are that it goes to.
+
+    The packed buffer holds [group][panel][tap][input][`panel` outputs], then the bias as
+    [group][panel][`panel` outputs], then `zeros` zeros. In the source, outputs lie `output_stride`
+    elements apart, inputs `input_stride`, taps 1.
+    """
+
+    outputs: int
+    inputs: int
+    panel: int
+    output_stride: int
+    input_stride: int
+    groups: int = 1
+    taps: int = 1
+    zeros: int = 0
+
+    @property
+    def size(self) -> int:
+        """Elements of the packed buffer."""
+        columns = self.groups * round_up(self.outputs, self.panel)
+        return columns * (self.taps * self.inputs + 1) + self.zeros
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed buffer."""
+        return self.size * FLOAT_BYTES
+
+    def launch(self, weight: str, bias: bool) -> Launch:
+        """Fills the buffer "packed" from `weight`, and from "bias" if there is one."""
+        return Launch(
+            source=template(PACK_TEMPLATE),
+            entry="pack_filter",
+            options=build_options({"DIMX": PACK_GROUP}),
+            global_size=(ceil_div(self.size, PACK_GROUP) * PACK_GROUP,),
+            local_size=(PACK_GROUP,),
+            arguments=(
+                weight,
+                "bias" if bias else weight,
+                "packed",
+                self.size,
+                self.groups,
+                self.outputs,
+                self.panel,
+                self.taps,
+                self.inputs,
+                self.output_stride,
+                self.input_stride,
+                int(bias),
+            ),
+        )

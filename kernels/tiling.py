@@ -1,0 +1,199 @@
+"""Register tiles: the tuning space, the guesses and the packing that matrix product and convolution share.
+
+A work-item computes MR rows x NV vectors of VW columns of the output; every accumulator lives in a register.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.packing import Packing
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div
+from gputune.kernels.workgroups import (
+    Grid,
+    clip_group,
+    group_constraints,
+    group_parameters,
+    registers,
+    registers_needed,
+)
+
+ROWS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
+FEW_ROWS = 4
+"""Up to here a tile is too small to hide the latency of an FMA, and the reduction is split instead."""
+
+MOST_UNROLLED = 64
+MOST_SETS = 16
+LEAST_CPU_WIDTH = 4
+
+CPU_GUESSES = (
+    {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 4, "NV": 4, "VW": 16, "KU": 2, "KA": 4, "LM": 1, "LN": 1, "ORDER": 1},
+    {"MR": 14, "NV": 1, "VW": 16, "KU": 2, "KA": 8, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 6, "NV": 4, "VW": 16, "KU": 1, "KA": 2, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 7, "NV": 2, "VW": 16, "KU": 4, "KA": 2, "LM": 1, "LN": 1, "ORDER": 1},
+    {"MR": 6, "NV": 2, "VW": 8, "KU": 4, "KA": 1, "LM": 2, "LN": 1, "ORDER": 0},
+)
+GPU_GUESSES = (
+    {"MR": 8, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0},
+    {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 16, "ORDER": 0},
+    {"MR": 4, "NV": 2, "VW": 4, "KU": 2, "KA": 1, "LM": 8, "LN": 16, "ORDER": 0},
+    {"MR": 8, "NV": 2, "VW": 4, "KU": 2, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0},
+    {"MR": 2, "NV": 1, "VW": 4, "KU": 4, "KA": 4, "LM": 4, "LN": 16, "ORDER": 0},
+    {"MR": 1, "NV": 1, "VW": 2, "KU": 8, "KA": 4, "LM": 4, "LN": 32, "ORDER": 0},
+)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A problem as the tiled kernels see it: `groups` products of [rows, taps * reduction] by a packed matrix.
+
+    `columns` and `reduction` are those of one group and, for the reduction, of one tap; `zeros` are wanted behind the
+    packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction.
+    """
+
+    rows: int
+    columns: int
+    reduction: int
+    output_stride: int
+    input_stride: int
+    groups: int = 1
+    taps: int = 1
+    zeros: int = 0
+    splits: bool = False
+
+    def grid(self, rows: int, vectors: int, width: int) -> Grid:
+        """Tiles down and across the output of a group, for a tile of `rows` x `vectors` vectors."""
+        return ceil_div(self.rows, rows), ceil_div(self.columns, vectors * width)
+
+    def packing(self, vectors: int, width: int, group_columns: int) -> Packing:
+        """The packed matrix for NV, VW and LN."""
+        return Packing(
+            outputs=self.columns,
+            inputs=self.reduction,
+            panel=vectors * width * group_columns,
+            output_stride=self.output_stride,
+            input_stride=self.input_stride,
+            groups=self.groups,
+            taps=self.taps,
+            zeros=self.zeros,
+        )
+
+    def launch_grid(self, configuration: Configuration) -> Grid:
+        """Tiles down and across the whole output, each group's rounded up to whole work-groups."""
+        down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
+        return down, self.groups * ceil_div(across, configuration["LN"]) * configuration["LN"]
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """Every tile that fits the registers, with its unrolling and its work-group."""
+        few = self.splits and self.rows <= FEW_ROWS
+        unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
+        sets = (Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction"),)
+        return TuningSpace(
+            (
+                Parameter("MR", ROWS, "rows of a work-item's tile"),
+                Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
+                Parameter("VW", VECTOR_WIDTHS, "columns of a vector"),
+                *(sets if self.splits else ()),
+                Parameter("KU", unrolls, "unrolling of the reduction"),
+                *group_parameters(),
+            ),
+            (
+                *self._tile_constraints(limits),
+                *self._reduction_constraints(),
+                *group_constraints(("MR", "NV", "VW"), self.grid, limits),
+                Constraint(
+                    ("NV", "VW", "LN"),
+                    lambda *panel: self._fits(self.packing(*panel), limits),
+                    "the packed weights must fit the device's largest buffer and 32-bit indices",
+                ),
+            ),
+        )
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """A middling tile that no device chokes on, cut to the problem."""
+        side = 1 if limits.device_type == "cpu" else 8
+        guess = {"MR": 8, "NV": 1, "VW": 8, "KU": 1, "KA": 4, "LM": side, "LN": side, "ORDER": 0}
+        space = self.space(limits)
+        wanted = self._cut(guess, limits)
+        return next(space.configurations()) if space.violations(wanted) else wanted
+
+    def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """Tiles that won on other devices of the kind, cut to the problem."""
+        space, default = self.space(limits), self.default(limits)
+        guesses = CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES
+        found: list[dict[str, int]] = []
+        for guess in guesses:
+            wanted = self._cut(guess, limits)
+            if wanted != default and wanted not in found and not space.violations(wanted):
+                found.append(wanted)
+        return found
+
+    def _fits(self, packing: Packing, limits: DeviceLimits) -> bool:
+        return packing.nbytes <= limits.max_allocation_bytes and packing.size <= MOST_ELEMENTS
+
+    def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        most, width = registers(limits)
+        yield Constraint(("MR",), lambda mr: mr <= self.rows, f"MR must not exceed the {self.rows} rows")
+        yield Constraint(
+            ("NV", "VW"),
+            lambda nv, vw: (nv - 1) * vw < self.columns,
+            f"the last of NV vectors must hold one of the {self.columns} columns",
+        )
+        yield Constraint(
+            ("MR", "NV", "VW"),
+            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
+            f"MR*NV*VW must not exceed {most * width} floats, or accumulators spill",
+        )
+        if limits.device_type == "cpu":
+            yield Constraint(
+                ("VW",),
+                lambda vw: vw >= min(LEAST_CPU_WIDTH, self.columns),
+                f"a CPU's vectors need VW of at least {min(LEAST_CPU_WIDTH, self.columns)}",
+            )
+
+    def _reduction_constraints(self) -> Iterator[Constraint]:
+        split = ("KA",) if self.splits else ()
+
+        def product(values: tuple[int, ...]) -> int:
+            return values[0] * (values[1] if self.splits else 1)
+
+        yield Constraint(
+            ("KU", *split),
+            lambda *v: product(v) <= self.reduction,
+            f"{'*'.join(('KU', *split))} must not exceed the {self.reduction} elements of the reduction",
+        )
+        yield Constraint(
+            ("KU", *split, "MR", "NV"),
+            lambda *v: product(v) * v[-2] * v[-1] <= MOST_UNROLLED,
+            f"{'*'.join(('MR', 'NV', 'KU', *split))} must not exceed {MOST_UNROLLED}, or compiling takes too long",
+        )
+        if self.splits:
+            yield Constraint(
+                ("KA", "MR", "NV"),
+                lambda ka, mr, nv: ka == 1 or ka * mr * nv <= MOST_SETS,
+                f"several sets of accumulators are for small tiles: MR*NV*KA of at most {MOST_SETS}",
+            )
+
+    def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """A guess made to fit: no taller, wider or longer than the problem, no more than the registers."""
+        cut = dict(guess)
+        cut["MR"] = max(rows for rows in ROWS if rows <= min(self.rows, guess["MR"]))
+        while cut["VW"] > 1 and cut["VW"] // 2 >= self.columns:
+            cut["VW"] //= 2
+        while (cut["NV"] - 1) * cut["VW"] >= self.columns:
+            cut["NV"] -= 1
+        while registers_needed(cut["MR"] * cut["NV"], cut["VW"], limits) > registers(limits)[0]:
+            cut["MR"] = ROWS[ROWS.index(cut["MR"]) - 1]
+        if not self.splits:
+            del cut["KA"]
+        elif self.rows > FEW_ROWS:
+            cut["KA"] = 1
+        else:
+            cut["KU"] = 4
+        while cut["KU"] > 1 and cut["KU"] * cut.get("KA", 1) > self.reduction:
+            cut["KU"] //= 2
+        while cut.get("KA", 1) > self.reduction:
+            cut["KA"] //= 2
+        return cut | clip_group(self.grid(cut["MR"], cut["NV"], cut["VW"]), cut, limits)

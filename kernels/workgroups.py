@@ -1,0 +1,110 @@
+"""Work-groups of LM x LN work-items over a grid of tiles, shared by the kernels that keep a tile in registers.
+
+LM runs down the output's rows or pixels, LN across its columns or channels; ORDER says which of the two is dimension
+0 of the grid.
+"""
+
+from collections.abc import Callable
+
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import Configuration, Constraint, Parameter
+from gputune.kernels.streaming import ceil_div, power_at_most, round_up
+
+GROUP_SIDES = (1, 2, 4, 8, 16, 32)
+CPU_GROUPS_PER_UNIT = 4
+GPU_LEAST_GROUP = 32
+GPU_ACCUMULATORS = 128
+
+Grid = tuple[int, int]
+"""Tiles down and tiles across."""
+
+
+def group_parameters() -> tuple[Parameter, Parameter, Parameter]:
+    """LM, LN and ORDER."""
+    return (
+        Parameter("LM", GROUP_SIDES, "work-items of a work-group down the rows"),
+        Parameter("LN", GROUP_SIDES, "work-items of a work-group across the columns"),
+        Parameter("ORDER", (0, 1), "dimension 0 of the grid runs across the columns (0) or down the rows (1)"),
+    )
+
+
+def group_constraints(
+    names: tuple[str, ...], grid_of: Callable[..., Grid], limits: DeviceLimits
+) -> tuple[Constraint, ...]:
+    """What LM, LN and ORDER must keep; `grid_of` gives the grid for values of the parameters `names`."""
+    most, side = limits.max_work_group_size, min(limits.max_work_item_sizes[:2])
+    rules = [
+        Constraint(("LM",), lambda lm: lm <= side, f"LM must not exceed the device's {side} work-items in a dimension"),
+        Constraint(("LN",), lambda ln: ln <= side, f"LN must not exceed the device's {side} work-items in a dimension"),
+        Constraint(
+            ("LM", "LN"),
+            lambda lm, ln: lm * ln <= most,
+            f"LM*LN must not exceed the device's {most} work-items per work-group",
+        ),
+        Constraint(
+            (*names, "LM"), lambda *v: v[-1] <= grid_of(*v[:-1])[0], "LM must not exceed the tiles down the rows"
+        ),
+        Constraint(
+            (*names, "LN"), lambda *v: v[-1] <= grid_of(*v[:-1])[1], "LN must not exceed the tiles across the columns"
+        ),
+        Constraint(
+            (*names, "LM", "LN", "ORDER"),
+            lambda *v: v[-1] == 0 or min(_groups(grid_of(*v[:-3]), *v[-3:-1])) > 1,
+            "ORDER 1 differs from 0 only where there are several work-groups in both dimensions",
+        ),
+    ]
+
+    def busy(*values: int) -> bool:
+        (down, across), lm, ln = grid_of(*values[:-2]), *values[-2:]
+        if limits.device_type == "cpu":
+            groups = _groups((down, across), lm, ln)
+            return lm * ln == 1 or groups[0] * groups[1] >= CPU_GROUPS_PER_UNIT * limits.compute_units
+        return lm * ln >= min(GPU_LEAST_GROUP, most, power_at_most(down) * power_at_most(across))
+
+    reason = (
+        f"a work-group of several work-items must leave {CPU_GROUPS_PER_UNIT} work-groups to a compute unit"
+        if limits.device_type == "cpu"
+        else f"LM*LN must reach {GPU_LEAST_GROUP} where there are as many tiles, or lanes stay idle"
+    )
+    return (*rules, Constraint((*names, "LM", "LN"), busy, reason))
+
+
+def _groups(grid: Grid, lm: int, ln: int) -> Grid:
+    return ceil_div(grid[0], lm), ceil_div(grid[1], ln)
+
+
+def registers(limits: DeviceLimits) -> tuple[int, int]:
+    """How many accumulators a work-item can hold, and how many floats each of them holds.
+
+    On CPUs an accumulator is a vector register: 8-wide vectors come with 16 of them, other widths with 32, and a few
+    must stay free for operands. On GPUs it is a scalar register.
+    """
+    if limits.device_type != "cpu":
+        return GPU_ACCUMULATORS, 1
+    width = max(limits.preferred_float_width, 4)
+    return (14 if width == 8 else 28), width
+
+
+def registers_needed(vectors: int, width: int, limits: DeviceLimits) -> int:
+    """Accumulators that `vectors` vectors of `width` floats take on the device."""
+    return vectors * ceil_div(width, registers(limits)[1])
+
+
+def launch_sizes(grid: Grid, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(global size, local size) for a grid of tiles, rounded up to whole work-groups."""
+    lm, ln = configuration["LM"], configuration["LN"]
+    down, across = round_up(grid[0], lm), round_up(grid[1], ln)
+    if configuration["ORDER"]:
+        return (down, across), (lm, ln)
+    return (across, down), (ln, lm)
+
+
+def clip_group(grid: Grid, configuration: Configuration, limits: DeviceLimits) -> dict[str, int]:
+    """LM, LN and ORDER of a guess, made legal for a grid: sides within it, and on CPUs enough work-groups."""
+    lm = min(configuration["LM"], power_at_most(grid[0]))
+    ln = min(configuration["LN"], power_at_most(grid[1]))
+    groups = _groups(grid, lm, ln)
+    if limits.device_type == "cpu" and groups[0] * groups[1] < CPU_GROUPS_PER_UNIT * limits.compute_units:
+        lm = ln = 1
+    order = configuration["ORDER"] if min(_groups(grid, lm, ln)) > 1 else 0
+    return {"LM": lm, "LN": ln, "ORDER": order}
