@@ -49,18 +49,17 @@ def load(
         start = time.perf_counter_ns()
         backend = _open(file.header, wanted_device(device))
         device_open_ns = time.perf_counter_ns() - start
-        identity, made_for = backend.identity, file.header.device
-        same = identity.runs_binaries_of(made_for) or not file.header.computes
-        if not same:
-            difference = identity.difference(made_for)
+        binaries = backend.identity.runs_binaries_of(file.header.device) or not file.header.computes
+        reasons = []
+        if not binaries and backend.computes:
+            difference = backend.identity.difference(file.header.device)
             if strict:
                 raise WrongDevice(f"{file.path}: made for another device: {difference}")
-            warnings.warn(f"{file.path}: building from source on another device: {difference}", stacklevel=2)
-        executor = Executor(backend, file, chosen_graph, same, strict, device_open_ns)
-        for text in executor.warnings:
-            warnings.warn(f"{file.path}: {text}", stacklevel=2)
-        if not same:
-            executor.warnings.insert(0, f"built from source: {difference}")
+            reasons.append(f"building from source on another device: {difference}")
+        executor = Executor(backend, file, chosen_graph, binaries, strict, device_open_ns)
+        executor.warnings[:0] = reasons
+        for reason in executor.warnings:
+            warnings.warn(f"{file.path}: {reason}", stacklevel=2)
         return executor
 
 

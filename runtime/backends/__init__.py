@@ -71,7 +71,7 @@ class Backend(ABC):
     computes: ClassVar[bool] = True
 
     identity: DeviceIdentity
-    _programs: OrderedDict[Launch, Program] = field(default_factory=OrderedDict, init=False)
+    _programs: OrderedDict[Launch, Program] = field(default_factory=OrderedDict, init=False, repr=False)
 
     # --- memory ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 import warnings
@@ -22,6 +23,7 @@ import pyopencl as cl
 
 from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
 from gputune.runtime.devices import DeviceReport
+from gputune.runtime.drivers import library_of
 from gputune.runtime.errors import (
     BuildFailed,
     DeviceError,
@@ -30,6 +32,7 @@ from gputune.runtime.errors import (
     LimitExceeded,
 )
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.scratch import scratch_folder
 from gputune.runtime.variant import Work
 
 Error = cl.Error
@@ -48,15 +51,15 @@ _LIMITS = {
 def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
     """Every device that this process sees, platform by platform. `environment` narrows that to one driver, if
     no driver has been opened in this process before."""
+    devices: list[cl.Device] = []
     with _variables(environment or {}):
         try:
             platforms = cl.get_platforms()
         except cl.Error:  # the loader's way to say that there is none
             return []
-    devices = []
-    for platform in {platform.int_ptr: platform for platform in platforms}.values():
-        with contextlib.suppress(cl.Error):  # a platform without devices raises
-            devices += platform.get_devices()
+        for platform in {platform.int_ptr: platform for platform in platforms}.values():
+            with contextlib.suppress(cl.Error):  # a platform without devices raises
+                devices += platform.get_devices()
     return devices
 
 
@@ -89,7 +92,10 @@ def open_device(report: DeviceReport, profiling: bool) -> OpenCLBackend:
     """Opens the device of a report. Raises DeviceNotFound when this process cannot see it."""
     assert report.identity is not None
     driver = Path(report.driver_file).name
-    visible = visible_devices(report.environment())
+    environment = report.environment()
+    if not profiling and "pocl" in library_of(Path(report.driver_file)).lower():
+        environment |= _scratch_environment()
+    visible = visible_devices(environment)
     wanted = (report.identity.platform, report.identity.name)
     found = [
         place for place, device in enumerate(visible) if (device.platform.name.strip(), device.name.strip()) == wanted
@@ -219,6 +225,15 @@ class OpenCLBackend(Backend):
         return Bound(kernel, global_size, local_size, tuple(a for a in arguments if isinstance(a, Buffer)))
 
 
+@functools.cache
+def _scratch_environment() -> dict[str, str]:
+    """Lets PoCL unpack binaries in memory, unless the user has chosen a folder or keeps a cache of kernels."""
+    if "POCL_CACHE_DIR" in os.environ or os.environ["POCL_KERNEL_CACHE"] != "0":
+        return {}
+    folder = scratch_folder()
+    return {} if folder is None else {"POCL_CACHE_DIR": str(folder)}
+
+
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
     """Turns pyopencl's errors into ours."""
@@ -232,7 +247,7 @@ def _translated(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a moment; the OpenCL loader reads them at its first call only."""
+    """Sets environment variables for a moment; loader and drivers read them at their first call only."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

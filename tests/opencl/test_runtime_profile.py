@@ -61,8 +61,8 @@ def variant(main: Launch, *prepare: Launch, **packed: int) -> Variant:
     return Variant({"local": main.local_size[0]}, prepare, main, packed)
 
 
-def twice(repeat: int, **options: int) -> Variant:
-    return variant(launch("twice", "x", "output", repeat, **options))
+def twice(repeat: int, local: int = 64) -> Variant:
+    return variant(launch("twice", "x", "output", repeat, local=local))
 
 
 def run(backend: Backend, values: Floats, *variants: Variant, protocol: Protocol = QUICK) -> Profiled:

@@ -1,0 +1,65 @@
+"""A folder in memory for the files that a driver writes while it loads programs.
+
+PoCL unpacks every program binary into files and syncs each to the disk, which takes longer than all the rest of a
+load. The folder belongs to the user alone, because code is loaded from it, and goes with the process; what a killed
+process left behind goes when the next one starts.
+"""
+
+import atexit
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+IN_MEMORY = Path("/dev/shm")
+LOCK = "lock"
+_held: list[int] = []  # descriptors whose locks say that this process is alive
+
+
+def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
+    """A new private folder below base, or None where there is no such place."""
+    if not base.is_dir() or not os.access(base, os.W_OK):
+        return None
+    root = base / f"gputune-{os.getuid()}"
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        status = root.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            return None  # somebody else made it
+        guard = _locked(root / LOCK, wait=True)
+        assert guard is not None
+        try:
+            _remove_abandoned(root)
+            folder = Path(tempfile.mkdtemp(dir=root))
+            held = _locked(folder / LOCK, wait=True)
+        finally:
+            os.close(guard)
+    except OSError:
+        return None
+    assert held is not None
+    _held.append(held)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _remove_abandoned(root: Path) -> None:
+    for folder in root.iterdir():
+        if folder.is_dir():
+            lock = _locked(folder / LOCK, wait=False)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(path: Path, wait: bool) -> int | None:
+    """A descriptor that holds the lock of this file, or None when another process holds it."""
+    import fcntl  # exists wherever /dev/shm does
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

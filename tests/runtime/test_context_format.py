@@ -1,0 +1,220 @@
+"""A context file is read back as it was written, and nothing damaged or contradictory gets through."""
+
+import dataclasses
+import hashlib
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gputune.runtime.context_format import open_context, read_header, write_context
+from gputune.runtime.context_records import BufferRef, Context, ContextHeader
+from gputune.runtime.errors import (
+    ChecksumMismatch,
+    ContextError,
+    MalformedHeader,
+    NotAContext,
+    Truncated,
+    UnsupportedFormatVersion,
+)
+
+ONCE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def contents(path: Path) -> tuple[Any, ...]:
+    """Everything that a context file says."""
+    with open_context(path) as file:
+        return file.header, file.binary(0), file.source(0), bytes(file.weights(0))
+
+
+def test_what_is_written_is_read(context: Context, context_path: Path) -> None:
+    header, binary, source, weights = contents(context_path)
+    assert header == read_header(context_path)
+    assert header.graphs == tuple(context.graphs)
+    assert (binary, source) == (context.programs[0].binary, context.programs[0].source)
+    assert weights == context.weights[0].tobytes()
+    assert header.device.to_dict() == context.device
+    assert (header.tier, header.computes) == ("null", False)
+    assert (header.configuration, header.versions) == (context.configuration, context.versions)
+
+
+def test_the_header_is_fit_for_json(context_path: Path) -> None:
+    header = read_header(context_path)
+    assert ContextHeader.from_dict(json.loads(json.dumps(header.to_dict()))) == header
+
+
+def test_equal_sections_are_stored_once(context: Context, tmp_path: Path) -> None:
+    twice = dataclasses.replace(context, programs=(context.programs[0],) * 2)
+    write_context(tmp_path / "twice.bin", twice)
+    header = read_header(tmp_path / "twice.bin")
+    assert header.programs[0] == header.programs[1]
+    assert [section.kind for section in header.sections] == ["binary", "source", "weights"]
+
+
+def test_writing_replaces_a_file_whole_and_leaves_no_other(context: Context, context_path: Path) -> None:
+    before = context_path.read_bytes()
+    wrong = dataclasses.replace(context, graphs=())
+    with pytest.raises(MalformedHeader):
+        write_context(context_path, wrong)
+    assert context_path.read_bytes() == before
+    assert write_context(context_path, context) == len(before)
+    assert [path.name for path in context_path.parent.iterdir()] == [context_path.name]
+
+
+@ONCE
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_file_is_refused(context_path: Path, share: float) -> None:
+    whole = context_path.read_bytes()
+    cut = context_path.with_name("cut.bin")
+    cut.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises((Truncated, NotAContext)):
+        read_header(cut)
+    with pytest.raises((Truncated, NotAContext)):
+        open_context(cut)
+
+
+@ONCE
+@given(share=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+def test_a_flipped_byte_is_noticed_or_without_effect(context_path: Path, share: float, flip: int) -> None:
+    damaged = bytearray(context_path.read_bytes())
+    damaged[int(share * len(damaged))] ^= flip
+    path = context_path.with_name("damaged.bin")
+    path.write_bytes(damaged)
+    try:
+        assert contents(path) == contents(context_path)  # padding between sections
+    except ContextError as error:
+        assert str(path) in str(error)
+
+
+def test_a_damaged_section_is_found_when_it_is_read_and_the_header_stays_readable(context_path: Path) -> None:
+    damaged = bytearray(context_path.read_bytes())
+    damaged[-1] ^= 1
+    context_path.write_bytes(damaged)
+    read_header(context_path)
+    with open_context(context_path) as file, pytest.raises(ChecksumMismatch, match="weights section 2"):
+        file.source(0)
+        file.weights(0)
+
+
+def test_other_files_and_versions_are_named(context_path: Path) -> None:
+    whole = context_path.read_bytes()
+    for content, error in (
+        (b"", NotAContext),
+        (b"\x7fELF" + whole[4:], NotAContext),
+        (whole[:8] + struct.pack("<I", 2) + whole[12:], UnsupportedFormatVersion),
+        (whole[:12] + struct.pack("<I", 1 << 31) + whole[16:], MalformedHeader),
+        (whole + b"\0", MalformedHeader),
+    ):
+        context_path.write_bytes(content)
+        with pytest.raises(error):
+            open_context(context_path)
+
+
+def with_header(path: Path, fields: Any) -> None:
+    """Puts another header with a right checksum in front of the sections."""
+    whole = path.read_bytes()
+    (length,) = struct.unpack_from("<I", whole, 12)
+    sections = whole[-(-(48 + length) // 64) * 64 :]
+    header = fields if isinstance(fields, bytes) else msgpack.packb(fields)
+    front = whole[:12] + struct.pack("<I", len(header)) + hashlib.sha256(header).digest() + header
+    path.write_bytes(front + bytes(-len(front) % 64) + sections)
+
+
+def at(*path: str | int) -> Callable[[Any, Any], None]:
+    def put(fields: Any, value: Any) -> None:
+        for step in path[:-1]:
+            fields = fields[step]
+        fields[path[-1]] = value
+
+    return put
+
+
+LAUNCH = ("graphs", 0, "launches", 0)
+ARENA = (*LAUNCH, "arguments", 2)
+
+
+@pytest.mark.parametrize(
+    ("put", "value", "words"),
+    [
+        (at("graphs"), [], "there must be one"),
+        (at("graphs", 1, "name"), "main", "different names"),
+        (at("tier"), 3, "'tier'"),
+        (at("computes"), 1, "'computes'"),
+        (at("device"), {}, "device identity"),
+        (at("device", "base_address_alignment_bytes"), 3, "not a power of two"),
+        (at("device", "compute_units"), True, "compute_units"),
+        (at("versions"), {"x": 1}, "'versions'"),
+        (at("programs", 0, "binary"), 1, "no binary section"),
+        (at("weights"), [7], "section 7 is no weights section"),
+        (at("sections", 2, "offset"), 1, "not aligned"),
+        (at("sections", 1, "offset"), 0, "overlaps"),
+        (at("sections", 2, "length"), -1, "'length'"),
+        (at("graphs", 0, "inputs", 0, "dtype"), "float16", "'float16'"),
+        (at("graphs", 0, "inputs", 0, "memory_type"), "dmabuf", "'dmabuf'"),
+        (at("graphs", 0, "inputs", 0, "shape"), [0], "empty or too large"),
+        (at("graphs", 0, "inputs", 0, "shape"), [2**62, 2**62], "empty or too large"),
+        (at("graphs", 0, "inputs", 0, "shape"), [1] * 70, "empty or too large"),
+        (at("graphs", 0, "arena_bytes"), [0], "empty arena"),
+        (at("graphs", 0, "arena_bytes"), [128], "lies outside"),
+        (at(*LAUNCH, "program"), 1, "no program 1"),
+        (at(*LAUNCH, "global_size"), [9], "does not divide"),
+        (at(*LAUNCH, "local_size"), [0], "at least 1"),
+        (at(*LAUNCH, "global_size"), [], "dimensions"),
+        (at(*LAUNCH, "arguments", 3), 2**31, "neither a buffer nor"),
+        (at(*LAUNCH, "arguments", 3), True, "neither a buffer nor"),
+        (at(*ARENA, "kind"), "heap", "'heap'"),
+        (at(*ARENA, "index"), 1, "lies outside"),
+        (at(*ARENA, "offset"), 64, "starts at a place"),
+        (at(*ARENA, "offset"), 2**62, "lies outside"),
+        (at(*ARENA, "nbytes"), 0, "lies outside"),
+        (at(*LAUNCH, "arguments", 0, "nbytes"), 33, "lies outside"),
+    ],
+)
+def test_a_header_that_contradicts_itself_is_refused(
+    context_path: Path, put: Callable[[Any, Any], None], value: Any, words: str
+) -> None:
+    fields = read_header(context_path).to_dict()
+    put(fields, value)
+    with_header(context_path, fields)
+    with pytest.raises(MalformedHeader, match=words):
+        read_header(context_path)
+
+
+@pytest.mark.parametrize("header", [b"\xc1", b"", msgpack.packb([1]), b"\x81\x01\x02", b"\x91" * 5000])
+def test_a_header_that_is_no_map_is_refused(context_path: Path, header: bytes) -> None:
+    with_header(context_path, header)
+    with pytest.raises(MalformedHeader):
+        read_header(context_path)
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(ContextHeader)])
+def test_every_field_of_the_header_is_needed(context_path: Path, name: str) -> None:
+    fields = read_header(context_path).to_dict()
+    del fields[name]
+    with_header(context_path, fields)
+    with pytest.raises(MalformedHeader, match=f"{name!r} is missing"):
+        read_header(context_path)
+
+
+def test_a_contradiction_is_found_when_writing(context: Context, tmp_path: Path) -> None:
+    (main, *others) = context.graphs
+    outside = dataclasses.replace(main.launches[0], arguments=(BufferRef("weights", 0, 128, 64),))
+    graphs = (dataclasses.replace(main, launches=(outside,)), *others)
+    with pytest.raises(MalformedHeader, match="lies outside the weights buffers"):
+        write_context(tmp_path / "wrong.bin", dataclasses.replace(context, graphs=graphs))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_weights_are_mapped_and_not_read_at_once(context: Context, tmp_path: Path) -> None:
+    large = np.zeros(1 << 22, np.uint8)
+    write_context(tmp_path / "large.bin", dataclasses.replace(context, weights=(*context.weights, large)))
+    with open_context(tmp_path / "large.bin") as file:
+        assert isinstance(file.weights(1), memoryview)
+        assert file.weights(1).nbytes == large.nbytes

@@ -1,0 +1,218 @@
+"""Profiling on the null device: the same times everywhere, and the race's rules, which need no hardware."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from gputune.runtime.backends import Backend, Bound, Timing, open_backend
+from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.errors import InvalidLaunch, LaunchFailed, LimitExceeded
+from gputune.runtime.measure import Protocol, Runner, race, sample, warm_up
+from gputune.runtime.profiler import Profiled, ProfileRequest, execute, profile
+from gputune.runtime.variant import Launch, Trial, Variant, Work
+from gputune.runtime.verify import guarded, mismatch
+
+SIZE = 64
+
+
+def variant(tile: int) -> Variant:
+    main = Launch("source", "f", f"-DTILE={tile}", (SIZE,), (8,), ("x", "output"))
+    return Variant({"tile": tile}, (), main, {})
+
+
+def run(backend: Backend, tiles: Sequence[int], flops: int = 10**6) -> Profiled:
+    values = np.arange(SIZE, dtype=np.float32)
+    buffers = {"x": backend.upload(values)}
+    variants = [variant(tile) for tile in tiles]
+    return profile(backend, ProfileRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(flops, 512)))
+
+
+@pytest.fixture
+def null() -> Backend:
+    return open_backend(NULL_REPORT)
+
+
+def test_trials_are_right_and_the_same_in_every_process(null: Backend) -> None:
+    profiled = run(null, range(16))
+    assert {trial.status for trial in profiled.trials} == {"ok"}
+    assert profiled == run(open_backend(NULL_REPORT), range(16))
+    script = (
+        "from gputune.runtime.backends import open_backend; from gputune.runtime.devices import NULL_REPORT\n"
+        "b = open_backend(NULL_REPORT)\n"
+        "print(b.time(b.bind(b.build('s', '-DA'), 'f', (8,), (4,), [b.allocate(4096)]), 1).event_ns)\n"
+    )
+    times = {subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout for _ in range(2)}
+    assert len(times) == 1
+
+
+def test_times_depend_on_configuration_and_work(null: Backend) -> None:
+    medians = [trial.median_ns for trial in run(null, range(16)).trials]
+    assert len(set(medians)) == 16
+    best = run(null, range(16)).best
+    assert best is not None and medians[best] == min(medians)
+    heavy = [trial.median_ns for trial in run(null, range(16), flops=10**8).trials]
+    assert all(more > 2 * less for more, less in zip(heavy, medians, strict=True))
+
+
+def test_the_best_quarter_and_the_first_get_all_samples(null: Backend) -> None:
+    trials = run(null, range(32)).trials
+    counts = [len(trial.samples_ns) for trial in trials]
+    ranked = sorted(range(32), key=lambda index: trials[index].median_ns)
+    assert {index for index in range(32) if counts[index] == 7} == {0, *ranked[:8]}
+    assert set(counts) == {3, 7}
+    few = run(null, range(5)).trials
+    assert sum(len(trial.samples_ns) == 7 for trial in few) >= 4
+
+
+def test_launches_are_refused_before_they_reach_a_device(null: Backend) -> None:
+    program = null.build("", "")
+    for sizes, error in (
+        (((8,), (3,)), InvalidLaunch),
+        (((8, 8), (8,)), InvalidLaunch),
+        (((0,), (1,)), InvalidLaunch),
+        (((2048,), (2048,)), LimitExceeded),
+        (((64, 64), (64, 64)), LimitExceeded),
+    ):
+        with pytest.raises(error):
+            null.bind(program, "f", sizes[0], sizes[1], [])
+
+
+def test_buffers_are_bounded(null: Backend) -> None:
+    whole = null.allocate(512)
+    for offset, nbytes in ((-128, 4), (0, 0), (384, 129), (512, 1)):
+        with pytest.raises(InvalidLaunch):
+            null.part(whole, offset, nbytes)
+    with pytest.raises(LimitExceeded, match="aligns parts to 128"):
+        null.part(whole, 64, 4)
+    with pytest.raises(InvalidLaunch):
+        null.allocate(0)
+    with pytest.raises(LaunchFailed):
+        null.write(whole, bytes(513))
+    null.write(null.part(whole, 128, 4), b"abcd")
+    assert bytes(null.read(whole))[128:132] == b"abcd"
+
+
+def test_only_the_programs_used_last_are_kept(null: Backend) -> None:
+    built: list[str] = []
+    build = null.build
+
+    def counting(source: str, options: str) -> object:
+        built.append(options)
+        return build(source, options)
+
+    null.build = counting  # type: ignore[method-assign, assignment]
+    for tile in (*range(65), 64, 1, 0):
+        null.program_for(variant(tile).main)
+    assert built == [f"-DTILE={tile}" for tile in (*range(65), 0)]
+
+
+def test_execute_on_null_gives_zeros(null: Backend) -> None:
+    launch = Launch("", "f", "", (1,), (1,), ("x", "out"))
+    assert bytes(execute(null, [launch], {"x": null.upload(b"1234")}, {"out": 5})["out"]) == bytes(5)
+
+
+def test_a_request_that_makes_no_sense_is_refused(null: Backend) -> None:
+    four, five = null.allocate(4), null.allocate(5)
+    with pytest.raises(ValueError, match="reserved"):
+        profile(null, ProfileRequest("t", [variant(1)], {"output": four}, four, 0, 0, Work(1, 1)))
+    with pytest.raises(ValueError, match="5 bytes"):
+        profile(null, ProfileRequest("t", [variant(1)], {}, five, 0, 0, Work(1, 1)))
+
+
+class Clock:
+    """A backend whose launches take what the test says; the bound kernel is the function that says it."""
+
+    def time(self, bound: Bound, launches: int) -> Timing:
+        event_ns = bound.kernel(launches)
+        return Timing(launches, event_ns, event_ns + 100)
+
+
+def runner(index: int, time_ns: Callable[[int], int], estimate_ns: float) -> Runner:
+    return Runner(index, Bound(time_ns, (1,), (1,), ()), estimate_ns)
+
+
+def test_a_sample_lasts_long_enough_even_when_the_first_launch_was_slow() -> None:
+    clock, one = Clock(), runner(0, lambda launches: 10 * launches, estimate_ns=5_000)
+    sample(clock, one, 1_000)  # type: ignore[arg-type]
+    assert one.samples_ns == [10] and one.launches >= 100 and one.estimate_ns == 10
+
+
+def test_a_clock_that_stands_still_does_not_hold_up_a_sample() -> None:
+    clock, one = Clock(), runner(0, lambda launches: 0, estimate_ns=0)
+    sample(clock, one, 1_000_000)  # type: ignore[arg-type]
+    assert one.samples_ns == [0] and one.launches == 4096
+
+
+def test_warming_up_lasts_as_long_as_asked() -> None:
+    total = 0
+
+    def launch(launches: int) -> int:
+        nonlocal total
+        total += launches
+        return 1_000 * launches
+
+    warm_up(Clock(), Bound(launch, (1,), (1,), ()), 1e6)  # type: ignore[arg-type]
+    assert 900 <= total <= 1100
+
+
+def test_a_failure_in_the_race_costs_one_runner() -> None:
+    def fail(launches: int) -> int:
+        raise LaunchFailed("lost")
+
+    failed: list[tuple[int, str]] = []
+    runners = [runner(0, lambda n: 30 * n, 30), runner(1, fail, 10), runner(2, lambda n: 20 * n, 20)]
+    protocol = Protocol(samples=4, sample_ns=100)
+    ranked = race(Clock(), runners, protocol, lambda r, e: failed.append((r.index, str(e))))  # type: ignore[arg-type]
+    assert [one.index for one in ranked] == [2, 0]
+    assert failed == [(1, "lost")]
+    assert [len(one.samples_ns) for one in runners] == [4, 0, 4]
+
+
+def test_a_tie_goes_to_the_earlier_variant() -> None:
+    runners = [runner(index, lambda n: 20 * n, 20) for index in range(6)]
+    ranked = race(Clock(), runners, Protocol(), lambda r, e: None)  # type: ignore[arg-type]
+    assert ranked[0].index == 0
+
+
+WANT = np.array([0.5, -4.0, 2.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        ([0.5, -4.0, 2.0], ""),
+        ([0.5, -4.0, 2.04], ""),
+        ([0.5, -4.0, 2.05], "1 of 3 elements are wrong, first at 2: 2.0"),
+        ([np.nan, -4.0, 2.0], "first at 0: nan instead of 0.5"),
+        ([0.5, -np.inf, 2.0], "first at 1: -inf instead of -4"),
+    ],
+)
+def test_comparing_with_the_reference(got: list[float], words: str) -> None:
+    found = mismatch(np.array(got, np.float32), WANT, relative=0.01, absolute=0.001)
+    assert (words in found) if words else found == ""
+
+
+def test_an_infinite_reference_does_not_excuse_the_rest() -> None:
+    want = np.array([np.inf, 1.0], np.float32)
+    assert mismatch(want.copy(), want, 0.01, 0) == ""
+    assert "first at 1" in mismatch(np.array([np.inf, 2.0], np.float32), want, 0.01, 0)
+    assert "shape" in mismatch(want[:1], want, 1, 1)
+
+
+def test_guards_notice_writes_on_both_sides(null: Backend) -> None:
+    buffer = guarded(null, 10)
+    assert buffer.read(null)[1] == ""
+    null.fill(buffer.inner, 0)
+    assert buffer.read(null)[1] == ""
+    buffer.whole.handle[buffer.guard_bytes - 3] = 1
+    buffer.whole.handle[buffer.guard_bytes + 10 : buffer.guard_bytes + 12] = 1
+    damage = buffer.read(null)[1]
+    assert "1 bytes before the buffer, the last one at distance 2" in damage
+    assert "2 bytes after the buffer, the first one at distance 0" in damage
+
+
+def test_a_trial_without_samples_is_infinitely_slow_for_ranking() -> None:
+    assert Trial("compile").median_ns == float("inf")

@@ -1,0 +1,56 @@
+"""The folder in memory: private, gone with its process, and cleared of what killed processes left."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from gputune.runtime.scratch import scratch_folder
+
+MAKE = """
+import sys, time
+from pathlib import Path
+from gputune.runtime.scratch import scratch_folder
+folder = scratch_folder(Path(sys.argv[1]))
+(folder / "program.so").write_text("code")
+print(folder, flush=True)
+sys.stdin.read()
+"""
+
+
+def started(base: Path) -> tuple["subprocess.Popen[str]", Path]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAKE, str(base)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def ended(process: "subprocess.Popen[str]") -> None:
+    process.communicate(timeout=30)
+
+
+def test_folders_live_as_long_as_their_process_or_until_the_next_one_starts(tmp_path: Path) -> None:
+    alive, kept = started(tmp_path)
+    killed, abandoned = started(tmp_path)
+    killed.kill()
+    ended(killed)
+    assert kept.parent == abandoned.parent and kept.parent.stat().st_mode & 0o777 == 0o700
+    assert abandoned.exists()
+    tidy, folder = started(tmp_path)
+    assert not abandoned.exists()
+    assert (kept / "program.so").exists()
+    ended(tidy)
+    assert not folder.exists()
+    ended(alive)
+    assert not kept.exists()
+
+
+def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
+    folder = scratch_folder(tmp_path)
+    assert folder is not None
+    folder.parent.chmod(0o777)
+    assert scratch_folder(tmp_path) is None
+
+
+def test_without_a_place_in_memory_there_is_none(tmp_path: Path) -> None:
+    assert scratch_folder(tmp_path / "absent") is None
