@@ -88,10 +88,10 @@ def _open(header: ContextHeader, wanted: str | None) -> Backend:
 
 def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
     """A report for the recorded device if its driver is installed here."""
-    for file in driver_files():
-        if file.name == made_for.driver:
-            return DeviceReport(0, made_for, str(file.absolute()), usable=True, reason="")
-    return None
+    files = {file.name: str(file.absolute()) for file in driver_files()} or {"": ""}
+    if made_for.driver not in files:
+        return None
+    return DeviceReport(0, made_for, files[made_for.driver], usable=True, reason="")
 
 
 def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> Backend:
