@@ -49,16 +49,16 @@ def group_parameters() -> tuple[Parameter, Parameter]:
     )
 
 
-def group_constraints(limits: DeviceLimits) -> tuple[Constraint, ...]:
-    """What the device allows for DIMX and DIMY."""
+def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") -> tuple[Constraint, ...]:
+    """What the device allows for the work-group's shape, given by the parameters named x and y."""
     most, (most_x, most_y, _) = limits.max_work_group_size, limits.max_work_item_sizes
     return (
-        Constraint(("DIMX",), lambda x: x <= most_x, f"DIMX must not exceed the device's limit of {most_x}"),
-        Constraint(("DIMY",), lambda y: y <= most_y, f"DIMY must not exceed the device's limit of {most_y}"),
+        Constraint((x,), lambda across: across <= most_x, f"{x} must not exceed the device's limit of {most_x}"),
+        Constraint((y,), lambda down: down <= most_y, f"{y} must not exceed the device's limit of {most_y}"),
         Constraint(
-            ("DIMX", "DIMY"),
-            lambda x, y: x * y <= most,
-            f"DIMX*DIMY must not exceed the device's {most} work-items per work-group",
+            (x, y),
+            lambda across, down: across * down <= most,
+            f"{x}*{y} must not exceed the device's {most} work-items per work-group",
         ),
     )
 

@@ -1,11 +1,41 @@
-"""Softmax over one axis of a tensor seen as [outer, axis, inner]."""
+"""Softmax over one axis of a tensor seen as [outer, axis, inner]. See softmax_rows.cl."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import (
+    GROUP_SIZES,
+    VECTOR_WIDTHS,
+    busy,
+    ceil_div,
+    check_indices,
+    default_width,
+    fits,
+    group_constraints,
+    power_at_least,
+    power_at_most,
+    round_up,
+)
+from gputune.kernels.template import build_options, template
 
 
 @dataclass(frozen=True)
 class SoftmaxProblem:
-    """output[o, a, i] = exp(input[o, a, i] - m) / sum over a of exp(input[o, a, i] - m), m the maximum over a."""
+    """output[o, a, i] = exp(input[o, a, i] - m) / sum over a of exp(input[o, a, i] - m); m = max over a."""
 
     outer: int
     axis: int
@@ -17,3 +47,102 @@ class SoftmaxProblem:
             raise ValueError(f"Softmax needs positive sizes, not [{self.outer}, {self.axis}, {self.inner}]")
         if self.dtype != "float32":
             raise ValueError(f"Softmax knows dtype float32, not {self.dtype}")
+        check_indices("Softmax", self.shape)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.outer, self.axis, self.inner)
+
+
+class SoftmaxFamily(KernelFamily):
+    """One template: vectors along the axis where it is innermost, else across it; one or more work-items a row."""
+
+    op = "Softmax"
+    problem_type = SoftmaxProblem
+    templates = ("softmax_rows.cl",)
+
+    def inputs(self, problem: SoftmaxProblem) -> tuple[TensorSpec, ...]:
+        return (TensorSpec("input", problem.shape),)
+
+    def output(self, problem: SoftmaxProblem) -> TensorSpec:
+        return TensorSpec("output", problem.shape)
+
+    def space(self, problem: SoftmaxProblem, limits: DeviceLimits) -> TuningSpace:
+        vectored, name = _vectored(problem)
+        along = problem.inner == 1
+        local = limits.local_memory_bytes
+        return TuningSpace(
+            (
+                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
+                Parameter("LANES", GROUP_SIZES, "work-items that share a row"),
+                Parameter("DIMY", GROUP_SIZES, "rows of a work-group"),
+                Parameter("KEEP", (0, 1), "1: exponentials wait in the output, 0: they are computed twice"),
+            ),
+            (
+                fits(vectored, name),
+                busy(("VW", "LANES") if along else ("LANES",), problem.axis, "the length of the axis"),
+                Constraint(
+                    ("VW", "DIMY"),
+                    lambda width, rows: rows == 1 or rows < 2 * _rows(problem, width),
+                    "DIMY must stay below twice the number of rows; more would have nothing to do",
+                ),
+                *group_constraints(limits, "LANES", "DIMY"),
+                Constraint(
+                    ("VW", "LANES", "DIMY"),
+                    lambda width, x, y: x == 1 or x * y * (1 if along else width) * 4 <= local,
+                    f"partial results of a work-group must fit the device's {local} bytes of local memory",
+                ),
+            ),
+        )
+
+    def default(self, problem: SoftmaxProblem, limits: DeviceLimits) -> dict[str, int]:
+        width = default_width(limits, _vectored(problem)[0])
+        most = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
+        rows = power_at_most(min(most, power_at_least(_rows(problem, width))))
+        return {"VW": width, "LANES": 1, "DIMY": rows, "KEEP": 1}
+
+    def starters(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        space = self.space(problem, limits)
+        wanted = [default | {"KEEP": 0}, default | {"DIMY": 4}]
+        if limits.device_type != "cpu":  # a barrier costs a CPU more than the lanes give
+            wanted += [default | {"VW": 4, "LANES": 32, "DIMY": 4}, default | {"VW": 1, "LANES": 128, "DIMY": 1}]
+            wanted += [default | {"VW": 1, "DIMY": 64}]
+        return [one for one in wanted if one != default and not space.violations(one)]
+
+    def render(self, problem: SoftmaxProblem, configuration: Configuration) -> Instance:
+        lanes, down = configuration["LANES"], configuration["DIMY"]
+        sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner}
+        main = Launch(
+            source=template("softmax_rows.cl"),
+            entry="softmax_rows",
+            options=build_options(sizes | dict(configuration)),
+            global_size=(lanes, round_up(_rows(problem, configuration["VW"]), down)),
+            local_size=(lanes, down),
+            arguments=("input", "output"),
+        )
+        return Instance(main)
+
+    def reference(self, problem: SoftmaxProblem, inputs: Mapping[str, Array]) -> Array:
+        value = inputs["input"].astype(np.float64)
+        exponentials = np.exp(value - value.max(axis=1, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True), np.float32)
+
+    def work(self, problem: SoftmaxProblem) -> Work:
+        elements = math.prod(problem.shape)
+        return Work(5 * elements, 2 * 4 * elements)
+
+    def tolerance(self, problem: SoftmaxProblem) -> Tolerance:
+        return Tolerance(relative=1e-5, absolute=1e-7)
+
+
+def _vectored(problem: SoftmaxProblem) -> tuple[int, str]:
+    """The length and the name of the axis that vectors lie on."""
+    return (problem.axis, "the axis") if problem.inner == 1 else (problem.inner, "the inner axis")
+
+
+def _rows(problem: SoftmaxProblem, width: int) -> int:
+    return problem.outer * (1 if problem.inner == 1 else ceil_div(problem.inner, width))
+
+
+FAMILY = SoftmaxFamily()

@@ -1,6 +1,38 @@
-"""Layout conversion of rank-4 tensors: NCHW to NHWC and back."""
+"""Layout conversion of rank-4 tensors: NCHW to NHWC and back. See transpose_layout.cl."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import (
+    busy,
+    ceil_div,
+    check_indices,
+    default_group,
+    fits,
+    group_constraints,
+    group_parameters,
+    power_at_most,
+    round_up,
+)
+from gputune.kernels.template import build_options, template
+
+BLOCK_SIDES = (1, 2, 3, 4, 8, 16)
+"""Sides of a work-item's block; 3 is for pictures, which have three channels."""
+MOST_IN_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -22,3 +54,116 @@ class TransposeProblem:
             raise ValueError("Transpose needs positive sizes")
         if self.dtype != "float32":
             raise ValueError(f"Transpose knows dtype float32, not {self.dtype}")
+        check_indices("Transpose", (self.batch, self.channels, self.height, self.width))
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of the matrix that each map is, before the conversion."""
+        pixels = self.height * self.width
+        return (self.channels, pixels) if self.source == "NCHW" else (pixels, self.channels)
+
+    def shape(self, layout: str) -> tuple[int, ...]:
+        """The tensor's shape in a layout."""
+        sizes = {"N": self.batch, "C": self.channels, "H": self.height, "W": self.width}
+        return tuple(sizes[letter] for letter in layout)
+
+
+class TransposeFamily(KernelFamily):
+    """One template: blocks turned in registers, and through local memory where that pays."""
+
+    op = "Transpose"
+    problem_type = TransposeProblem
+    templates = ("transpose_layout.cl",)
+
+    def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:
+        return (TensorSpec("input", problem.shape(problem.source)),)
+
+    def output(self, problem: TransposeProblem) -> TensorSpec:
+        return TensorSpec("output", problem.shape(problem.target))
+
+    def space(self, problem: TransposeProblem, limits: DeviceLimits) -> TuningSpace:
+        rows, columns = problem.matrix
+        local = limits.local_memory_bytes
+        return TuningSpace(
+            (
+                Parameter("VR", BLOCK_SIDES, "rows of a block, and the vector width of writes"),
+                Parameter("VC", BLOCK_SIDES, "columns of a block, and the vector width of reads"),
+                *group_parameters(),
+                Parameter("STAGED", (0, 1), "1: the work-group's blocks change hands in local memory"),
+                Parameter("PAD", (0, 1), "floats between the rows in local memory"),
+            ),
+            (
+                fits(rows, "a column", "VR"),
+                fits(columns, "a row", "VC"),
+                Constraint(
+                    ("VR", "VC"),
+                    lambda down, across: down * across <= MOST_IN_BLOCK,
+                    f"VR*VC must not exceed {MOST_IN_BLOCK}, or a block does not stay in registers",
+                ),
+                busy(("VC", "DIMX"), columns, "the length of a row"),
+                busy(("VR", "DIMY"), rows, "the length of a column"),
+                *group_constraints(limits),
+                Constraint(
+                    ("DIMX", "DIMY", "STAGED"),
+                    lambda x, y, staged: not staged or x * y > 1,
+                    "STAGED needs more than one work-item in a work-group",
+                ),
+                Constraint(("STAGED", "PAD"), lambda staged, pad: staged or not pad, "PAD is of use only with STAGED"),
+                Constraint(
+                    ("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD"),
+                    lambda vr, vc, x, y, staged, pad: not staged or 4 * y * vr * (x * vc + pad) <= local,
+                    f"the blocks of a work-group must fit the device's {local} bytes of local memory",
+                ),
+            ),
+        )
+
+    def default(self, problem: TransposeProblem, limits: DeviceLimits) -> dict[str, int]:
+        rows, columns = problem.matrix
+        down = 3 if rows == 3 else power_at_most(min(4, rows))
+        across = 3 if columns == 3 else power_at_most(min(4, columns))
+        x, y = default_group(limits, ceil_div(columns, across), ceil_div(rows, down))
+        return {"VR": down, "VC": across, "DIMX": x, "DIMY": y, "STAGED": 0, "PAD": 0}
+
+    def starters(self, problem: TransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        space = self.space(problem, limits)
+        wanted = [
+            default | {"VR": 8, "VC": 8, "DIMX": 1, "DIMY": 4},
+            default | {"VR": 16, "VC": 4, "DIMX": 1, "DIMY": 4},
+            default | {"VC": 16, "DIMX": 16, "DIMY": 1},
+            default | {"VR": 16, "DIMX": 1, "DIMY": 16},
+        ]
+        if limits.device_type != "cpu":  # a CPU has no local memory to gain from
+            staged = {"DIMX": 16, "DIMY": 16, "STAGED": 1, "PAD": 1}
+            wanted += [default | {"VR": side, "VC": side} | staged for side in (2, 1)]
+        return [one for one in wanted if one != default and not space.violations(one)]
+
+    def render(self, problem: TransposeProblem, configuration: Configuration) -> Instance:
+        rows, columns = problem.matrix
+        x, y = configuration["DIMX"], configuration["DIMY"]
+        main = Launch(
+            source=template("transpose_layout.cl"),
+            entry="transpose_layout",
+            options=build_options({"ROWS": rows, "COLUMNS": columns} | dict(configuration)),
+            global_size=(
+                round_up(ceil_div(columns, configuration["VC"]), x),
+                round_up(ceil_div(rows, configuration["VR"]), y),
+                problem.batch,
+            ),
+            local_size=(x, y, 1),
+            arguments=("input", "output"),
+        )
+        return Instance(main)
+
+    def reference(self, problem: TransposeProblem, inputs: Mapping[str, Array]) -> Array:
+        order = [problem.source.index(letter) for letter in problem.target]
+        return np.ascontiguousarray(inputs["input"].transpose(order))
+
+    def work(self, problem: TransposeProblem) -> Work:
+        return Work(0, 2 * 4 * math.prod(problem.shape(problem.target)))
+
+    def tolerance(self, problem: TransposeProblem) -> Tolerance:
+        return Tolerance(relative=0.0, absolute=0.0)
+
+
+FAMILY = TransposeFamily()

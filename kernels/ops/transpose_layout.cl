@@ -1,0 +1,92 @@
+// Layout conversion NCHW <-> NHWC: the transposition of one matrix per map.
+//
+//   output[n, column, row] = input[n, row, column]      row < ROWS, column < COLUMNS
+//
+// NCHW to NHWC has channels as rows and pixels as columns; the way back has them exchanged.
+//
+// Work split: a work-item reads a block of VR rows x VC columns, each row as one vector, and writes it column by
+// column, each column as one vector. Dimension 0 runs over blocks of columns, dimension 1 over blocks of rows,
+// dimension 2 over maps. With STAGED the work-group's blocks change hands in local memory, so that neighbouring
+// work-items write neighbouring vectors too; PAD more floats per row spread a column over the memory banks.
+// Blocks that reach out of the matrix are moved element by element.
+// Preconditions: fewer than 2^31 elements; STAGED needs local memory for the work-group's blocks.
+
+#ifndef ROWS
+#define ROWS 8
+#define COLUMNS 64
+#endif
+#ifndef VR
+#define VR 4                 // rows of a block, and the width of writes
+#define VC 4                 // columns of a block, and the width of reads
+#define DIMX 1               // work-group
+#define DIMY 1
+#define STAGED 0             // 1: through local memory
+#define PAD 0                // floats between the rows there
+#endif
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+#if VC == 1
+#define READ(p, lanes) (lanes)[0] = (p)[0]
+#else
+#define READ(p, lanes) CAT(vstore, VC)(CAT(vload, VC)(0, p), 0, lanes)
+#endif
+#if VR == 1
+#define WRITE(lanes, p) (p)[0] = (lanes)[0]
+#else
+#define WRITE(lanes, p) CAT(vstore, VR)(CAT(vload, VR)(0, lanes), 0, p)
+#endif
+
+#define PITCH (DIMX * VC + PAD)
+
+__kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
+void transpose_layout(__global const float *restrict input, __global float *restrict output)
+{
+    int row = get_global_id(1) * VR;
+    int column = get_global_id(0) * VC;
+    input += get_global_id(2) * ROWS * COLUMNS;
+    output += get_global_id(2) * ROWS * COLUMNS;
+    float block[VR][VC];
+
+    if (row + VR <= ROWS && column + VC <= COLUMNS) {
+        #pragma unroll
+        for (int r = 0; r < VR; ++r)
+            READ(input + (row + r) * COLUMNS + column, block[r]);
+    } else {
+        for (int r = 0; r < VR; ++r)
+            for (int c = 0; c < VC; ++c)
+                block[r][c] = row + r < ROWS && column + c < COLUMNS ? input[(row + r) * COLUMNS + column + c] : 0.0f;
+    }
+
+#if STAGED
+    __local float stage[DIMY * VR * PITCH];
+    for (int r = 0; r < VR; ++r)
+        for (int c = 0; c < VC; ++c)
+            stage[(get_local_id(1) * VR + r) * PITCH + get_local_id(0) * VC + c] = block[r][c];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int item = get_local_id(1) * DIMX + get_local_id(0);
+    const int down = item % DIMY;
+    const int across = item / DIMY;
+    for (int r = 0; r < VR; ++r)
+        for (int c = 0; c < VC; ++c)
+            block[r][c] = stage[(down * VR + r) * PITCH + across * VC + c];
+    row = (get_group_id(1) * DIMY + down) * VR;
+    column = (get_group_id(0) * DIMX + across) * VC;
+#endif
+
+    if (row + VR <= ROWS && column + VC <= COLUMNS) {
+        #pragma unroll
+        for (int c = 0; c < VC; ++c) {
+            float lanes[VR];
+            #pragma unroll
+            for (int r = 0; r < VR; ++r)
+                lanes[r] = block[r][c];
+            WRITE(lanes, output + (column + c) * ROWS + row);
+        }
+    } else {
+        for (int c = 0; c < VC; ++c)
+            for (int r = 0; r < VR; ++r)
+                if (row + r < ROWS && column + c < COLUMNS)
+                    output[(column + c) * ROWS + row + r] = block[r][c];
+    }
+}
