@@ -70,6 +70,7 @@ typedef CAT(float, VW) vec;
 
 #define NW (NV * VW)
 #define TILES ((OUTPUTS + NW - 1) / NW)
+#define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
 #define PANELS ((TILES + LN - 1) / LN)
 #define TAPS (KH * KW)
 
@@ -136,27 +137,32 @@ void conv_direct(__global const float *restrict input, __global const float *res
             filter += INPUTS * LN * NW;
         }
 
-    UNROLL for (int r = 0; r < MR; ++r) {
-        if (first + r >= PIXELS)
-            return;
-        UNROLL for (int v = 0; v < NV; ++v) {
-            const int channel = tile * NW + v * VW;
-            const int offset = (first + r) * (GROUPS * OUTPUTS) + group * OUTPUTS + channel;
-            vec value = total[r][v];
-            if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
-                EPILOGUE(value, vec, LOAD, offset)
-                STORE(value, output, offset);
-            }
-#if OUTPUTS % VW
-            else {
-                float lanes[VW];
-                STORE(value, lanes, 0);
-                for (int i = 0; channel + i < OUTPUTS; ++i) {
-                    EPILOGUE(lanes[i], float, ELEMENT, offset + i)
-                    output[offset + i] = lanes[i];
+#if TAIL
+    float lanes[MR * VW];
+#endif
+    UNROLL for (int r = 0; r < MR; ++r)
+        if (first + r < PIXELS)
+            UNROLL for (int v = 0; v < NV; ++v) {
+                const int channel = tile * NW + v * VW;
+                const int offset = (first + r) * (GROUPS * OUTPUTS) + group * OUTPUTS + channel;
+                vec value = total[r][v];
+                if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
+                    EPILOGUE(value, vec, LOAD, offset)
+                    STORE(value, output, offset);
                 }
+#if TAIL
+                else if (v == OUTPUTS % NW / VW)
+                    STORE(value, lanes, r * VW);
+#endif
+            }
+#if TAIL
+    if (tile == TILES - 1)
+        for (int r = 0; r < MR && first + r < PIXELS; ++r)
+            for (int i = 0; i < TAIL; ++i) {
+                const int offset = (first + r) * (GROUPS * OUTPUTS) + group * OUTPUTS + (OUTPUTS - TAIL) + i;
+                float value = lanes[r * VW + i];
+                EPILOGUE(value, float, ELEMENT, offset)
+                output[offset] = value;
             }
 #endif
-        }
-    }
 }

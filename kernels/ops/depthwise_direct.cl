@@ -59,6 +59,7 @@ typedef CAT(float, VW) vec;
 #define UNROLL __attribute__((opencl_unroll_hint))
 
 #define VECTORS ((CHANNELS + VW - 1) / VW)
+#define TAIL (CHANNELS % VW) // channels that only the last vector stores, one by one
 #define STRIPS ((OUT_WIDTH + MR - 1) / MR)
 #define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
 
@@ -110,21 +111,25 @@ void depthwise_direct(__global const float *restrict input, __global const float
         }
     }
 
-    UNROLL for (int r = 0; r < MR; ++r) {
-        if (first + r >= OUT_WIDTH)
-            return;
-        const int offset = (out_row * OUT_WIDTH + first + r) * CHANNELS + channel;
-        vec value = total[r];
-        EPILOGUE(value, vec, LOAD, offset)
-#if CHANNELS % VW
-        if (vector == VECTORS - 1) {
-            float lanes[VW];
-            STORE(value, lanes, 0);
-            for (int i = VECTORS * VW - CHANNELS; i < VW; ++i)
-                output[offset + i] = lanes[i];
-            continue;
-        }
+#if TAIL
+    float lanes[MR * VW];
 #endif
-        STORE(value, output, offset);
-    }
+    UNROLL for (int r = 0; r < MR; ++r)
+        if (first + r < OUT_WIDTH) {
+            const int offset = (out_row * OUT_WIDTH + first + r) * CHANNELS + channel;
+            vec value = total[r];
+            EPILOGUE(value, vec, LOAD, offset)
+#if TAIL
+            if (vector == VECTORS - 1)
+                STORE(value, lanes, r * VW);
+            else
+#endif
+                STORE(value, output, offset);
+        }
+#if TAIL
+    if (vector == VECTORS - 1)
+        for (int r = 0; r < MR && first + r < OUT_WIDTH; ++r)
+            for (int i = VW - TAIL; i < VW; ++i)
+                output[(out_row * OUT_WIDTH + first + r) * CHANNELS + channel + i] = lanes[r * VW + i];
+#endif
 }

@@ -55,6 +55,7 @@ typedef CAT(float, VW) vec;
 
 #define NW (NV * VW)
 #define TILES ((N + NW - 1) / NW)
+#define TAIL (N % VW)       // columns of a vector that reaches beyond the last one; they are stored one by one
 #define PANELS ((TILES + LN - 1) / LN)
 
 // One k: each row's element times the tile's row of packed, added to accumulator set s.
@@ -106,29 +107,34 @@ void matmul_tiled(__global const float *restrict a, __global const float *restri
         ACCUMULATE(0, k)
 #endif
 
-    UNROLL for (int r = 0; r < MR; ++r) {
-        if (first + r >= M)
-            return;
-        UNROLL for (int v = 0; v < NV; ++v) {
-            const int column = tile * NW + v * VW;
-            const int offset = (first + r) * N + column;
-            vec value = total[0][r][v];
-            UNROLL for (int s = 1; s < KA; ++s)
-                value += total[s][r][v];
-            if (N % NW == 0 || column + VW <= N) {
-                EPILOGUE(value, vec, LOAD, offset)
-                STORE(value, output, offset);
-            }
-#if N % VW
-            else {
-                float lanes[VW];
-                STORE(value, lanes, 0);
-                for (int i = 0; column + i < N; ++i) {
-                    EPILOGUE(lanes[i], float, ELEMENT, offset + i)
-                    output[offset + i] = lanes[i];
+#if TAIL
+    float lanes[MR * VW];
+#endif
+    UNROLL for (int r = 0; r < MR; ++r)
+        if (first + r < M)
+            UNROLL for (int v = 0; v < NV; ++v) {
+                const int column = tile * NW + v * VW;
+                const int offset = (first + r) * N + column;
+                vec value = total[0][r][v];
+                UNROLL for (int s = 1; s < KA; ++s)
+                    value += total[s][r][v];
+                if (N % NW == 0 || column + VW <= N) {
+                    EPILOGUE(value, vec, LOAD, offset)
+                    STORE(value, output, offset);
                 }
+#if TAIL
+                else if (v == N % NW / VW)
+                    STORE(value, lanes, r * VW);
+#endif
+            }
+#if TAIL
+    if (tile == TILES - 1)
+        for (int r = 0; r < MR && first + r < M; ++r)
+            for (int i = 0; i < TAIL; ++i) {
+                const int offset = (first + r) * N + (N - TAIL) + i;
+                float value = lanes[r * VW + i];
+                EPILOGUE(value, float, ELEMENT, offset)
+                output[offset] = value;
             }
 #endif
-        }
-    }
 }
