@@ -2,14 +2,13 @@
 
 import re
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 
 from gputune.kernels.chain import BINARY, EMPTY, SWAPPED, UNARY, Chain, Step, literal
 
@@ -46,32 +45,13 @@ AS_ONNX: list[tuple[Step, str, dict[str, float], list[float | None]]] = [
 ]
 
 
-def run_onnx(op: str, attributes: dict[str, float], constants: list[float | None], value: Any) -> Any:
-    """The node's result in onnxruntime; None leaves an optional input out."""
-    names = [f"c{i}" if constant is not None else "" for i, constant in enumerate(constants)]
-    graph = helper.make_graph(
-        [helper.make_node(op, ["x", *names], ["y"], **attributes)],
-        "one_node",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, value.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, value.shape)],
-        [
-            helper.make_tensor(f"c{i}", TensorProto.FLOAT, [], [constant])
-            for i, constant in enumerate(constants)
-            if constant is not None
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, {"x": value})[0]
-
-
 @pytest.mark.parametrize(("step", "op", "attributes", "constants"), AS_ONNX)
 def test_a_step_is_what_onnx_says(
-    step: Step, op: str, attributes: dict[str, float], constants: list[float | None]
+    run_node: Callable[..., Any], step: Step, op: str, attributes: dict[str, float], constants: list[float | None]
 ) -> None:
     got = Chain((step,)).apply(VALUES)
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, run_onnx(op, attributes, constants, VALUES), rtol=2e-6, atol=1e-7)
+    np.testing.assert_allclose(got, run_node(op, [VALUES, *constants], **attributes), rtol=2e-6, atol=1e-7)
 
 
 def test_every_function_is_compared() -> None:

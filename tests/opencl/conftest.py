@@ -1,0 +1,72 @@
+"""Kernels on a real device: launched between guard regions on poisoned memory, and held against their reference."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.tuner import device_limits
+from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
+from gputune.kernels.space import Configuration
+from gputune.runtime.backends import Backend, Buffer, open_backend
+from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.verify import guarded, mismatch
+
+MOST_LISTED = 20_000
+
+
+@dataclass(frozen=True)
+class KernelBench:
+    """Runs configurations of a family's problems on the device that the tests use."""
+
+    backend: Backend
+    limits: DeviceLimits
+
+    def run(
+        self, family: KernelFamily, problem: Any, configuration: Configuration, inputs: Mapping[str, Array]
+    ) -> tuple[Array, str]:
+        """The output of a configuration, and what it did outside the buffers it may write (empty: nothing)."""
+        instance = family.render(problem, configuration)
+        output = family.output(problem)
+        names = {**instance.packed, "output": output.nbytes}
+        written = {name: guarded(self.backend, nbytes) for name, nbytes in names.items()}
+        buffers = {name: self.backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
+        buffers |= {name: buffer.inner for name, buffer in written.items()}
+        for launch in (*instance.prepare, instance.main):
+            self._launch(launch, buffers)
+        contents = {name: buffer.read(self.backend) for name, buffer in written.items()}
+        damage = "; ".join(f"{name} {wrong}" for name, (_, wrong) in contents.items() if wrong)
+        return contents["output"][0].view(np.float32).reshape(output.shape), damage
+
+    def check(self, family: KernelFamily, problem: Any, sampled: int = 2) -> None:
+        """The default, the starters and some configurations of the space, on normally distributed inputs."""
+        numbers = np.random.default_rng(1)
+        inputs = {spec.name: numbers.standard_normal(spec.shape).astype(np.float32) for spec in family.inputs(problem)}
+        want = family.reference(problem, inputs)
+        tolerance = family.tolerance(problem)
+        space = family.space(problem, self.limits)
+        tried = [family.default(problem, self.limits), *family.starters(problem, self.limits)]
+        listed = list(islice(space.configurations(), MOST_LISTED))
+        others = random.Random(repr(problem)).sample(listed, min(sampled, len(listed)))
+        for configuration in (*tried, *others):
+            assert space.violations(configuration) == []
+            got, damage = self.run(family, problem, configuration, inputs)
+            wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
+            assert not wrong, f"{configuration} of {problem}: {wrong}"
+
+    def _launch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
+        program = self.backend.build(launch.source, launch.options)
+        arguments = [buffers[name] if isinstance(name, str) else name for name in launch.arguments]
+        bound = self.backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
+        self.backend.enqueue(bound)
+        self.backend.finish()
+
+
+@pytest.fixture(scope="session")
+def bench() -> KernelBench:
+    backend = open_backend(choose(discover(), wanted_device(None)).report)
+    return KernelBench(backend, device_limits(backend.identity))

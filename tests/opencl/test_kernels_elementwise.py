@@ -1,0 +1,58 @@
+"""Elementwise kernels against the reference: broadcasting of every kind, and every function of a chain."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.kernels.chain import BINARY, EMPTY, SWAPPED, UNARY, Chain, Step
+from gputune.kernels.ops.elementwise import FAMILY, ElementwiseProblem
+from gputune.kernels.template import BASE_OPTIONS, template
+
+Shape = tuple[int, ...]
+ADD = Chain((Step("add", operand=0),))
+SUB_MUL = Chain((Step("sub", operand=0, swapped=True), Step("relu"), Step("mul", operand=1)))
+
+# The broadcast shape, the input's, the operands'.
+CASES: list[tuple[Shape, Shape, tuple[Shape, ...], Chain]] = [
+    ((), (), ((),), ADD),
+    ((31,), (31,), ((1,),), ADD),
+    ((1, 13, 7, 24), (1, 13, 7, 24), ((1, 13, 7, 24),), ADD),
+    ((2, 5, 7, 19), (2, 5, 7, 19), ((19,), (2, 1, 1, 19)), SUB_MUL),
+    ((2, 5, 7, 3), (5, 1, 3), ((7, 1), (2, 1, 1, 1)), SUB_MUL),
+    ((3, 4, 5), (1,), ((3, 1, 1), (5,)), SUB_MUL),
+    ((6, 1, 17), (17,), (), EMPTY),
+]
+
+
+@pytest.mark.parametrize(("shape", "input_shape", "operand_shapes", "chain"), CASES, ids=lambda x: str(x)[:30])
+def test_broadcasting_is_right(
+    bench: Any, shape: Shape, input_shape: Shape, operand_shapes: tuple[Shape, ...], chain: Chain
+) -> None:
+    bench.check(FAMILY, ElementwiseProblem(shape, operand_shapes, input_shape, chain))
+
+
+STEPS = [
+    *(Step(name, (-0.5, 0.75)[: function.values]) for name, function in UNARY.items()),
+    *(Step(name, (1.5,)) for name in BINARY),
+    *(Step(name, (1.5,), swapped=True) for name in SWAPPED),
+    Step("clip", (-np.inf, 0.1)),
+    Step("clip", (0.1, np.inf)),
+    Step("clip", (0, 6)),
+]
+
+
+def test_every_function_is_right_also_for_infinities_and_nan(bench: Any) -> None:
+    value = np.concatenate([np.linspace(-8, 8, 33), [0, -0.0, 1e-30, 88, -88, np.inf, -np.inf, np.nan]])
+    inputs = {"input": value.astype(np.float32)}
+    for step in STEPS:
+        problem = ElementwiseProblem(value.shape, (), value.shape, Chain((step,)))
+        configuration = FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}
+        got, damage = bench.run(FAMILY, problem, configuration, inputs)
+        want = FAMILY.reference(problem, inputs)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=str(step))
+        assert not damage
+
+
+def test_the_template_compiles_alone(bench: Any) -> None:
+    bench.backend.build(template("elementwise_chain.cl"), BASE_OPTIONS)

@@ -1,0 +1,42 @@
+"""Pooling kernels against the reference over windows, pads and channels that do not fit the vectors."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.kernels.chain import Chain, Step
+from gputune.kernels.ops.pool import FAMILY, PoolProblem
+from gputune.kernels.template import BASE_OPTIONS, template
+
+CHAIN = Chain((Step("add", operand=0), Step("hard_swish"), Step("mul", operand=1)))
+
+PROBLEMS = [
+    PoolProblem("max", 1, 1, 1, 1, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    PoolProblem("max", 1, 14, 14, 32, (2, 2), (2, 2), (0, 0, 0, 0), (7, 7)),
+    PoolProblem("max", 2, 13, 17, 19, (3, 5), (2, 3), (1, 2, 1, 1), (7, 6)),
+    PoolProblem("average", 2, 13, 17, 3, (3, 5), (2, 3), (1, 2, 1, 1), (7, 6), True, CHAIN),
+    PoolProblem("average", 1, 7, 10, 17, (3, 4), (3, 3), (0, 1, 0, 2), (3, 4)),
+    PoolProblem("average", 1, 6, 6, 5, (3, 3), (2, 2), (1, 1, 1, 1), (4, 4), True),
+    PoolProblem("average", 3, 7, 5, 37, (7, 5), (1, 1), (0, 0, 0, 0), (1, 1)),
+    PoolProblem("max", 1, 31, 1, 8, (31, 1), (1, 1), (0, 0, 0, 0), (1, 1), epilogue=CHAIN),
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.kind}-{p.height}x{p.width}x{p.channels}")
+def test_pooling_is_right(bench: Any, problem: PoolProblem) -> None:
+    bench.check(FAMILY, problem)
+
+
+def test_max_passes_over_nan_and_keeps_infinities(bench: Any) -> None:
+    problem = PoolProblem("max", 1, 2, 6, 1, (2, 2), (2, 2), (0, 0, 0, 0), (1, 3))
+    infinity = np.inf
+    value = np.array([[1, np.nan, 3, infinity, -infinity, -infinity], [0, 2, 4, 5, -infinity, -infinity]], np.float32)
+    inputs = {"input": value.reshape(1, 2, 6, 1)}
+    got, damage = bench.run(FAMILY, problem, FAMILY.default(problem, bench.limits), inputs)
+    assert got.ravel().tolist() == FAMILY.reference(problem, inputs).ravel().tolist() == [2, infinity, -infinity]
+    assert not damage
+
+
+def test_the_template_compiles_alone(bench: Any) -> None:
+    bench.backend.build(template("pool_window.cl"), BASE_OPTIONS)
