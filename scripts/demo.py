@@ -64,18 +64,19 @@ def write_inputs(picture: Path) -> tuple[Path, list[FloatArray]]:
     return input_list, arrays
 
 
+SIZES = ("height", "width", "channels", "in_channels", "out_channels", "m", "k", "n", "outer", "axis", "inner")
+
+
 def title_of(task: dict[str, Any]) -> str:
     """A short name for a task: its op and the numbers that tell it from its neighbours."""
     problem = task["problem"]
-    short = {
-        name: problem[name]
-        for name in ("height", "width", "channels", "in_channels", "out_channels", "m", "k", "n")
-        if name in problem
-    }
-    kernel = "x".join(str(problem[name]) for name in ("kernel_height", "kernel_width") if name in problem)
-    shape = "x".join(map(str, short.values())) or "x".join(map(str, problem.get("shape", ())))
-    stride = problem.get("stride_height", 1)
-    return f"{task['op']} {shape}" + (f" k{kernel}" if kernel else "") + (f" s{stride}" if stride != 1 else "")
+    sizes = problem.get("shape") or [problem[name] for name in SIZES if name in problem]
+    parts = [task["op"], "x".join(map(str, sizes))]
+    if "kernel" in problem:
+        parts.append("k" + "x".join(map(str, problem["kernel"])))
+    if max(problem.get("strides", [1])) > 1:
+        parts.append("s" + "x".join(map(str, problem["strides"])))
+    return " ".join(parts)
 
 
 def show_gains(tasks: list[dict[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[1]
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
 
 
@@ -38,15 +39,24 @@ def gputune(folder: Path, *arguments: str | Path, quiet: bool = False) -> Run:
     folder.mkdir(parents=True)
     summary = folder.with_suffix(".summary.json")
     summary.unlink(missing_ok=True)
-    command = [GPUTUNE, *map(str, arguments), "--output_dir", str(folder), "--summary_json", str(summary)]
-    if not quiet:
-        print("$", *command, sep=" ", flush=True)
+    command = ["gputune", *map(_shown, [*arguments, "--output_dir", folder, "--summary_json", summary])]
+    if quiet:
+        command += ["--log_level", "warn"]
+    else:
+        print("$", *command, flush=True)
     start = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None)
+    done = subprocess.run([GPUTUNE, *command[1:]], cwd=ROOT)
     seconds = time.perf_counter() - start
     if done.returncode:
         sys.exit(f"{' '.join(command)}\nended with exit code {done.returncode}")
     return Run(json.loads(summary.read_text(encoding="utf-8")), seconds, folder)
+
+
+def _shown(argument: str | Path) -> str:
+    """An argument as a person would type it at the repository root."""
+    if isinstance(argument, Path) and argument.is_relative_to(ROOT):
+        argument = argument.relative_to(ROOT)
+    return str(argument)
 
 
 def generate(
