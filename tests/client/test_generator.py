@@ -72,13 +72,13 @@ def test_invalidation_measures_everything_again_once(generate: Any) -> None:
 def test_an_interrupted_generation_measures_only_what_is_missing(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection breaks in the third batch; with invalidation asked for, the rerun keeps the first two."""
+    """Stopped in the second batch of the second task; the rerun keeps all before it, though it invalidates, too."""
     profile = tuner._Bench.profile
     calls = []
 
     def breaking(bench: Any, batch: Any, *rest: Any) -> Any:
         calls.append(len(batch))
-        if len(calls) == 3:
+        if len(calls) == 4:  # batch and finalists of the first task, a batch of the second
             raise KeyboardInterrupt
         return profile(bench, batch, *rest)
 
@@ -90,13 +90,15 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
     (path,) = (tmp_path / "cache").glob("*.sqlite")
     with PerformanceCache.open_readonly(path) as cache:
         stored = sum(sum(task.trials.values()) for task in cache.tasks())
-    assert stored == sum(calls[:2])
+    assert stored == sum(calls[:3])
 
     monkeypatch.setattr(tuner._Bench, "profile", profile)
     ran, summary = generate("two", invalidate_performance_cache=True)
     assert "resuming" in ran.err
-    assert sum(task["resumed"] for task in summary["tasks"]) == stored
-    for task in summary["tasks"]:
+    first, *others = summary["tasks"]
+    assert first["hit"]
+    assert [task["resumed"] for task in others] == [calls[2]] + [0] * (len(others) - 1)
+    for task in others:
         finalists = task["measured"] + task["resumed"] - sum(task["trials"].values())
         assert 0 < finalists <= 5, "only the finalists are measured twice"
 
