@@ -7,8 +7,8 @@ from gputune.kernels.streaming import ceil_div, round_up
 from gputune.kernels.template import build_options, template
 
 PACK_TEMPLATE = "pack_filter.cl"
-PACK_GROUP = 64
-"""Work-group of the pack kernel; the same for every problem, so that a device compiles it once."""
+PACK_RUN = 16
+"""Elements that a work-item of the pack kernel writes; the same for every problem, so one build serves them all."""
 
 FLOAT_BYTES = 4
 
@@ -47,9 +47,9 @@ class Packing:
         return Launch(
             source=template(PACK_TEMPLATE),
             entry="pack_filter",
-            options=build_options({"DIMX": PACK_GROUP}),
-            global_size=(ceil_div(self.size, PACK_GROUP) * PACK_GROUP,),
-            local_size=(PACK_GROUP,),
+            options=build_options({"RUN": PACK_RUN}),
+            global_size=(ceil_div(self.size, PACK_RUN),),
+            local_size=(1,),
             arguments=(
                 weight,
                 "bias" if bias else weight,

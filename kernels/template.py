@@ -1,6 +1,5 @@
 """Templates: the .cl texts beside the families, and sizes handed to them as build options."""
 
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -17,11 +16,3 @@ def template(name: str) -> str:
 def build_options(macros: Mapping[str, int | str]) -> str:
     """Build options that define each macro, in the order given."""
     return " ".join([BASE_OPTIONS, *(f"-D{name}={value}" for name, value in macros.items())])
-
-
-def source_sha256(names: tuple[str, ...]) -> str:
-    """Identity of the templates a family renders from."""
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(f"{name}\0{template(name)}\0".encode())
-    return digest.hexdigest()

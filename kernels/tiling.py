@@ -146,12 +146,9 @@ class Tiling:
             lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
             f"MR*NV*VW must not exceed {most * width} floats, or accumulators spill",
         )
-        if limits.device_type == "cpu":
-            yield Constraint(
-                ("VW",),
-                lambda vw: vw >= min(LEAST_CPU_WIDTH, self.columns),
-                f"a CPU's vectors need VW of at least {min(LEAST_CPU_WIDTH, self.columns)}",
-            )
+        least = min(LEAST_CPU_WIDTH, self.columns)
+        if limits.device_type == "cpu" and (self.rows > FEW_ROWS or self.columns > VECTOR_WIDTHS[-1]):
+            yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
 
     def _reduction_constraints(self) -> Iterator[Constraint]:
         split = ("KA",) if self.splits else ()

@@ -4,6 +4,7 @@ LM runs down the output's rows or pixels, LN across its columns or channels; ORD
 0 of the grid.
 """
 
+import math
 from collections.abc import Callable
 
 from gputune.kernels.family import DeviceLimits
@@ -12,6 +13,9 @@ from gputune.kernels.streaming import ceil_div, power_at_most, round_up
 
 GROUP_SIDES = (1, 2, 4, 8, 16, 32)
 CPU_GROUPS_PER_UNIT = 4
+CPU_SMALL_GRID = 64
+"""Up to so many tiles a CPU may as well run everything in one work-group, without waking its other cores."""
+
 GPU_LEAST_GROUP = 32
 GPU_ACCUMULATORS = 128
 
@@ -57,12 +61,11 @@ def group_constraints(
     def busy(*values: int) -> bool:
         (down, across), lm, ln = grid_of(*values[:-2]), *values[-2:]
         if limits.device_type == "cpu":
-            groups = _groups((down, across), lm, ln)
-            return lm * ln == 1 or groups[0] * groups[1] >= CPU_GROUPS_PER_UNIT * limits.compute_units
+            return lm * ln == 1 or _spreads((down, across), lm, ln, limits)
         return lm * ln >= min(GPU_LEAST_GROUP, most, power_at_most(down) * power_at_most(across))
 
     reason = (
-        f"a work-group of several work-items must leave {CPU_GROUPS_PER_UNIT} work-groups to a compute unit"
+        f"beyond {CPU_SMALL_GRID} tiles, LM*LN must leave {CPU_GROUPS_PER_UNIT} work-groups to a compute unit"
         if limits.device_type == "cpu"
         else f"LM*LN must reach {GPU_LEAST_GROUP} where there are as many tiles, or lanes stay idle"
     )
@@ -71,6 +74,12 @@ def group_constraints(
 
 def _groups(grid: Grid, lm: int, ln: int) -> Grid:
     return ceil_div(grid[0], lm), ceil_div(grid[1], ln)
+
+
+def _spreads(grid: Grid, lm: int, ln: int, limits: DeviceLimits) -> bool:
+    """Whether a CPU's cores all find work, or there is too little to share."""
+    groups = math.prod(_groups(grid, lm, ln))
+    return math.prod(grid) <= CPU_SMALL_GRID or groups >= CPU_GROUPS_PER_UNIT * limits.compute_units
 
 
 def registers(limits: DeviceLimits) -> tuple[int, int]:
@@ -100,11 +109,12 @@ def launch_sizes(grid: Grid, configuration: Configuration) -> tuple[tuple[int, i
 
 
 def clip_group(grid: Grid, configuration: Configuration, limits: DeviceLimits) -> dict[str, int]:
-    """LM, LN and ORDER of a guess, made legal for a grid: sides within it, and on CPUs enough work-groups."""
-    lm = min(configuration["LM"], power_at_most(grid[0]))
-    ln = min(configuration["LN"], power_at_most(grid[1]))
-    groups = _groups(grid, lm, ln)
-    if limits.device_type == "cpu" and groups[0] * groups[1] < CPU_GROUPS_PER_UNIT * limits.compute_units:
+    """LM, LN and ORDER of a guess, made legal for a grid: sides within it, and busy cores or lanes."""
+    most_down, most_across = power_at_most(grid[0]), power_at_most(grid[1])
+    lm, ln = min(configuration["LM"], most_down), min(configuration["LN"], most_across)
+    if limits.device_type == "cpu" and not _spreads(grid, lm, ln, limits):
         lm = ln = 1
+    while limits.device_type != "cpu" and lm * ln < GPU_LEAST_GROUP and (lm, ln) != (most_down, most_across):
+        lm, ln = (lm, 2 * ln) if ln < most_across else (2 * lm, ln)
     order = configuration["ORDER"] if min(_groups(grid, lm, ln)) > 1 else 0
     return {"LM": lm, "LN": ln, "ORDER": order}

@@ -1,0 +1,72 @@
+"""Convolution: the reference against onnxruntime, what a problem refuses, and what it costs."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.kernels.ops.conv import FAMILY, ConvProblem
+
+from .onnx_conv import run_convolution
+from .problems import CONVS, random_inputs
+
+
+@pytest.mark.parametrize("name", CONVS)
+def test_reference_agrees_with_onnxruntime(name: str) -> None:
+    problem = CONVS[name]
+    inputs = random_inputs("Conv", problem)
+    want = run_convolution(problem, inputs, problem.groups)
+    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    got = FAMILY.reference(problem, inputs)
+    assert got.dtype == np.float32
+    assert got.shape == FAMILY.output(problem).shape == (problem.batch, *problem.output_size, problem.out_channels)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+def test_reference_is_fast() -> None:
+    problem = ConvProblem(1, 112, 112, 64, 64, (3, 3), pads=(1, 1, 1, 1), bias=True)
+    inputs = random_inputs("Conv", problem)
+    start = time.process_time()
+    FAMILY.reference(problem, inputs)
+    assert time.process_time() - start < 2  # process time counts all threads
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": 3}, "3 groups do not divide"),
+        ({"in_channels": 0}, "positive"),
+        ({"strides": (0, 1)}, "positive"),
+        ({"pads": (0, -1, 0, 0)}, "not negative"),
+        ({"kernel": (9, 9)}, "9x9 window .* does not fit"),
+        ({"dilations": (4, 4)}, "does not fit"),
+        ({"layout": "NCHW"}, "NCHW"),
+        ({"dtype": "float16"}, "float16"),
+        ({"height": 60000, "width": 60000}, "32 bits"),
+    ],
+)
+def test_problem_refuses(change: dict[str, Any], message: str) -> None:
+    fields: dict[str, Any] = {
+        "batch": 1, "height": 8, "width": 8, "in_channels": 4, "out_channels": 4, "kernel": (3, 3), **change,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+        ConvProblem(**fields)
+
+
+def test_work_counts_every_tap_and_every_byte_once() -> None:
+    problem = ConvProblem(2, 8, 8, 4, 6, (3, 3), pads=(1, 1, 1, 1), groups=2, bias=True)
+    work = FAMILY.work(problem)
+    pixels = 2 * 8 * 8
+    assert work.flops == pixels * 6 * (2 * 9 * 2 + 1)
+    assert work.bytes == 4 * (pixels * 4 + 6 * 2 * 9 + 6 + pixels * 6)
+
+
+def test_tolerance_is_far_below_a_missing_tap() -> None:
+    problem = ConvProblem(1, 8, 8, 64, 8, (3, 3), pads=(1, 1, 1, 1))
+    inputs = random_inputs("Conv", problem)
+    want = FAMILY.reference(problem, inputs)
+    inputs["weight"][:, 5, 2, 2] = 0
+    wrong = np.abs(FAMILY.reference(problem, inputs) - want).max()
+    tolerance = FAMILY.tolerance(problem)
+    assert wrong > 100 * (tolerance.absolute + tolerance.relative * np.abs(want).max())

@@ -1,0 +1,43 @@
+"""Depthwise convolution: the reference against onnxruntime, what a problem refuses, and what it costs."""
+
+import numpy as np
+import pytest
+
+from gputune.kernels.ops.depthwise import FAMILY, DepthwiseProblem
+
+from .onnx_conv import run_convolution
+from .problems import DEPTHWISE, GPU, random_inputs
+
+
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_reference_agrees_with_onnxruntime(name: str) -> None:
+    problem = DEPTHWISE[name]
+    inputs = random_inputs("DepthwiseConv", problem)
+    want = run_convolution(problem, inputs, problem.channels)
+    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    got = FAMILY.reference(problem, inputs)
+    assert got.dtype == np.float32
+    assert got.shape == FAMILY.output(problem).shape
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+def test_problem_refuses_what_has_no_meaning() -> None:
+    with pytest.raises(ValueError, match="positive batch and channels"):
+        DepthwiseProblem(1, 4, 4, 0, (3, 3))
+    with pytest.raises(ValueError, match="NCHW"):
+        DepthwiseProblem(1, 4, 4, 8, (3, 3), layout="NCHW")
+    with pytest.raises(ValueError, match="does not fit"):
+        DepthwiseProblem(1, 2, 4, 8, (3, 3))
+
+
+def test_work_counts_every_tap_and_every_byte_once() -> None:
+    work = FAMILY.work(DepthwiseProblem(1, 8, 8, 4, (3, 3), (2, 2), (1, 1, 1, 1), bias=True))
+    assert work.flops == 16 * 4 * (2 * 9 + 1)
+    assert work.bytes == 4 * (64 * 4 + 4 * 9 + 4 + 16 * 4)
+
+
+def test_a_row_is_reused_only_while_it_fits_the_registers() -> None:
+    space = FAMILY.space(DepthwiseProblem(1, 64, 64, 32, (3, 3), (4, 4)), GPU)
+    wide = {"MR": 16, "VW": 4, "REUSE": 1, "LM": 8, "LN": 4, "ORDER": 0}
+    assert space.violations(wide) == ["REUSE must not load more than 48 vectors at once"]
+    assert space.violations(wide | {"REUSE": 0}) == []

@@ -1,0 +1,55 @@
+"""Matrix product: the reference, what a problem refuses, and how the reduction is split."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
+
+from .problems import CPU, MATMULS, random_inputs
+
+
+@pytest.mark.parametrize("name", MATMULS)
+def test_reference_agrees_with_onnxruntime(name: str) -> None:
+    problem = MATMULS[name]
+    inputs = random_inputs("MatMul", problem)
+    names = ["a", "b", "bias"][: 3 if problem.bias else 2]
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", names, ["output"])],
+        "gemm",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, inputs[name].shape) for name in names],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    want = session.run(None, {name: inputs[name] for name in names})[0]
+    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    got = FAMILY.reference(problem, inputs)
+    assert got.dtype == np.float32
+    assert got.shape == (problem.m, problem.n)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+def test_problem_refuses_what_has_no_meaning() -> None:
+    with pytest.raises(ValueError, match="m=0"):
+        MatMulProblem(0, 1, 1)
+    with pytest.raises(ValueError, match="float16"):
+        MatMulProblem(1, 1, 1, dtype="float16")
+    with pytest.raises(ValueError, match="32 bits"):
+        MatMulProblem(1 << 16, 8, 1 << 15)
+
+
+def test_work_counts_every_product_and_every_byte_once() -> None:
+    work = FAMILY.work(MatMulProblem(3, 5, 7, bias=True))
+    assert work.flops == 3 * 7 * (2 * 5 + 1)
+    assert work.bytes == 4 * (15 + 35 + 7 + 21)
+
+
+def test_the_reduction_is_split_only_for_few_rows() -> None:
+    def splits(rows: int) -> set[int]:
+        space = FAMILY.space(MatMulProblem(rows, 256, 64), CPU)
+        return {configuration["KA"] for configuration in space.configurations()}
+
+    assert splits(1) == {1, 2, 3, 4, 6, 8}
+    assert splits(64) == {1}

@@ -1,0 +1,165 @@
+"""Tuning spaces: the rules of any space, and what every family's spaces, guesses and launches must keep."""
+
+import itertools
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputune.kernels import ops
+from gputune.kernels.catalogue import families, family_of
+from gputune.kernels.family import DeviceLimits, Launch
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
+
+from .problems import CASE_NAMES, CASES, CPU, DEVICES, RELU
+
+PADS = (1, 1, 1, 1)
+REAL = [
+    ("Conv", ConvProblem(1, 56, 56, 64, 64, (3, 3), pads=PADS, bias=True, epilogue=RELU)),
+    ("Conv", ConvProblem(1, 224, 224, 3, 16, (3, 3), (2, 2), PADS, bias=True, epilogue=RELU)),
+    ("Conv", ConvProblem(1, 24, 96, 3, 8, (3, 3), (2, 2), PADS, bias=True)),
+    ("DepthwiseConv", DepthwiseProblem(1, 112, 112, 32, (3, 3), pads=PADS, bias=True)),
+    ("DepthwiseConv", DepthwiseProblem(1, 7, 7, 256, (5, 5), pads=(2, 2, 2, 2), bias=True)),
+    ("DepthwiseConv", DepthwiseProblem(1, 24, 96, 8, (3, 3), (2, 1), PADS, bias=True)),
+    ("MatMul", MatMulProblem(3136, 64, 64, bias=True, epilogue=RELU)),
+    ("MatMul", MatMulProblem(784, 24, 8, bias=True)),
+    ("MatMul", MatMulProblem(1, 1280, 512, bias=True)),
+    ("MatMul", MatMulProblem(1, 1280, 4, bias=True)),
+    ("MatMul", MatMulProblem(1, 200, 2, bias=True)),
+    ("MatMul", MatMulProblem(1, 8, 32, bias=True)),
+    ("MatMul", MatMulProblem(1, 16, 4, bias=True)),
+    ("MatMul", MatMulProblem(1, 4, 16, bias=True)),
+]
+
+
+@given(
+    values=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=1, max_size=4),
+    limit=st.integers(1, 200),
+    pair=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
+def test_configurations_are_the_product_less_what_is_forbidden(
+    values: list[list[int]], limit: int, pair: tuple[int, int]
+) -> None:
+    names = "ABCD"[: len(values)]
+    one, other = names[pair[0] % len(names)], names[pair[1] % len(names)]
+    space = TuningSpace(
+        tuple(Parameter(name, tuple(v), "") for name, v in zip(names, values, strict=True)),
+        (
+            Constraint((one, other), lambda x, y: x <= y, "ordered"),
+            Constraint(tuple(names), lambda *all_: math.prod(all_) <= limit, "small"),
+        ),
+    )
+    every = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
+    allowed = [one_ for one_ in every if not space.violations(one_)]
+    assert list(space.configurations()) == allowed
+    assert space.size == len(allowed)
+    assert all(
+        (c[one] <= c[other] and math.prod(c.values()) <= limit) == (c in allowed) for c in every
+    )  # violations says the same as the rules themselves
+
+
+def test_violations_name_everything_that_is_wrong() -> None:
+    space = TuningSpace(
+        (Parameter("A", (1, 2), ""), Parameter("B", (1, 2), "")),
+        (Constraint(("A", "B"), lambda a, b: a != b, "A and B must differ"),),
+    )
+    assert space.violations({"A": 1, "C": 1}) == ["unknown parameter C", "parameter B is missing"]
+    assert space.violations({"A": 3, "B": 1}) == ["A=3 is not one of (1, 2)"]
+    assert space.violations({"A": 2, "B": 2}) == ["A and B must differ"]
+    assert space.violations({"A": 1, "B": 2}) == []
+
+
+def test_identity_of_a_space_follows_what_it_declares() -> None:
+    def space(values: tuple[int, ...] = (1, 2), reason: str = "why") -> TuningSpace:
+        return TuningSpace((Parameter("A", values, ""),), (Constraint(("A",), lambda a: a < 9, reason),))
+
+    assert space().sha256 == space().sha256
+    assert len({space().sha256, space((1, 4)).sha256, space(reason="because").sha256}) == 3
+
+
+def test_configuration_key_is_canonical() -> None:
+    assert configuration_key({"B": 2, "A": 1}) == configuration_key({"A": 1, "B": 2}) == '{"A":1,"B":2}'
+
+
+def test_an_unknown_op_names_the_known_ones() -> None:
+    with pytest.raises(KeyError, match="no kernel family for op 'Gelu'; there are Conv, DepthwiseConv"):
+        family_of("Gelu")
+
+
+def test_every_template_belongs_to_a_family() -> None:
+    lying = {path.name for path in Path(next(iter(ops.__path__))).glob("*.cl")}
+    assert lying == {name for family in families().values() for name in family.templates}
+
+
+@pytest.mark.parametrize(("op", "problem"), REAL, ids=[f"{op}-{i}" for i, (op, _) in enumerate(REAL)])
+def test_real_tasks_have_room_to_tune(op: str, problem: Any) -> None:
+    shape = ("MR", "VW") if op == "DepthwiseConv" else ("MR", "NV", "VW")
+    space = family_of(op).space(problem, CPU)
+    tiles = {tuple(c[name] for name in shape) for c in space.configurations()}
+    assert space.size >= 200
+    assert len(tiles) >= 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("op", "name", "problem"), CASES, ids=CASE_NAMES)
+def test_guesses_are_valid(op: str, name: str, problem: Any, device: str) -> None:
+    family, limits = family_of(op), DEVICES[device]
+    space = family.space(problem, limits)
+    default, starters = family.default(problem, limits), family.starters(problem, limits)
+    assert space.violations(default) == []
+    for starter in starters:
+        assert space.violations(starter) == []
+        assert starter != default
+    assert len({configuration_key(one) for one in starters}) == len(starters)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize(("op", "problem"), REAL[:3] + REAL[3:5] + REAL[6:9], ids=str)
+def test_large_tasks_start_from_several_guesses(op: str, problem: Any, device: str) -> None:
+    assert len(family_of(op).starters(problem, DEVICES[device])) >= 3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("op", "name", "problem"), CASES, ids=CASE_NAMES)
+def test_launches_fit_problem_and_device(op: str, name: str, problem: Any, device: str) -> None:
+    family, limits = family_of(op), DEVICES[device]
+    inputs = {spec.name: spec for spec in family.inputs(problem)}
+    every = list(family.space(problem, limits).configurations())
+    for configuration in random.Random(1).sample(every, min(40, len(every))):
+        instance = family.render(problem, configuration)
+        constants = {spec.name for spec in inputs.values() if spec.constant}
+        activations = set(inputs) - constants
+        _check_launch(instance.main, {"output", *instance.packed, *activations}, limits)
+        assert {name for name in instance.main.arguments if isinstance(name, str)} >= {"output", *activations}
+        assert macros(instance.main).items() >= {name: str(value) for name, value in configuration.items()}.items()
+        for launch in instance.prepare:
+            _check_launch(launch, {*instance.packed, *constants}, limits)
+        assert all(0 < nbytes <= limits.max_allocation_bytes for nbytes in instance.packed.values())
+    sources = {family.render(problem, c).main.source for c in every[:2]}
+    assert len(sources) == 1  # only options differ between configurations
+
+
+def _check_launch(launch: Launch, names: set[str], limits: DeviceLimits) -> None:
+    assert f"void {launch.entry}(" in launch.source
+    assert len(launch.global_size) == len(launch.local_size)
+    for whole, part in zip(launch.global_size, launch.local_size, strict=True):
+        assert whole % part == 0
+        assert part >= 1
+    assert math.prod(launch.local_size) <= limits.max_work_group_size
+    assert all(part <= most for part, most in zip(launch.local_size, limits.max_work_item_sizes, strict=False))
+    for argument in launch.arguments:
+        assert isinstance(argument, int) or argument in names
+
+
+def macros(launch: Launch) -> Mapping[str, str]:
+    """The -D options of a launch."""
+    options = [option for option in launch.options.split() if option.startswith("-D")]
+    return {option[2:].split("=")[0]: option.split("=")[1] for option in options}

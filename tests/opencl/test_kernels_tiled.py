@@ -1,0 +1,77 @@
+"""The tiled kernels on the device: every shape that hurts, in the default, a starter and configurations by chance."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.template import BASE_OPTIONS, template
+from gputune.runtime.verify import mismatch
+
+from ..kernels.problems import CASE_NAMES, CASES, GPU, RELU, random_inputs
+
+
+def check(bench: Any, op: str, problem: Any, configurations: Sequence[dict[str, int]]) -> None:
+    """Every configuration computes the reference and leaves the memory around its buffers alone."""
+    family, inputs = family_of(op), random_inputs(op, problem)
+    want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
+    for configuration in configurations:
+        got, damage = bench.run(family, problem, configuration, inputs)
+        wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
+        assert not wrong, f"{configuration}: {wrong}"
+
+
+@pytest.mark.parametrize(("op", "name", "problem"), CASES, ids=CASE_NAMES)
+def test_configurations_compute_the_reference(bench: Any, op: str, name: str, problem: Any) -> None:
+    family, dice = family_of(op), random.Random(f"{op} {name}")
+    chosen = [family.default(problem, bench.limits), *family.starters(problem, bench.limits)[:1]]
+    for limits, count in ((bench.limits, 1), (GPU, 2)):
+        every = list(family.space(problem, limits).configurations())
+        chosen += dice.sample(every, min(count, len(every)))
+    check(bench, op, problem, chosen)
+
+
+@pytest.mark.parametrize(
+    ("op", "problem", "configurations"),
+    [
+        (
+            "Conv",
+            ConvProblem(1, 30, 29, 48, 80, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=RELU),
+            [
+                {"MR": 7, "NV": 3, "VW": 16, "KU": 4, "LM": 4, "LN": 2, "ORDER": 1},
+                {"MR": 16, "NV": 1, "VW": 1, "KU": 8, "LM": 2, "LN": 32, "ORDER": 0},
+            ],
+        ),
+        (
+            "DepthwiseConv",
+            DepthwiseProblem(1, 29, 30, 83, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=RELU),
+            [
+                {"MR": 7, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 1},
+                {"MR": 16, "VW": 1, "REUSE": 0, "LM": 2, "LN": 32, "ORDER": 0},
+            ],
+        ),
+        (
+            "MatMul",
+            MatMulProblem(301, 99, 150, bias=True, epilogue=RELU),
+            [
+                {"MR": 7, "NV": 3, "VW": 16, "KU": 4, "KA": 1, "LM": 4, "LN": 2, "ORDER": 1},
+                {"MR": 2, "NV": 2, "VW": 2, "KU": 3, "KA": 4, "LM": 2, "LN": 32, "ORDER": 0},
+            ],
+        ),
+    ],
+    ids=["Conv", "DepthwiseConv", "MatMul"],
+)
+def test_tiles_and_groups_that_divide_nothing(
+    bench: Any, op: str, problem: Any, configurations: Sequence[dict[str, int]]
+) -> None:
+    check(bench, op, problem, configurations)
+
+
+@pytest.mark.parametrize("name", ["conv_direct.cl", "depthwise_direct.cl", "matmul_tiled.cl", "pack_filter.cl"])
+def test_the_template_compiles_alone(bench: Any, name: str) -> None:
+    bench.backend.build(template(name), BASE_OPTIONS)
