@@ -75,3 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"error: {error}", err=True)
         code = 7
     sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

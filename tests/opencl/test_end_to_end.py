@@ -1,0 +1,221 @@
+"""The whole way on a real device: tune, write, run, against onnxruntime; a warm cache; another server; a kill."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from gputune.cache import PerformanceCache
+from gputune.client import tuner as tuner_module
+from gputune.client.cli.main import main
+from gputune.client.effort import EFFORTS
+from gputune.client.plan import Task
+from gputune.client.target import EmbeddedServer
+from gputune.client.tuner import Tuner
+from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
+from gputune.kernels.space import Configuration, Parameter, TuningSpace
+from tests.client import models
+from tests.client.commands import config_file, read_json
+
+INPUT = np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32)
+
+
+def generator_arguments(folder: Path, output: str) -> list[str]:
+    return [
+        "context-binary-generator", "--model", str(folder / "model.onnx"), "--binary_file", "small",
+        "--output_dir", str(folder / output), "--config_file", str(config_file(folder)), "--tuning_effort", "quick",
+        "--summary_json", str(folder / output / "summary.json"), "--log_level", "warn",
+    ]  # fmt: skip
+
+
+def generate(folder: Path, output: str) -> Any:
+    """Runs the generator in this process; returns its summary."""
+    with pytest.raises(SystemExit) as ended:
+        main(generator_arguments(folder, output))
+    assert ended.value.code == 0
+    return read_json(folder / output / "summary.json")
+
+
+def run(path: Path) -> Array:
+    """The output of a context in a process of its own: this one may have another driver open."""
+    program = (
+        "import sys, numpy, gputune.runtime\n"
+        "x = numpy.load(sys.argv[2]); (y,) = gputune.runtime.load(sys.argv[1]).run({'x': x}).values()\n"
+        "numpy.save(sys.argv[3], y)"
+    )
+    np.save(path.with_suffix(".x.npy"), INPUT)
+    arguments = [str(path), str(path.with_suffix(".x.npy")), str(path.with_suffix(".y.npy"))]
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True)
+    result: Array = np.load(path.with_suffix(".y.npy"))
+    return result
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A folder with a tuned context in one/ and a warm cache, and the first generation's summary."""
+    folder = tmp_path_factory.mktemp("tuned")
+    models.save(models.conv_relu_gemm(), folder)
+    return folder, generate(folder, "one")
+
+
+def configurations(summary: Any) -> Any:
+    return {task["key"]: task["configuration"] for task in summary["tasks"]}
+
+
+def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any]) -> None:
+    folder, summary = tuned
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    want = session.run(None, {"x": INPUT})[0]
+    np.testing.assert_allclose(run(folder / "one" / "small.bin"), want, rtol=0, atol=1e-4 * np.abs(want).max())
+    for task in summary["tasks"]:
+        assert 0 < task["tuned_ns"] <= task["default_ns"]
+        assert task["trials"]["ok"] == min(task["space_size"], 24 if task["op"] in ("Conv", "MatMul") else 8)
+
+
+def test_a_warm_cache_needs_no_profiling_and_no_compiling(tuned: tuple[Path, Any]) -> None:
+    folder, first = tuned
+    second = generate(folder, "two")
+    totals = second["totals"]
+    assert (totals["profile_requests"], totals["compile_requests"], totals["cache_misses"]) == (0, 0, 0)
+    assert configurations(first) == configurations(second)
+    one, two = folder / "one" / "small.bin", folder / "two" / "small.bin"
+    assert one.read_bytes() == two.read_bytes()
+    assert run(one).tobytes() == run(two).tobytes()
+
+
+def test_the_same_context_comes_through_a_server_that_runs_already(
+    tuned: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = tuned
+    server = EmbeddedServer.start()
+    try:
+        monkeypatch.setenv("TARGET_SERVER_SOCKET", f"{server.host}:{server.port}")
+        summary = generate(folder, "three")
+    finally:
+        server.stop()
+    assert summary["totals"]["profile_requests"] == 0
+    assert (folder / "one" / "small.bin").read_bytes() == (folder / "three" / "small.bin").read_bytes()
+
+
+def stored_trials(folder: Path) -> int:
+    files = list((folder / "cache").glob("*.sqlite"))
+    if not files:
+        return 0
+    with PerformanceCache.open_readonly(files[0]) as cache:
+        return sum(sum(task.trials.values()) for task in cache.tasks())
+
+
+def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path) -> None:
+    models.save(models.conv_relu_gemm(), tmp_path)
+    command = [sys.executable, "-m", "gputune.client.cli.main", *generator_arguments(tmp_path, "out")]
+    process = subprocess.Popen(command, env=os.environ, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while stored_trials(tmp_path) < 21 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+    kept = stored_trials(tmp_path)
+
+    summary = generate(tmp_path, "out")
+    distinct = sum(sum(task["trials"].values()) for task in summary["tasks"])
+    measured = sum(task["measured"] for task in summary["tasks"])
+    finalists = 5 * len(summary["tasks"])
+    assert kept + measured <= distinct + finalists + tuner_module.BATCH
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """output[i] = 2 * input[i]"""
+
+    size: int = 65536
+    dtype: str = "float32"
+
+
+PLANTED = """
+__kernel void doubled(__global const float *restrict input, __global float *restrict output)
+{
+    const int i = get_global_id(0);
+#if PLANT == 1   // wrong, and fast: it does a part of the work
+    if (i < SIZE / 64) output[i] = 2.0f * input[i];
+#elif PLANT == 2 // right, but writes behind its output as well
+    output[i] = 2.0f * input[i];
+    if (i == SIZE - 1) output[SIZE + 3] = 1.0f;
+#else            // right, and slow
+    float x = input[i];
+    for (int k = 0; k < 64 * (PLANT == 0 ? 4 : 1); ++k) x = fma(x, 1.0001f, 0.0f) / 1.0001f;
+    output[i] = 2.0f * input[i] + 0.0f * x;
+#endif
+}
+"""
+
+
+class PlantedFamily(KernelFamily):
+    """One right and slow default, one right variant, and two that must never win."""
+
+    op = "Planted"
+    problem_type = Doubled
+    templates = ()
+
+    def inputs(self, problem: Doubled) -> tuple[TensorSpec, ...]:
+        return (TensorSpec("input", (problem.size,)),)
+
+    def output(self, problem: Doubled) -> TensorSpec:
+        return TensorSpec("output", (problem.size,))
+
+    def space(self, problem: Doubled, limits: DeviceLimits) -> TuningSpace:
+        return TuningSpace((Parameter("PLANT", (0, 1, 2, 3), "which one"),), ())
+
+    def default(self, problem: Doubled, limits: DeviceLimits) -> dict[str, int]:
+        return {"PLANT": 0}
+
+    def starters(self, problem: Doubled, limits: DeviceLimits) -> list[dict[str, int]]:
+        return []
+
+    def render(self, problem: Doubled, configuration: Configuration) -> Instance:
+        options = f"-DSIZE={problem.size} -DPLANT={configuration['PLANT']}"
+        return Instance(Launch(PLANTED, "doubled", options, (problem.size,), (64,), ("input", "output")))
+
+    def reference(self, problem: Doubled, inputs: Mapping[str, Array]) -> Array:
+        return 2 * inputs["input"]
+
+    def work(self, problem: Doubled) -> Work:
+        return Work(problem.size, 8 * problem.size)
+
+    def tolerance(self, problem: Doubled) -> Tolerance:
+        return Tolerance(1e-6, 0.0)
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
+    monkeypatch.setattr(tuner_module, "family_of", lambda op: PlantedFamily())
+    return Task("Planted", Doubled(), 1)
+
+
+def test_planted_variants_are_rejected_and_recorded_and_never_win(planted: Task, tmp_path: Path) -> None:
+    server = EmbeddedServer.start()
+    try:
+        with PerformanceCache.open(tmp_path / "cache.sqlite") as cache:
+            from gputune.client.target_client import TargetClient
+
+            with TargetClient.connect(server.host, server.port) as target:
+                outcome = Tuner(target, cache, EFFORTS["quick"]).tune(planted)
+            (summary,) = cache.tasks()
+            trials = {trial.configuration["PLANT"]: trial for trial in cache.trials_of(summary.task, summary.validity)}
+    finally:
+        server.stop()
+    assert outcome.configuration == {"PLANT": 3}
+    assert outcome.trials == {"correctness": 2, "ok": 2}
+    assert re.search(r"differ|NaN|error", trials[1].message), trials[1].message
+    assert "guard" in trials[2].message or "outside" in trials[2].message
+    assert not trials[1].samples_ns
+    assert not trials[2].samples_ns
