@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,7 +196,7 @@ class PlantedFamily(KernelFamily):
 
 
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
+def planted(monkeypatch: pytest.MonkeyPatch) -> Task:
     monkeypatch.setattr(tuner_module, "family_of", lambda op: PlantedFamily())
     return Task("Planted", Doubled(), 1)
 
