@@ -1,4 +1,23 @@
-"""What a kernel family declares, and what it renders for one configuration of one problem."""
+"""What a kernel family declares, and what it renders for one configuration of one problem.
+
+A family is two neighbours in ops/ with one stem, softmax.py beside softmax_rows.cl; the catalogue finds every module
+there that defines FAMILY. It is made in these steps:
+
+1. The problem, a frozen dataclass, is the whole identity of a task: sizes, attributes, epilogue. Its __post_init__
+   refuses what has no meaning with one ValueError.
+2. `inputs` and `output` name the tensors in device layout (NHWC for maps); constant ones are marked.
+3. `space` declares parameters, each with its meaning, and constraints, each with a reason that is the error message.
+   Names follow the literature: VW vector width, MR rows of a register tile, LM and LN work-group.
+4. `default` is valid on any device and is measured first; `starters` won elsewhere. Guesses are cut to the problem.
+5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
+   the same for every configuration; sizes and parameters are -D integers. Weights are packed once, under `prepare`.
+6. `reference` is numpy in float64 by another way than the kernel's; tests hold it against onnxruntime.
+7. `work` and `tolerance` say what the task costs at least, and how far a right result may be off.
+
+A template begins with its formula, a picture of the tile, how the work is split and its preconditions, and it compiles
+alone with its defaults. Accumulators are private arrays in loops with opencl_unroll_hint, which compilers turn into
+registers; a return or continue inside such a loop keeps some from unrolling it, so borders are guarded by conditions.
+"""
 
 import dataclasses
 import math

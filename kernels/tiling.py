@@ -15,6 +15,7 @@ from gputune.kernels.workgroups import (
     clip_group,
     group_constraints,
     group_parameters,
+    least_width,
     registers,
     registers_needed,
 )
@@ -23,9 +24,11 @@ ROWS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
 FEW_ROWS = 4
 """Up to here a tile is too small to hide the latency of an FMA, and the reduction is split instead."""
 
+FEW_COLUMNS = 64
+"""Few rows of so few columns are done in no time by any vector width."""
+
 MOST_UNROLLED = 64
 MOST_SETS = 16
-LEAST_CPU_WIDTH = 4
 
 CPU_GUESSES = (
     {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0},
@@ -33,7 +36,7 @@ CPU_GUESSES = (
     {"MR": 14, "NV": 1, "VW": 16, "KU": 2, "KA": 8, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 6, "NV": 4, "VW": 16, "KU": 1, "KA": 2, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 7, "NV": 2, "VW": 16, "KU": 4, "KA": 2, "LM": 1, "LN": 1, "ORDER": 1},
-    {"MR": 6, "NV": 2, "VW": 8, "KU": 4, "KA": 1, "LM": 2, "LN": 1, "ORDER": 0},
+    {"MR": 8, "NV": 2, "VW": 16, "KU": 2, "KA": 2, "LM": 16, "LN": 1, "ORDER": 0},
 )
 GPU_GUESSES = (
     {"MR": 8, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0},
@@ -146,8 +149,8 @@ class Tiling:
             lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
             f"MR*NV*VW must not exceed {most * width} floats, or accumulators spill",
         )
-        least = min(LEAST_CPU_WIDTH, self.columns)
-        if limits.device_type == "cpu" and (self.rows > FEW_ROWS or self.columns > VECTOR_WIDTHS[-1]):
+        least = min(least_width(limits), self.columns)
+        if limits.device_type == "cpu" and (self.rows > FEW_ROWS or self.columns > FEW_COLUMNS):
             yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
 
     def _reduction_constraints(self) -> Iterator[Constraint]:

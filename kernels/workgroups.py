@@ -94,6 +94,11 @@ def registers(limits: DeviceLimits) -> tuple[int, int]:
     return (14 if width == 8 else 28), width
 
 
+def least_width(limits: DeviceLimits) -> int:
+    """The narrowest vector that is worth trying on a CPU where there are enough elements for it."""
+    return max(limits.preferred_float_width // 2, 4)
+
+
 def registers_needed(vectors: int, width: int, limits: DeviceLimits) -> int:
     """Accumulators that `vectors` vectors of `width` floats take on the device."""
     return vectors * ceil_div(width, registers(limits)[1])

@@ -32,20 +32,20 @@ from gputune.kernels.workgroups import (
     group_constraints,
     group_parameters,
     launch_sizes,
+    least_width,
     registers,
     registers_needed,
 )
 
 STRIPS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
 MOST_LOADS = 48
-LEAST_CPU_WIDTH = 4
 
 CPU_GUESSES = (
-    {"MR": 4, "VW": 16, "REUSE": 1, "LM": 1, "LN": 1, "ORDER": 0},
-    {"MR": 8, "VW": 16, "REUSE": 1, "LM": 1, "LN": 1, "ORDER": 0},
-    {"MR": 7, "VW": 16, "REUSE": 0, "LM": 4, "LN": 1, "ORDER": 1},
+    {"MR": 14, "VW": 16, "REUSE": 1, "LM": 8, "LN": 1, "ORDER": 1},
+    {"MR": 7, "VW": 16, "REUSE": 0, "LM": 16, "LN": 1, "ORDER": 1},
+    {"MR": 8, "VW": 16, "REUSE": 1, "LM": 4, "LN": 8, "ORDER": 0},
+    {"MR": 7, "VW": 16, "REUSE": 1, "LM": 2, "LN": 16, "ORDER": 0},
     {"MR": 4, "VW": 16, "REUSE": 0, "LM": 8, "LN": 1, "ORDER": 0},
-    {"MR": 8, "VW": 8, "REUSE": 1, "LM": 2, "LN": 1, "ORDER": 0},
 )
 GPU_GUESSES = (
     {"MR": 2, "VW": 4, "REUSE": 1, "LM": 8, "LN": 8, "ORDER": 0},
@@ -136,8 +136,8 @@ class DepthwiseFamily(KernelFamily):
             ),
             *group_constraints(("MR", "VW"), lambda mr, vw: _grid(problem, mr, vw), limits),
         ]
-        if limits.device_type == "cpu":
-            least = min(LEAST_CPU_WIDTH, power_at_most(channels))
+        if limits.device_type == "cpu" and channels > VECTOR_WIDTHS[-1]:
+            least = min(least_width(limits), power_at_most(channels))
             rules.append(Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}"))
         return TuningSpace(
             (
