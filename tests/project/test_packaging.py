@@ -35,7 +35,7 @@ def test_every_other_file_in_the_rooms_is_package_data() -> None:
         path
         for room in ROOMS
         for path in (ROOT / room).rglob("*")
-        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+        if path.is_file() and path.suffix not in (".py", ".md") and "__pycache__" not in path.parts
     ]
     assert [path for path in others if not any(fnmatch.fnmatch(path.name, p) for p in patterns)] == []
 
