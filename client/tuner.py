@@ -164,24 +164,23 @@ class Tuner:
         self._advance = advance
         self._device = DeviceIdentity.from_dict(target.device)
         self._limits = device_limits(self._device)
+        self._searches: dict[Task, _Search] = {}
 
     def expected_trials(self, task: Task) -> int:
         """How many trials the task will take at most: 0 when the cache answers."""
-        search = _Search(task, self._device, self._limits, self._effort)
-        if self._concluded(search) is not None:
-            return 0
-        return search.budget
+        search = self._search(task)
+        return search.budget if self._concluded(search) is None else 0
 
     def store_binary(self, outcome: Outcome, task: Task) -> None:
         """Keeps a binary that was compiled at finalize time with the winner it belongs to."""
-        search = _Search(task, self._device, self._limits, self._effort)
+        search = self._search(task)
         winner = self._cache.winner_of(search.key, search.validity)
         if winner is not None and winner.configuration == outcome.configuration:
             self._cache.conclude(search.key, search.validity, replace(winner, binary=outcome.binary))
 
     def tune(self, task: Task) -> Outcome:
         """The outcome for one task. Raises TuningError when no variant works, TargetError, CacheError."""
-        search = _Search(task, self._device, self._limits, self._effort)
+        search = self._search(task)
         winner = self._concluded(search)
         if winner is not None:
             return search.outcome(winner, hit=True)
@@ -195,6 +194,12 @@ class Tuner:
             winner = self._final(bench, search)
         self._cache.conclude(search.key, search.validity, winner)
         return search.outcome(winner, hit=False)
+
+    def _search(self, task: Task) -> "_Search":
+        """The search of a task; made once, because counting a space takes a while."""
+        if task not in self._searches:
+            self._searches[task] = _Search(task, self._device, self._limits, self._effort)
+        return self._searches[task]
 
     def _concluded(self, search: "_Search") -> WinnerRecord | None:
         winner = self._cache.winner_of(search.key, search.validity)

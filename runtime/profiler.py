@@ -135,7 +135,10 @@ def execute(
     made = {name: backend.allocate(nbytes) for name, nbytes in outputs.items()}
     for buffer in made.values():
         backend.fill(buffer, 0)
-    bounds = [_bind(backend, backend.program_for(launch)[0], launch, {**buffers, **made}) for launch in launches]
+    bounds = [
+        _bind(backend, backend.program_for(launch, harvested=False)[0], launch, {**buffers, **made})
+        for launch in launches
+    ]
     for bound in bounds:
         backend.enqueue(bound)
     backend.finish()
@@ -196,7 +199,7 @@ class _Batch:
             made = {name: guarded(backend, nbytes) for name, nbytes in variant.packed.items()}
             packed = {name: buffer.inner for name, buffer in made.items()}
             for launch in variant.prepare:
-                program, _ = backend.program_for(launch)
+                program, _ = backend.program_for(launch, harvested=False)
                 backend.enqueue(_bind(backend, program, launch, {**self._request.buffers, **packed}))
             backend.finish()
             for name, buffer in made.items():

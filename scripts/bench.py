@@ -6,6 +6,7 @@ measured take turns, and a run whose limit blocks differ by more than 10 % is re
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -197,7 +198,40 @@ def bench_warm(options: argparse.Namespace) -> None:
     report(result, rows, options.json)
 
 
-BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {"conv": bench_conv, "warm": bench_warm}
+def bench_load(options: argparse.Namespace) -> None:
+    """What a fresh process pays before its first result, with every compiler's cache switched off."""
+    os.environ.update(POCL_KERNEL_CACHE="0", PYOPENCL_NO_CACHE="1")
+    model = material.orientation_model()
+    dimensions = f"{material.ORIENTATION_INPUT}={','.join(map(str, material.ORIENTATION_SHAPE))}"
+    context = tool.generate(WORK / "load", model, dimensions, options.effort, WORK / "warm_cache", options.device)
+    np.ones(material.ORIENTATION_SHAPE, np.float32).tofile(WORK / "ones.raw")
+    inputs = WORK / "load.txt"
+    inputs.write_text(f"{material.ORIENTATION_INPUT}:={WORK / 'ones.raw'}\n", encoding="utf-8")
+    runs = [
+        tool.net_run(WORK / "load_run", context.context, inputs, 50, quiet=True).summary for _ in range(options.rounds)
+    ]
+    over = [run["load_ns"] + run["first_inference_ns"] - run["median_inference_ns"] for run in runs]
+    result = {"device": runs[0]["device"], "runs": runs, "over_steady_ns": over}
+
+    def row(name: str) -> str:
+        values = [run[name] for run in runs]
+        return f"{tool.milliseconds(statistics.median(values))} ms, spread {spread(values):.1%} of {len(values)}"
+
+    rows = [
+        ("device", runs[0]["device"]),
+        ("load, device open before it", row("load_ns")),
+        ("first inference", row("first_inference_ns")),
+        ("steady inference", row("median_inference_ns")),
+        ("load + first - steady", f"{tool.milliseconds(statistics.median(over))} ms, at most {max(over) / 1e6:.1f} ms"),
+    ]
+    report(result, rows, options.json)
+
+
+BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "conv": bench_conv,
+    "load": bench_load,
+    "warm": bench_warm,
+}
 
 
 def main() -> int:

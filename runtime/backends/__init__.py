@@ -71,7 +71,9 @@ class Backend(ABC):
     computes: ClassVar[bool] = True
 
     identity: DeviceIdentity
-    _programs: OrderedDict[Launch, Program] = field(default_factory=OrderedDict, init=False, repr=False)
+    _programs: OrderedDict[Launch | tuple[str, str], Program] = field(
+        default_factory=OrderedDict, init=False, repr=False
+    )
 
     # --- memory ---
 
@@ -131,17 +133,18 @@ class Backend(ABC):
         """The program's binary. Some drivers generate code at the first launch with a local size and keep
         what they were asked for first, so read it once, after a launch with the final sizes."""
 
-    def program_for(self, launch: Launch) -> tuple[Program, int]:
+    def program_for(self, launch: Launch, harvested: bool = True) -> tuple[Program, int]:
         """The program of a launch and the ns spent on building it now: 0 when it is among those used last.
 
-        Programs are kept per launch, sizes included and not only per source, because a binary belongs to one
-        size.
+        A program whose binary is `harvested` is kept per launch, sizes included and not only per source, because a
+        binary belongs to one size. Others, such as those that rearrange weights, serve all launches of their source.
         """
-        program = self._programs.get(launch)
+        key: Launch | tuple[str, str] = launch if harvested else (launch.source, launch.options)
+        program = self._programs.get(key)
         if program is not None:
-            self._programs.move_to_end(launch)
+            self._programs.move_to_end(key)
             return program, 0
-        program = self._programs[launch] = self.build(launch.source, launch.options)
+        program = self._programs[key] = self.build(launch.source, launch.options)
         if len(self._programs) > PROGRAMS_KEPT:
             self._programs.popitem(last=False)
         return program, program.build_ns
