@@ -3,8 +3,10 @@
 A record checks itself when it is made, so the same rules hold for what is written and for what is read back.
 """
 
+import hashlib
 import json
 import math
+import re
 import statistics
 import struct
 from collections.abc import Mapping, Sequence
@@ -45,6 +47,8 @@ class TrialRecord:
     """Why it failed, in one line; empty for "ok"."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """How it was measured, as plain JSON values."""
+    rendered_sha256: str = ""
+    """Identity of the launches, prepare and main, that the configuration rendered to when it was measured."""
 
     def __post_init__(self) -> None:
         _set(self, "configuration", _configuration(self.configuration))
@@ -65,6 +69,7 @@ class TrialRecord:
             _set(self, "compile_ns", _finite(self.compile_ns, "compile_ns"))
         _text(self.message, "message")
         _set(self, "measured", _object(self.measured, "measured"))
+        _digest(self.rendered_sha256, "rendered_sha256")
 
     def _check_or_fill(self, name: str, value: float, compare: bool = True) -> None:
         given = getattr(self, name)
@@ -92,6 +97,8 @@ class WinnerRecord:
     """The program binary, read after a launch with the tuned sizes; empty until it is known."""
     trials: Mapping[str, int] = field(default_factory=dict)
     """Number of trials by status."""
+    rendered_sha256: str = ""
+    """As in TrialRecord."""
 
     def __post_init__(self) -> None:
         _set(self, "configuration", _configuration(self.configuration))
@@ -102,24 +109,26 @@ class WinnerRecord:
         if not isinstance(self.binary, bytes):
             raise RecordError(f"binary is a {type(self.binary).__name__}, not bytes")
         _set(self, "trials", _counts(self.trials))
+        _digest(self.rendered_sha256, "rendered_sha256")
 
 
 def trial_to_row(trial: TrialRecord) -> tuple[Any, ...]:
     """Column values in the order of TRIAL_COLUMNS."""
     samples = struct.pack(f"<{len(trial.samples_ns)}d", *trial.samples_ns)
     return (canonical_json(trial.configuration), trial.status, samples, trial.median_ns, trial.minimum_ns,
-            trial.spread, trial.compile_ns, trial.message, canonical_json(trial.measured))  # fmt: skip
+            trial.spread, trial.compile_ns, trial.message, canonical_json(trial.measured),
+            trial.rendered_sha256)  # fmt: skip
 
 
 TRIAL_COLUMNS = (
     "configuration", "status", "samples_ns", "median_ns", "minimum_ns", "spread", "compile_ns", "message",
-    "measured",
+    "measured", "rendered_sha256",
 )  # fmt: skip
 
 
 def trial_from_row(row: Sequence[Any]) -> TrialRecord:
     """The trial of a row of TRIAL_COLUMNS. Raises RecordError."""
-    configuration, status, samples, median, minimum, spread, compile_ns, message, measured = row
+    configuration, status, samples, median, minimum, spread, compile_ns, message, measured, rendered = row
     if not isinstance(samples, bytes) or len(samples) % 8:
         raise RecordError("samples_ns is not a row of 8-byte numbers")
     return TrialRecord(
@@ -132,21 +141,30 @@ def trial_from_row(row: Sequence[Any]) -> TrialRecord:
         compile_ns=compile_ns,
         message=message,
         measured=read_json(measured, "measured"),
+        rendered_sha256=rendered,
     )
 
 
-WINNER_COLUMNS = ("configuration", "median_ns", "default_ns", "effort", "binary", "trials")
+WINNER_COLUMNS = (
+    "configuration", "median_ns", "default_ns", "effort", "binary", "binary_sha256", "trials", "rendered_sha256",
+)  # fmt: skip
 
 
 def winner_to_row(winner: WinnerRecord) -> tuple[Any, ...]:
     """Column values in the order of WINNER_COLUMNS."""
     return (canonical_json(winner.configuration), winner.median_ns, winner.default_ns, winner.effort,
-            winner.binary, canonical_json(winner.trials))  # fmt: skip
+            winner.binary, _sha256(winner.binary), canonical_json(winner.trials),
+            winner.rendered_sha256)  # fmt: skip
 
 
 def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
-    """The winner of a row of WINNER_COLUMNS. Raises RecordError."""
-    configuration, median, default, effort, binary, trials = row
+    """The winner of a row of WINNER_COLUMNS; without its binary where that is not the one that was stored.
+
+    Raises RecordError.
+    """
+    configuration, median, default, effort, binary, binary_sha256, trials, rendered = row
+    if isinstance(binary, bytes) and _sha256(binary) != binary_sha256:
+        binary = b""
     return WinnerRecord(
         configuration=read_json(configuration, "configuration"),
         median_ns=median,
@@ -154,6 +172,7 @@ def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
         effort=effort,
         binary=binary,
         trials=read_json(trials, "trials"),
+        rendered_sha256=rendered,
     )
 
 
@@ -175,6 +194,15 @@ def _text(value: Any, name: str) -> str:
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise RecordError(f"{name} has half of a surrogate pair, which no file can hold")
     return value
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _digest(value: Any, name: str) -> None:
+    if not isinstance(value, str) or not re.fullmatch(r"(?:[0-9a-f]{64})?", value):
+        raise RecordError(f"{name} is {value!r}, neither 64 hexadecimal digits nor empty")
 
 
 def _finite(value: Any, name: str) -> float:

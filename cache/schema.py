@@ -1,7 +1,7 @@
 """The tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
 
 APPLICATION_ID = 0x67707463  # "gptc": tells our files from other programs' databases
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA = """
 -- What is computed: one row per TaskKey.
@@ -34,6 +34,7 @@ CREATE TABLE trial (
     compile_ns REAL,
     message TEXT NOT NULL,
     measured TEXT NOT NULL,         -- JSON object
+    rendered_sha256 TEXT NOT NULL,  -- of the launches that were measured, empty where nobody said
     stored_at REAL NOT NULL         -- seconds since 1970, UTC
 );
 CREATE INDEX trial_of ON trial (task, validity, status, stored_at);
@@ -46,7 +47,9 @@ CREATE TABLE winner (
     default_ns REAL,
     effort TEXT NOT NULL,
     binary BLOB NOT NULL,           -- the program binary, empty until known
+    binary_sha256 TEXT NOT NULL,
     trials TEXT NOT NULL,           -- JSON object: status -> count
+    rendered_sha256 TEXT NOT NULL,
     stored_at REAL NOT NULL,
     PRIMARY KEY (task, validity)
 );

@@ -149,13 +149,21 @@ class PerformanceCache:
             )
 
     def winner_of(self, task: TaskKey, validity: Validity) -> WinnerRecord | None:
-        """The outcome of tuning; None where there is none, or only a malformed one (with a warning)."""
+        """The outcome of tuning; None where there is none, or only a malformed one (with a warning).
+
+        A binary that is not the one that was stored is left out with a warning: it has to be compiled again.
+        """
         rows = self._rows(
             f"SELECT {_columns('winner', WINNER_COLUMNS)} FROM winner {_owned('winner')}",
             (task.digest, validity.digest),
         )
         winners = self._checked("winners", winner_from_row, rows)
-        return winners[0] if winners else None
+        if not winners:
+            return None
+        (winner,), (row,) = winners, rows
+        if row[WINNER_COLUMNS.index("binary")] and not winner.binary:
+            self._warn(f"performance cache {self.path}: the binary of a {task.op} is damaged and not used")
+        return winner
 
     def tasks(self) -> list[TaskSummary]:
         """A summary of every task and validity with a trial or a winner, by op, then by first arrival."""

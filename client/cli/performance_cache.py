@@ -152,6 +152,7 @@ def _task_entry(summary: TaskSummary) -> dict[str, Any]:
         "default_ns": winner and winner.default_ns,
         "tuned_ns": winner and winner.median_ns,
         "effort": winner and winner.effort,
+        "rendered_sha256": winner and winner.rendered_sha256,
         "last_change": summary.last_change.isoformat(timespec="seconds"),
     }
 

@@ -33,6 +33,7 @@ WINNER = WinnerRecord(
     effort="quick",
     binary=b"\x00\xffELF",
     trials={"ok": 2, "timeout": 1},
+    rendered_sha256="c" * 64,
 )
 
 
@@ -43,6 +44,7 @@ def trial(number: int) -> TrialRecord:
         samples_ns=[1000.0 + number, 900.0, 1200.0],
         compile_ns=2e8,
         measured={"samples": 3, "sample_ns": 1e6, "rounds": [1, 2]},
+        rendered_sha256="0123456789abcdef" * 4,
     )
 
 

@@ -49,6 +49,7 @@ def works(path: Path) -> None:
         (lambda path: change(path, "DROP TABLE winner"), "tables"),
         (lambda path: change(path, "ALTER TABLE trial ADD COLUMN x"), "tables"),
         (lambda path: change(path, "PRAGMA user_version = 0"), "tables"),
+        (lambda path: change(path, "PRAGMA user_version = 1"), "tables"),
         (lambda path: change(path, "PRAGMA user_version = -3"), "tables"),
         (lambda path: change(path, "PRAGMA application_id = 7"), "not a performance cache"),
     ],
@@ -152,11 +153,11 @@ def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     make(path)
-    change(path, "PRAGMA user_version = 2")
+    change(path, "PRAGMA user_version = 3")
     change(path, "CREATE TABLE news (x)")
     content = path.read_bytes()
     for opening in (PerformanceCache.open, PerformanceCache.open_readonly):
-        with pytest.raises(CacheError, match=r"newer gputune \(schema 2, this one reads 1\): update gputune"):
+        with pytest.raises(CacheError, match=r"newer gputune \(schema 3, this one reads 2\): update gputune"):
             opening(path)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]

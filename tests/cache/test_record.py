@@ -72,6 +72,9 @@ GOOD_WINNER: dict[str, Any] = {"configuration": {}, "median_ns": 1.0, "default_n
         ({"message": "\udc80"}, "message"),
         ({"measured": {"x": math.nan}}, "measured"),
         ({"measured": {"x": object()}}, "measured"),
+        ({"rendered_sha256": "0" * 63}, "rendered_sha256"),
+        ({"rendered_sha256": "X" * 64}, "rendered_sha256"),
+        ({"rendered_sha256": None}, "rendered_sha256"),
     ],
 )
 def test_impossible_trials_are_refused(change: dict[str, Any], text: str) -> None:
@@ -91,6 +94,7 @@ def test_impossible_trials_are_refused(change: dict[str, Any], text: str) -> Non
         ({"trials": {"inf": 1}}, "'inf'"),
         ({"trials": {"ok": -1}}, "-1"),
         ({"trials": {"ok": 1.0}}, "1.0"),
+        ({"rendered_sha256": "abc"}, "rendered_sha256"),
     ],
 )
 def test_impossible_winners_are_refused(change: dict[str, Any], text: str) -> None:

@@ -119,6 +119,7 @@ MALFORMED_TRIALS = [
     "measured = '3'",
     "measured = 7",
     "message = x'00'",
+    "rendered_sha256 = 'abc'",
 ]
 
 
@@ -148,6 +149,7 @@ def test_a_malformed_trial_is_skipped_and_counted(path: Path, change: str) -> No
         "effort = x'00'",
         "trials = '{\"inf\": 3}'",
         "configuration = 'null'",
+        "rendered_sha256 = x'00'",
     ],
 )
 def test_a_malformed_winner_is_no_winner(path: Path, change: str) -> None:
@@ -160,6 +162,21 @@ def test_a_malformed_winner_is_no_winner(path: Path, change: str) -> None:
         assert cache.malformed_rows == 1
         # A summary does not load the binary, so it cannot know that one to be bad.
         assert "binary" in change or [summary.winner for summary in cache.tasks()] == [None]
+        cache.conclude(TASK, VALIDITY, WINNER)
+        assert cache.winner_of(TASK, VALIDITY) == WINNER
+
+
+@pytest.mark.parametrize("change", ["binary = x'00ff454c47'", "binary = x''", "binary_sha256 = 'c0ffee'"])
+def test_a_damaged_binary_is_left_out_of_its_winner(path: Path, change: str) -> None:
+    with PerformanceCache.open(path) as cache:
+        cache.conclude(TASK, VALIDITY, WINNER)
+    edit(path, f"UPDATE winner SET {change}")
+    heard: list[str] = []
+    with PerformanceCache.open(path, warn=heard.append) as cache:
+        assert cache.winner_of(TASK, VALIDITY) == dataclasses.replace(WINNER, binary=b"")
+        assert len(heard) == (change != "binary = x''")  # nothing is there to be used by mistake
+        assert all("the binary of a Conv is damaged" in text for text in heard)
+        assert [summary.winner for summary in cache.tasks()] == [dataclasses.replace(WINNER, binary=b"")]
         cache.conclude(TASK, VALIDITY, WINNER)
         assert cache.winner_of(TASK, VALIDITY) == WINNER
 
