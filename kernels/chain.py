@@ -5,6 +5,7 @@ binary with the k-th extra tensor (an operand). The same chain gives numpy for t
 for the kernel; NaN passes through every step in both, as it does in ONNX runtimes.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +107,11 @@ class Step:
         return UNARY[self.function]
 
 
+MOST_SIGNS = 256
+TAME = 1000.0
+"""What numbers around one may become in a chain, when its inputs have the right signs."""
+
+
 @dataclass(frozen=True)
 class Chain:
     """Steps applied one after the other; hashable, part of a problem's identity."""
@@ -121,6 +127,27 @@ class Chain:
     def operands(self) -> int:
         """How many extra tensors the steps read."""
         return len({step.operand for step in self.steps if step.operand is not None})
+
+    @property
+    def has_domain(self) -> bool:
+        """Whether a step is defined, or tame, for some numbers only: sqrt, log, and a division by a tensor."""
+        return any(
+            step.function in ("sqrt", "log") or (step.function == "div" and (step.operand is not None or step.swapped))
+            for step in self.steps
+        )
+
+    def signs(self) -> tuple[int, ...]:
+        """1 or -1 for the value and each operand, so that numbers around one of these signs stay in every domain.
+
+        Found by trying; all positive when nothing tried works.
+        """
+        size = np.random.default_rng(0).uniform(0.5, 1.5, (1 + self.operands, 64))
+        size[0] = np.geomspace(1 / 16, 4, 64)  # a sum at a border lacks some of its terms, a bias adds one
+        for signs in itertools.islice(itertools.product((1, -1), repeat=1 + self.operands), MOST_SIGNS):
+            value, *operands = size * np.array(signs)[:, np.newaxis]
+            if np.all(np.abs(self.apply(value, operands)) < TAME):
+                return signs
+        return (1,) * (1 + self.operands)
 
     def then(self, step: Step) -> "Chain":
         """This chain and one more step."""

@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from gputune.kernels.chain import Chain
 from gputune.kernels.space import Configuration, TuningSpace
 
 Array = npt.NDArray[Any]
@@ -108,11 +109,10 @@ class Tolerance:
 class KernelFamily(ABC):
     """One op: its problems, its variants, and an independent reference.
 
-    `op` is the task's op name, `problem_type` a frozen dataclass that is the whole identity of a task.
+    `op` is the task's op name; its problem is a frozen dataclass that is the whole identity of a task.
     """
 
     op: ClassVar[str]
-    problem_type: ClassVar[type]
     templates: ClassVar[tuple[str, ...]]
     """File names of the .cl templates under ops/ that this family renders from."""
 
@@ -143,6 +143,29 @@ class KernelFamily(ABC):
     @abstractmethod
     def reference(self, problem: Any, inputs: Mapping[str, Array]) -> Array:
         """The right answer in numpy, in the output's device layout, by another way than the kernel's."""
+
+    def sample_inputs(self, problem: Any, generator: np.random.Generator) -> dict[str, Array]:
+        """Random inputs of a problem for which its reference is finite and far from overflowing.
+
+        Normal numbers, weights divided by the root of their fan-in so that sums keep unit variance. Where the chain has
+        a domain (sqrt, log, division by a tensor) everything is drawn from [0.5, 1.5], weights divided by their fan-in
+        so that sums stay positive and around one; activations, biases and operands take the signs that the chain wants.
+        """
+        chains = [value for value in vars(problem).values() if isinstance(value, Chain) and value.has_domain]
+        signs = chains[0].signs() if chains else ()
+        inputs = {}
+        for spec in self.inputs(problem):
+            operand = spec.name.removeprefix("operand") if spec.name.startswith("operand") else ""
+            weight = spec.constant and len(spec.shape) > 1 and not operand
+            fan_in = math.prod(spec.shape[1:]) if len(spec.shape) == 4 else spec.shape[0] if weight else 1
+            if signs:
+                values = generator.uniform(0.5, 1.5, spec.shape).astype(np.float32)
+                values *= np.float32(1 / fan_in if weight else signs[1 + int(operand)] if operand else signs[0])
+            else:
+                values = generator.standard_normal(spec.shape, dtype=np.float32)
+                values *= np.float32(fan_in**-0.5 if weight else 1)
+            inputs[spec.name] = values
+        return inputs
 
     @abstractmethod
     def work(self, problem: Any) -> Work:

@@ -98,7 +98,6 @@ class ConvFamily(KernelFamily):
     """One template: register tiles of pixels and channels over packed filters."""
 
     op = "Conv"
-    problem_type = ConvProblem
     templates = ("conv_direct.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:

@@ -102,7 +102,6 @@ class DepthwiseFamily(KernelFamily):
     """One template: strips of pixels, a vector of channels wide."""
 
     op = "DepthwiseConv"
-    problem_type = DepthwiseProblem
     templates = ("depthwise_direct.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: DepthwiseProblem) -> tuple[TensorSpec, ...]:

@@ -125,7 +125,6 @@ class ElementwiseFamily(KernelFamily):
     """One template: vectors along the innermost loop, every other loop folded into rows."""
 
     op = "Elementwise"
-    problem_type = ElementwiseProblem
     templates = ("elementwise_chain.cl",)
 
     def inputs(self, problem: ElementwiseProblem) -> tuple[TensorSpec, ...]:

@@ -51,7 +51,6 @@ class MatMulFamily(KernelFamily):
     """One template: register tiles over packed columns."""
 
     op = "MatMul"
-    problem_type = MatMulProblem
     templates = ("matmul_tiled.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:

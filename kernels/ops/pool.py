@@ -89,7 +89,6 @@ class PoolFamily(KernelFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
     op = "Pool"
-    problem_type = PoolProblem
     templates = ("pool_window.cl",)
 
     def inputs(self, problem: PoolProblem) -> tuple[TensorSpec, ...]:

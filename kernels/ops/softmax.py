@@ -58,7 +58,6 @@ class SoftmaxFamily(KernelFamily):
     """One template: vectors along the axis where it is innermost, else across it; one or more work-items a row."""
 
     op = "Softmax"
-    problem_type = SoftmaxProblem
     templates = ("softmax_rows.cl",)
 
     def inputs(self, problem: SoftmaxProblem) -> tuple[TensorSpec, ...]:

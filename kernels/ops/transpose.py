@@ -72,7 +72,6 @@ class TransposeFamily(KernelFamily):
     """One template: blocks turned in registers, and through local memory where that pays."""
 
     op = "Transpose"
-    problem_type = TransposeProblem
     templates = ("transpose_layout.cl",)
 
     def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:

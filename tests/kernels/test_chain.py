@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import BINARY, EMPTY, SWAPPED, UNARY, Chain, Step, literal
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.pool import PoolProblem
 
 INFINITY = float("inf")
 
@@ -137,3 +142,45 @@ def test_the_prelude_names_each_operand_once() -> None:
         *("#define", "OPERAND_PARAMETERS"),
         *("#define", "EPILOGUE(value,", "T,", "LOAD,", "offset)", "{", "}"),
     ]
+
+
+WITH_A_DOMAIN = {
+    "sqrt": Chain((Step("sqrt"),)),
+    "log": Chain((Step("log"),)),
+    "divided": Chain((Step("div", operand=0),)),
+    "dividing": Chain((Step("div", operand=0, swapped=True),)),
+    "root-of-a-difference": Chain((Step("sub", operand=0), Step("sqrt"))),
+    "root-of-the-other-difference": Chain((Step("sub", operand=0, swapped=True), Step("sqrt"))),
+    "root-of-one-minus-it": Chain((Step("sub", (1,), swapped=True), Step("sqrt"))),
+    "root-of-its-negative": Chain((Step("mul", (-1,)), Step("sqrt"))),
+    "log-of-a-product": Chain((Step("mul", operand=1), Step("neg"), Step("log"), Step("add", operand=0))),
+}
+CHAINS = {step.function: Chain((step,)) for step, *_ in AS_ONNX} | WITH_A_DOMAIN
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_sampled_inputs_have_a_finite_reference(chain: Chain) -> None:
+    shape = (2, 5, 6, 7)
+    operands = (shape,) * chain.operands
+    problems = [
+        ("Conv", ConvProblem(2, 9, 7, 128, 24, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=chain)),
+        ("MatMul", MatMulProblem(5, 700, 9, bias=True, epilogue=chain)),
+        ("Pool", PoolProblem("average", 1, 6, 6, 4, (2, 2), (2, 2), (0, 0, 0, 0), (3, 3), False, chain)),
+        ("Elementwise", ElementwiseProblem(shape, operands, shape, chain, tuple(range(chain.operands)))),
+    ]
+    for op, problem in problems:
+        inputs = family_of(op).sample_inputs(problem, np.random.default_rng(3))
+        assert {name: value.shape for name, value in inputs.items()} == {
+            spec.name: spec.shape for spec in family_of(op).inputs(problem)
+        }
+        assert all(value.dtype == np.float32 for value in inputs.values())
+        reference = family_of(op).reference(problem, inputs)
+        assert np.all(np.abs(reference) < 1000), op
+        assert np.ptp(reference) > 0
+
+
+def test_chains_without_a_domain_are_sampled_from_both_signs() -> None:
+    problem = MatMulProblem(64, 400, 64, epilogue=Chain((Step("add", operand=0), Step("div", (3,)))))
+    inputs = family_of("MatMul").sample_inputs(problem, np.random.default_rng(3))
+    assert all(value.min() < 0 < value.max() for value in inputs.values())
+    assert 0.9 < np.std(inputs["a"] @ inputs["b"]) < 1.1
