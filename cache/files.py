@@ -12,6 +12,11 @@ COMPANIONS = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database; they belong to it and move with it."""
 
 
+def suspicion(path: Path) -> Path:
+    """The mark beside a cache in whose file damage was met: whoever opens it next reads it in full first."""
+    return Path(f"{path}-suspect")
+
+
 class CacheError(Exception):
     """A performance cache cannot be used; the text says which, why and what to do."""
 

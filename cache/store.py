@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gputune.cache.files import CacheError, folder_lock, set_aside
+from gputune.cache.files import CacheError, folder_lock, set_aside, suspicion
 from gputune.cache.key import TaskKey, Validity, canonical_json
 from gputune.cache.record import (
     TRIAL_COLUMNS,
@@ -37,7 +37,8 @@ _Parsed = TypeVar("_Parsed")
 BUSY_TIMEOUT_S = 30.0
 FULLY_CHECKED_BYTES = 32 << 20
 """Files up to this size are read in full (PRAGMA quick_check) when opened; larger ones would make opening
-slow, so only their schema is checked, and damage inside shows when it is met."""
+slow, so only their schema is checked. Damage inside shows when it is met; the mark that this leaves beside the
+file has it read in full when it is opened again, whatever its size."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class PerformanceCache:
             except _Damaged as damage:
                 reason, aside = str(damage), set_aside(path)
                 connection = _connect(path, busy_timeout_s)
+            with contextlib.suppress(OSError):  # then it is checked once more
+                suspicion(path).unlink(missing_ok=True)
         cache = cls(connection, path, warn)
         if aside is not None:
             cache._warn(
@@ -358,8 +361,10 @@ def _inspect(connection: sqlite3.Connection, path: Path) -> bool:
             )
         if version != SCHEMA_VERSION or schema != _expected_schema():
             raise _Damaged("its tables are not those of a performance cache")
-        if path.stat().st_size <= FULLY_CHECKED_BYTES:
-            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        suspect = suspicion(path).exists()
+        if suspect or path.stat().st_size <= FULLY_CHECKED_BYTES:
+            check = "integrity_check" if suspect else "quick_check"
+            verdict = connection.execute(f"PRAGMA {check}(1)").fetchone()[0]
             if verdict != "ok":
                 raise _Damaged(" ".join(str(verdict).split()))
     except UnicodeDecodeError as error:  # Python could not read what SQLite says of a bad name in the schema
@@ -391,10 +396,13 @@ def _code(error: sqlite3.Error) -> int:
 
 @contextlib.contextmanager
 def _named_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn what SQLite raises into one clear line."""
+    """Turn what SQLite raises into one clear line; damage also leaves its mark."""
     try:
         yield
     except sqlite3.Error as error:
+        if _code(error) == sqlite3.SQLITE_CORRUPT:
+            with contextlib.suppress(OSError):  # a folder that cannot be written
+                suspicion(path).touch()
         hints = {
             sqlite3.SQLITE_BUSY: "another process keeps it locked; try again when that one has finished",
             sqlite3.SQLITE_NOTADB: f"it is damaged ({error}); the next generation sets it aside",

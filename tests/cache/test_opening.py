@@ -5,14 +5,15 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputune.cache import CacheError, PerformanceCache, check_writable
+from gputune.cache import CacheError, PerformanceCache, check_writable, store
+from gputune.cache.files import suspicion
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
@@ -67,6 +68,37 @@ def test_a_damaged_file_is_set_aside(path: Path, damage: object, reason: str) ->
     assert reason in heard[0]
     assert aside.name in heard[0]
     works(path)
+
+
+@pytest.mark.parametrize("opening", [PerformanceCache.open, PerformanceCache.open_readonly])
+def test_damage_in_a_file_too_large_to_be_checked_is_set_aside_once_it_was_met(
+    path: Path, opening: Callable[[Path], PerformanceCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "FULLY_CHECKED_BYTES", 0)
+    make(path)
+    with sqlite3.connect(path) as connection:
+        root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trial'").fetchone()[0]
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * 4096)
+        file.write(b"\xee" * 4096)
+    with opening(path) as cache, pytest.raises(CacheError, match=r"damaged .* next generation sets it aside"):
+        cache.trials_of(TASK, VALIDITY)
+    assert asides(path) == []
+    heard: list[str] = []
+    with PerformanceCache.open(path, warn=heard.append) as cache:
+        assert cache.tasks() == []
+    (text,) = heard
+    assert f"set aside as {asides(path)[0].name}" in text
+    assert not suspicion(path).exists()
+    works(path)
+
+
+def test_a_suspect_file_that_is_sound_is_kept(path: Path) -> None:
+    make(path)
+    suspicion(path).touch()
+    works(path)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_two_damaged_files_in_one_second_keep_both(path: Path) -> None:
