@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program
+from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
 from gputune.runtime.errors import DeviceError, LaunchFailed
 from gputune.runtime.measure import Protocol, Runner, how_measured, race, warm_up
 from gputune.runtime.variant import CORRECTNESS, OK, OUTPUT, Launch, Trial, Variant, Work
-from gputune.runtime.verify import Floats, GuardedBuffer, guarded, mismatch
+from gputune.runtime.verify import Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
 
 MESSAGE_CHARACTERS = 4000
 
@@ -61,11 +61,13 @@ class _Entry:
 
     program: Program
     bound: Bound
+    packed: KeptBuffers
+    estimate_ns: float
     trial: Trial
 
 
 class _WrongOutput(Exception):
-    """A variant's output is wrong or its guards are damaged."""
+    """A variant's output is wrong, or it wrote where it must not."""
 
 
 def profile(backend: Backend, request: ProfileRequest) -> Profiled:
@@ -90,9 +92,8 @@ def profile(backend: Backend, request: ProfileRequest) -> Profiled:
     def failed(runner: Runner, error: Exception) -> None:
         trials[runner.index] = failure(error)
 
-    runners = [Runner(index, entry.bound, batch.first_event_ns[entry.bound]) for index, entry in entries.items()]
-    if runners:
-        _warm_up_with_fastest(backend, runners, request.protocol, failed)
+    runners = [Runner(index, entry.bound, entry.estimate_ns) for index, entry in entries.items()]
+    _warm_up_with_fastest(backend, runners, request.protocol, failed)
     ranked = race(backend, [r for r in runners if trials[r.index].status == OK], request.protocol, failed)
     for runner in ranked:
         trials[runner.index] = replace(
@@ -104,7 +105,8 @@ def profile(backend: Backend, request: ProfileRequest) -> Profiled:
     for runner in ranked:
         entry = entries[runner.index]
         try:
-            batch.verify(entry.bound)  # once more: a data race may show only now
+            batch.renew(entry.packed)  # somebody else in the race may have damaged what this one reads
+            batch.verify(entry.bound, entry.packed)  # once more: a data race may show only now
             return Profiled(tuple(trials), runner.index, backend.harvest(entry.program))
         except Exception as error:
             trials[runner.index] = failure(error)
@@ -157,55 +159,71 @@ def failure(error: Exception) -> Trial:
 
 
 class _Batch:
-    """What the variants of one request share: input buffers, one guarded output, packed buffers per
-    packing."""
+    """What the variants of one request share: copies of the inputs, one output, packed buffers per packing; all
+    guarded."""
 
     def __init__(self, backend: Backend, request: ProfileRequest) -> None:
         self._backend = backend
         self._request = request
         self._want: Floats = backend.read(request.reference).view(np.float32)
         self._output: GuardedBuffer = guarded(backend, request.reference.nbytes)
-        self._packed: dict[object, dict[str, Buffer]] = {}
-        self.first_event_ns: dict[Bound, float] = {}
+        sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
+        self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
+        self._inputs.fill()
+        self._packed: dict[object, KeptBuffers] = {}
 
     def prove(self, variant: Variant) -> _Entry:
         """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
         backend = self._backend
         program, compile_ns = backend.program_for(variant.main)
-        buffers = {**self._request.buffers, **self._packed_for(variant), OUTPUT: self._output.inner}
+        packed = self._packed_for(variant)
+        buffers = {**self._inputs.buffers, **packed.buffers, OUTPUT: self._output.inner}
         bound = _bind(backend, program, variant.main, buffers, self._request.work)
-        first_launch_ns, self.first_event_ns[bound] = self.verify(bound)
-        return _Entry(program, bound, Trial(OK, compile_ns=compile_ns, first_launch_ns=first_launch_ns))
+        timing = self.verify(bound, packed)
+        trial = Trial(OK, compile_ns=compile_ns, first_launch_ns=timing.wall_ns)
+        return _Entry(program, bound, packed, timing.event_ns if timing.event_ns > 0 else timing.wall_ns, trial)
 
-    def verify(self, bound: Bound) -> tuple[int, float]:
-        """Launches once into a poisoned output and compares. Returns the host's and the device's ns."""
+    def verify(self, bound: Bound, packed: KeptBuffers) -> Timing:
+        """Launches once into a poisoned output, compares it, and checks all that was only to be read."""
         backend, request = self._backend, self._request
         self._output.poison(backend)
         backend.finish()
-        timing = backend.time(bound, 1)
+        try:
+            timing = backend.time(bound, 1)
+        finally:
+            written = self._inputs.check(), packed.check()
         if not backend.computes:
             backend.write(self._output.inner, self._want)  # the reference stands in for what was not computed
         got, damage = self._output.read(backend)
         wrong = mismatch(got.view(np.float32), self._want, request.relative, request.absolute)
-        if damage or wrong:
-            raise _WrongOutput("; ".join(filter(None, (damage, wrong))))
-        return timing.wall_ns, timing.event_ns
+        if found := "; ".join(filter(None, (*written, damage, wrong))):
+            raise _WrongOutput(found)
+        return timing
 
-    def _packed_for(self, variant: Variant) -> dict[str, Buffer]:
+    def renew(self, packed: KeptBuffers) -> None:
+        """Fills inputs and packed buffers again if anything has changed them."""
+        self._inputs.check()
+        packed.check()
+
+    def _copy_inputs(self, copies: Mapping[str, Buffer]) -> None:
+        for name, copy in copies.items():
+            self._backend.write(copy, self._backend.read(self._request.buffers[name]))
+
+    def _packed_for(self, variant: Variant) -> KeptBuffers:
         """The packed buffers of a variant; variants with equal prepare launches share them."""
         key = (variant.prepare, tuple(sorted(variant.packed.items())))
         if key not in self._packed:
             backend = self._backend
-            made = {name: guarded(backend, nbytes) for name, nbytes in variant.packed.items()}
-            packed = {name: buffer.inner for name, buffer in made.items()}
-            for launch in variant.prepare:
-                program, _ = backend.program_for(launch, harvested=False)
-                backend.enqueue(_bind(backend, program, launch, {**self._request.buffers, **packed}))
-            backend.finish()
-            for name, buffer in made.items():
-                _, damage = buffer.read(backend)
-                if damage:
-                    raise _WrongOutput(f"preparing {name!r}: {damage}")
+
+            def prepare(made: Mapping[str, Buffer]) -> None:
+                for launch in variant.prepare:
+                    program, _ = backend.program_for(launch, harvested=False)
+                    backend.enqueue(_bind(backend, program, launch, {**self._inputs.buffers, **made}))
+
+            packed = KeptBuffers(backend, variant.packed, prepare)
+            damage = packed.fill()
+            if found := "; ".join(filter(None, (damage, self._inputs.check()))):
+                raise _WrongOutput(f"preparing {found}")
             self._packed[key] = packed
         return self._packed[key]
 
@@ -231,8 +249,10 @@ def _warm_up_with_fastest(
     protocol: Protocol,
     failed: Callable[[Runner, Exception], None],
 ) -> None:
-    fastest = min(runners, key=lambda runner: runner.estimate_ns)
-    try:
-        warm_up(backend, fastest.bound, protocol.warm_up_ns)
-    except Exception as error:
-        failed(fastest, error)
+    """Warms up with the fastest variant that survives it."""
+    for runner in sorted(runners, key=lambda runner: runner.estimate_ns):
+        try:
+            warm_up(backend, runner.bound, protocol.warm_up_ns)
+            break
+        except Exception as error:
+            failed(runner, error)

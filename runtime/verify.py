@@ -1,11 +1,14 @@
-"""Is a variant's output right, and did it stay inside its buffer?
+"""Is a variant's output right, and did it stay inside its buffers?
 
-A buffer that a kernel writes lies between two guard regions of one allocation, all of it filled with one byte
-pattern that reads as NaN: what stays NaN was never written, and a changed guard was written out of bounds.
+Every buffer of a kernel lies between two guard regions of one allocation, filled with one byte pattern that
+reads as NaN. In an output what stays NaN was never written; a changed guard was written out of bounds; and
+what is read beyond an input makes the output NaN.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +17,7 @@ import numpy.typing as npt
 from gputune.runtime.backends import Backend, Buffer, Bytes
 
 POISON = 0xFF  # as every byte of a float: a NaN
+POISON_FLOAT_BITS = 0xFFFFFFFF
 GUARD_BYTES = 64 << 10
 
 Floats = npt.NDArray[np.float32]
@@ -47,9 +51,52 @@ def guarded(backend: Backend, nbytes: int) -> GuardedBuffer:
     return buffer
 
 
+class KeptBuffers:
+    """Guarded buffers that kernels read and must not change; `fill` writes their contents.
+
+    A checksum tells whether they have changed, and then they are filled again, so that what one variant
+    damages does not fail the next.
+    """
+
+    def __init__(
+        self, backend: Backend, sizes: Mapping[str, int], fill: Callable[[Mapping[str, Buffer]], None]
+    ) -> None:
+        self._backend = backend
+        self._fill = fill
+        self._guarded = {name: guarded(backend, nbytes) for name, nbytes in sizes.items()}
+        self._checksums: dict[str, int] = {}
+        self.buffers = {name: buffer.inner for name, buffer in self._guarded.items()}
+
+    def fill(self) -> str:
+        """Fills the buffers; says what that wrote outside of them (nothing when all is well)."""
+        for buffer in self._guarded.values():
+            buffer.poison(self._backend)
+        self._fill(self.buffers)
+        self._backend.finish()
+        found = []
+        for name, buffer in self._guarded.items():
+            content, damage = buffer.read(self._backend)
+            self._checksums[name] = zlib.crc32(content.data)
+            found += [f"{name!r}: {damage}"] if damage else []
+        return "; ".join(found)
+
+    def check(self) -> str:
+        """What has changed since the buffers were filled (nothing when they are intact); fills them again then."""
+        found = []
+        for name, buffer in self._guarded.items():
+            content, damage = buffer.read(self._backend)
+            if zlib.crc32(content.data) != self._checksums[name]:
+                found.append(f"{name!r}: wrote to a buffer that is only to be read")
+            found += [f"{name!r}: {damage}"] if damage else []
+        if found:
+            self.fill()
+        return "; ".join(found)
+
+
 def mismatch(got: Floats, want: Floats, relative: float, absolute: float) -> str:
     """What is wrong with got, with numbers; nothing when |got - want| <= absolute + relative * max|want|
-    everywhere (a NaN is wrong everywhere, an infinity only where want is not the same one)."""
+    everywhere. An infinity is right where want is the same one; a NaN where want is one and got's was computed,
+    which the poison was not."""
     if got.shape != want.shape:
         return f"the output has shape {got.shape}, the reference {want.shape}"
     finite = want[np.isfinite(want)]
@@ -58,16 +105,18 @@ def mismatch(got: Floats, want: Floats, relative: float, absolute: float) -> str
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(got.astype(np.float64) - want)
         wrong = ~((error <= limit) | (got == want))
+    poisoned = got.view(np.uint32) == POISON_FLOAT_BITS
+    wrong &= ~(np.isnan(want) & np.isnan(got)) | poisoned
     count = int(np.count_nonzero(wrong))
     if not count:
         return ""
     first = int(np.argmax(wrong))
-    unwritten = int(np.count_nonzero(got.view(np.uint32) == 0xFFFFFFFF))
+    unwritten = int(np.count_nonzero(poisoned))
     known = error[np.isfinite(error)]
     text = f"{count} of {got.size} elements are wrong"
     text += f", first at {first}: {got.flat[first]:.9g} instead of {want.flat[first]:.9g}"
     text += f"; maximum error {known.max() if known.size else np.nan:.3g}, allowed {limit:.3g}"
-    return text + (f"; {unwritten} were never written" if unwritten else "")
+    return text + (f"; {unwritten} were never written or are from beyond a buffer" if unwritten else "")
 
 
 def _damage(before: Bytes, after: Bytes) -> str:

@@ -33,6 +33,28 @@ __kernel void outside(__global const float *x, __global float *output) {
     output[i] = 2.0f * x[i];
     if (i == 0) { output[SIZE + 3] = 1.0f; output[-2] = 1.0f; }
 }
+__kernel void writes_its_input(__global float *x, __global float *output) {
+    const int i = get_global_id(0);
+    output[i] = 2.0f * x[i];
+    if (i == 7) x[i] = 5.0f;
+}
+__kernel void writes_past_its_input(__global float *x, __global float *output) {
+    const int i = get_global_id(0);
+    output[i] = 2.0f * x[i];
+    if (i == 7) x[SIZE] = 5.0f;
+}
+__kernel void reads_past_its_input(__global const float *x, __global float *output) {
+    const int i = get_global_id(0);
+    output[i] = 2.0f * x[i] + 0.0f * x[i + 1];
+}
+__kernel void copy_and_clear(__global float *packed, __global float *output) {
+    output[get_global_id(0)] = packed[get_global_id(0)];
+    packed[get_global_id(0)] = 0.0f;
+}
+__kernel void double_and_clear(__global float *x, __global float *packed) {
+    packed[get_global_id(0)] = 2.0f * x[get_global_id(0)];
+    x[get_global_id(0)] = 0.0f;
+}
 __kernel void doubled(__global const float *x, __global float *packed) {
     packed[get_global_id(0)] = 2.0f * x[get_global_id(0)];
 }
@@ -106,6 +128,27 @@ def test_a_variant_much_slower_than_the_best_gets_one_sample(backend: Backend, v
         (variant(launch("wrong_at_the_end", "x", "output")), "correctness", ["1 of 4096", "first at 4095", "error 1"]),
         (variant(launch("half_written", "x", "output")), "correctness", ["2048 were never written"]),
         (variant(launch("outside", "x", "output")), "correctness", ["4 bytes before", "4 bytes after", "distance 12"]),
+        (
+            variant(launch("writes_its_input", "x", "output")),
+            "correctness",
+            ["'x': wrote to a buffer", "only to be read"],
+        ),
+        (
+            variant(launch("writes_past_its_input", "x", "output")),
+            "correctness",
+            ["'x': wrote outside", "4 bytes after"],
+        ),
+        (variant(launch("reads_past_its_input", "x", "output")), "correctness", ["1 of 4096", "at 4095: nan"]),
+        (
+            variant(launch("copy_and_clear", "p", "output"), launch("doubled", "x", "p"), p=4 * SIZE),
+            "correctness",
+            ["'p': wrote to a buffer"],
+        ),
+        (
+            variant(launch("copy", "p", "output"), launch("double_and_clear", "x", "p"), p=4 * SIZE),
+            "correctness",
+            ["preparing 'x': wrote to a buffer"],
+        ),
         (variant(launch("copy", "x", "output", source="not C")), "compile", ["error"]),
         (variant(launch("absent", "x", "output")), "compile", ["'absent'"]),
         (variant(launch("twice", "x", "output", 1, local=100)), "constraints", ["(100,) does not divide"]),
@@ -139,6 +182,18 @@ def test_packed_buffers_are_prepared_once_and_shared(backend: Backend, values: F
     variants = [variant(launch("copy", "p", "output", local=n), prepare, p=4 * SIZE) for n in (16, 32)]
     profiled = run(backend, values, *variants)
     assert [trial.status for trial in profiled.trials] == ["ok", "ok"], profiled.trials
+
+
+def test_damage_to_shared_buffers_does_not_fail_the_neighbours(backend: Backend, values: Floats) -> None:
+    prepare = launch("doubled", "x", "p")
+    mains = (
+        launch("copy", "p", "output"),
+        launch("copy_and_clear", "p", "output"),
+        launch("copy", "p", "output", local=8),
+    )
+    profiled = run(backend, values, *(variant(main, prepare, p=4 * SIZE) for main in mains))
+    assert [trial.status for trial in profiled.trials] == ["ok", "correctness", "ok"], profiled.trials
+    assert profiled.best in (0, 2)
 
 
 def test_racing_a_variant_again_builds_nothing(backend: Backend, values: Floats) -> None:

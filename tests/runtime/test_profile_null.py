@@ -158,6 +158,31 @@ def test_warming_up_lasts_as_long_as_asked() -> None:
     assert 900 <= total <= 1100
 
 
+def test_warming_up_goes_on_with_the_next_fastest(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Bound] = []
+
+    def fail_once(backend: Backend, bound: Bound, warm_up_ns: float) -> None:
+        tried.append(bound)
+        if len(tried) == 1:
+            raise LaunchFailed("lost")
+
+    monkeypatch.setattr("gputune.runtime.profiler.warm_up", fail_once)
+    profiled = run(null, range(3))
+    assert len(tried) == 2 and tried[0].kernel < tried[1].kernel
+    assert sorted(trial.status for trial in profiled.trials) == ["ok", "ok", "runtime"]
+    assert profiled.best is not None
+
+
+def test_what_changed_during_the_race_does_not_fail_the_winner(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damage(backend: Backend, runners: Sequence[Runner], *others: object) -> list[Runner]:
+        for buffer in runners[0].bound.buffers:
+            backend.fill(buffer, 1)
+        return race(backend, runners, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("gputune.runtime.profiler.race", damage)
+    assert run(null, range(3)).best is not None
+
+
 def test_a_failure_in_the_race_costs_one_runner() -> None:
     def fail(launches: int) -> int:
         raise LaunchFailed("lost")
@@ -200,6 +225,17 @@ def test_an_infinite_reference_does_not_excuse_the_rest() -> None:
     assert mismatch(want.copy(), want, 0.01, 0) == ""
     assert "first at 1" in mismatch(np.array([np.inf, 2.0], np.float32), want, 0.01, 0)
     assert "shape" in mismatch(want[:1], want, 1, 1)
+
+
+def test_a_nan_is_right_where_the_reference_has_one_and_it_was_computed() -> None:
+    want = np.array([np.nan, 1.0, -np.inf], np.float32)
+    assert mismatch(np.array([-np.nan, 1.0, -np.inf], np.float32), want, 0.01, 0) == ""
+    assert "1 of 3 elements are wrong, first at 1" in mismatch(
+        np.array([np.nan] * 2 + [-np.inf], np.float32), want, 1, 0
+    )
+    assert "first at 2" in mismatch(np.array([np.nan, 1, np.inf], np.float32), want, 1, 0)
+    poison = np.full(3, 0xFFFFFFFF, np.uint32).view(np.float32)
+    assert "3 of 3 elements are wrong" in mismatch(poison, want, 0.01, 0)
 
 
 def test_guards_notice_writes_on_both_sides(null: Backend) -> None:
