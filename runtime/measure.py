@@ -3,7 +3,8 @@
 A sample is a batch of launches whose device time adds up to at least sample_ns; its value is the mean of one
 launch. All variants get ROUNDS_FOR_ALL samples, round by round, so that a drift of the clocks meets all of
 them alike. Then the best quarter, at least FINALISTS_AT_LEAST of them, and the first variant, which is what
-the others are compared with, get the rest.
+the others are compared with, get the rest. A variant for which the device's clock stands still or runs
+backwards is measured by the host's.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from gputune.runtime.backends import Backend, Bound
+from gputune.runtime.backends import Backend, Bound, Timing
+from gputune.runtime.errors import LaunchFailed
 
 MEASURING_VERSION = 1
 ROUNDS_FOR_ALL = 3
@@ -44,6 +46,20 @@ class Runner:
     samples_ns: list[float] = field(default_factory=list)
     wall_ns: list[float] = field(default_factory=list)
     launches: int = 0
+    timing: Literal["event", "wall"] = "event"
+
+    def passed_ns(self, timing: Timing) -> int:
+        """What these launches took: by the device's clock, or by the host's, also for all samples before, once the
+        device's has failed. Raises LaunchFailed when that stands still too."""
+        if self.timing == "event" and timing.event_ns <= 0:
+            self.timing = "wall"
+            self.samples_ns = list(self.wall_ns)
+            self.estimate_ns = math.inf
+        passed_ns = timing.event_ns if self.timing == "event" else timing.wall_ns
+        if passed_ns <= 0:
+            raise LaunchFailed(f"{timing.launches} launches took no time, by the device's clock and by the host's")
+        self.estimate_ns = min(self.estimate_ns, passed_ns / timing.launches)
+        return passed_ns
 
     @property
     def median_ns(self) -> float:
@@ -62,15 +78,16 @@ def warm_up(backend: Backend, bound: Bound, warm_up_ns: float) -> None:
 
 def sample(backend: Backend, runner: Runner, sample_ns: float) -> None:
     """Adds one sample to the runner."""
-    launches, event_ns, wall_ns = 0, 0, 0
-    while launches == 0 or (event_ns < sample_ns and launches < LAUNCHES_AT_MOST):
-        wanted = math.ceil((sample_ns - event_ns) / max(runner.estimate_ns, 1))
+    launches, passed_ns, wall_ns = 0, 0, 0
+    while launches == 0 or (passed_ns < sample_ns and launches < LAUNCHES_AT_MOST):
+        wanted = math.ceil((sample_ns - passed_ns) / max(runner.estimate_ns, 1))
         timing = backend.time(runner.bound, max(1, min(wanted, LAUNCHES_AT_MOST - launches)))
         launches += timing.launches
-        event_ns += timing.event_ns
         wall_ns += timing.wall_ns
-        runner.estimate_ns = min(runner.estimate_ns, timing.event_ns / timing.launches)
-    runner.samples_ns.append(event_ns / launches)
+        passed_ns += runner.passed_ns(timing)
+        if runner.timing == "wall":
+            passed_ns = wall_ns
+    runner.samples_ns.append(passed_ns / launches)
     runner.wall_ns.append(wall_ns / launches)
     runner.launches = launches
 
@@ -112,7 +129,7 @@ def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
     """How the samples of a runner were taken, for the record."""
     return {
         "protocol": MEASURING_VERSION,
-        "timing": "event",
+        "timing": runner.timing,
         "samples": len(runner.samples_ns),
         "sample_ns": protocol.sample_ns,
         "launches_per_sample": runner.launches,

@@ -58,10 +58,10 @@ class Trial:
     """What became of one variant.
 
     `status` is ok, constraints, compile, device_limits, runtime or correctness, and `message` says why it is
-    not ok. A sample is the mean time of one launch within a batch: `samples_ns` by the device's clock,
-    `wall_ns` by the host's. `compile_ns` is the driver's compiler (0 when the program was still there),
-    `first_launch_ns` the host's time for the first launch, which may hide code generation. `measured` says
-    how the samples were taken.
+    not ok. A sample is the mean time of one launch within a batch: `samples_ns` by the device's clock
+    (by the host's where measured["timing"] is "wall"), `wall_ns` by the host's. `compile_ns` is the driver's
+    compiler (0 when the program was still there), `first_launch_ns` the host's time for the first launch,
+    which may hide code generation. `measured` says how the samples were taken.
     """
 
     status: str

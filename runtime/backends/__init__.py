@@ -54,7 +54,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class Timing:
-    """Launches that ran one after the other: their total on the device's clock and on the host's."""
+    """Launches that ran one after the other: their total on the device's clock and on the host's.
+
+    event_ns is 0 when the device's clock ran backwards in one of them.
+    """
 
     launches: int
     event_ns: int

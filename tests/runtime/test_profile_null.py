@@ -10,7 +10,7 @@ import pytest
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import InvalidLaunch, LaunchFailed, LimitExceeded
-from gputune.runtime.measure import Protocol, Runner, race, sample, warm_up
+from gputune.runtime.measure import Protocol, Runner, how_measured, race, sample, warm_up
 from gputune.runtime.profiler import Profiled, ProfileRequest, execute, profile
 from gputune.runtime.variant import Launch, Trial, Variant, Work
 from gputune.runtime.verify import guarded, mismatch
@@ -140,10 +140,36 @@ def test_a_sample_lasts_long_enough_even_when_the_first_launch_was_slow() -> Non
     assert one.samples_ns == [10] and one.launches >= 100 and one.estimate_ns == 10
 
 
-def test_a_clock_that_stands_still_does_not_hold_up_a_sample() -> None:
-    clock, one = Clock(), runner(0, lambda launches: 0, estimate_ns=0)
-    sample(clock, one, 1_000_000)  # type: ignore[arg-type]
-    assert one.samples_ns == [0] and one.launches == 4096
+@pytest.mark.parametrize("event_ns", [0, -50])
+def test_where_the_devices_clock_fails_the_hosts_is_taken(event_ns: int) -> None:
+    class Clocks:
+        def time(self, bound: Bound, launches: int) -> Timing:
+            return Timing(launches, bound.kernel(launches), 30 * launches)
+
+    fails, other = runner(0, lambda launches: 10 * launches, 10), runner(1, lambda launches: 20 * launches, 20)
+    sample(Clocks(), fails, 1_000)  # type: ignore[arg-type]
+    assert fails.samples_ns == [10]
+    fails.bound.kernel = lambda launches: event_ns
+    ranked = race(Clocks(), [fails, other], Protocol(samples=3, sample_ns=1_000), lambda r, e: None)  # type: ignore[arg-type]
+    assert ranked == [other, fails]
+    assert fails.samples_ns == [30, 30, 30, 30]
+    assert [how_measured(one, Protocol())["timing"] for one in (fails, other)] == ["wall", "event"]
+    assert other.samples_ns == [20, 20, 20]
+
+
+def test_launches_that_take_no_time_on_any_clock_fail() -> None:
+    still = runner(0, lambda launches: -100, 0)
+    with pytest.raises(LaunchFailed, match="took no time"):
+        sample(Clock(), still, 1_000)  # type: ignore[arg-type]
+    assert still.samples_ns == []
+
+
+def test_a_first_launch_without_a_time_is_no_estimate(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(null, "time", lambda bound, launches: Timing(launches, 0, 1_000 * launches))
+    trials = run(null, range(3)).trials
+    assert [(trial.measured["timing"], len(trial.samples_ns), trial.median_ns) for trial in trials] == [
+        ("wall", 7, 1_000)
+    ] * 3
 
 
 def test_warming_up_lasts_as_long_as_asked() -> None:
