@@ -14,6 +14,7 @@ from pathlib import Path
 
 IN_MEMORY = Path("/dev/shm")
 LOCK = "lock"
+FREE_BYTES = 256 << 20  # less may not do for the programs of a large model; containers often have 64 MB
 _held: list[int] = []  # descriptors whose locks say that this process is alive
 
 
@@ -21,6 +22,9 @@ def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
     """A new private folder below base, or None where there is no such place."""
     if not base.is_dir() or not os.access(base, os.W_OK):
         return None
+    mounted = os.statvfs(base)
+    if mounted.f_flag & os.ST_NOEXEC or mounted.f_bavail * mounted.f_frsize < FREE_BYTES:
+        return None  # a driver loads code from there, and fails where the space runs out
     root = base / f"gputune-{os.getuid()}"
     try:
         root.mkdir(mode=0o700, exist_ok=True)

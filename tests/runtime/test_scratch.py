@@ -1,8 +1,11 @@
 """The folder in memory: private, gone with its process, and cleared of what killed processes left."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from gputune.runtime.scratch import scratch_folder
 
@@ -54,3 +57,15 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
 
 def test_without_a_place_in_memory_there_is_none(tmp_path: Path) -> None:
     assert scratch_folder(tmp_path / "absent") is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "free_mib", "useful"), [(0, 256, True), (0, 255, False), (os.ST_NOEXEC, 9999, False)]
+)
+def test_a_place_where_no_code_may_run_or_little_fits_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int, free_mib: int, useful: bool
+) -> None:
+    blocks = free_mib << 8
+    mounted = os.statvfs_result((4096, 4096, 2 * blocks, 2 * blocks, blocks, 9, 9, 9, flags, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: mounted)
+    assert (scratch_folder(tmp_path) is not None) is useful
