@@ -20,7 +20,8 @@ from gputune.client.progress import Reporter
 from gputune.client.summary import Totals, summarise, write_json
 from gputune.client.target import choose_target
 from gputune.client.target_client import TargetClient
-from gputune.client.tuner import Outcome, Tuner, device_limits, task_key, untuned
+from gputune.client.task_search import device_limits, task_key
+from gputune.client.tuner import Outcome, Tuner, untuned
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.identity import DeviceIdentity
@@ -121,7 +122,7 @@ class _Generation:
                 self._reporter.info("performance cache invalidated: starting from nothing")
             elif begun.resumed:
                 self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
-            self._tuner = Tuner(self._client, cache, self._request.effort, self._reporter.advance)
+            self._tuner = Tuner(self._client, cache, self._request.effort, self._reporter)
             self._make()
             cache.finish_generation(fingerprint)
 
@@ -165,7 +166,7 @@ class _Generation:
     def _store_binary(self, outcome: Outcome) -> None:
         if self._tuner is not None:
             task = next(task for task in self._plan.tasks if task_key(task).digest == outcome.key)
-            self._tuner.store_binary(outcome, task)
+            self._tuner.store_binary(task, outcome)
 
     def _write(self, built: context_builder.Built) -> None:
         request = self._request

@@ -15,7 +15,7 @@ class Reporter:
     """Messages by level, and one progress at a time, on one text stream.
 
     Steps are whatever the caller counts (trials when tuning); the ETA comes from the pace of the steps done in this
-    run, so steps that were already done when it began do not flatter it.
+    run; steps that turn out not to be needed are taken off the total.
     """
 
     def __init__(self, stream: TextIO, level: str = "info") -> None:
@@ -28,9 +28,6 @@ class Reporter:
         self._done = 0
         self._began = 0.0
         self._said = 0.0
-
-    def error(self, text: str) -> None:
-        self._say(0, f"error: {text}")
 
     def warn(self, text: str) -> None:
         self._say(1, f"warning: {text}")
@@ -58,6 +55,7 @@ class Reporter:
                 TextColumn("{task.fields[eta]}"),
                 console=self._console,
                 transient=True,
+                auto_refresh=False,  # a thread that draws would disturb what is measured on a CPU device
             )
             self._bar_task = self._bar.add_task(label, total=total, eta="")
             self._bar.start()
@@ -69,6 +67,7 @@ class Reporter:
         if self._bar is not None and self._bar_task is not None:
             description = f"{self._label} {what}"
             self._bar.update(self._bar_task, completed=self._done, description=description, eta=self.eta(now))
+            self._bar.refresh()
         elif now - self._said >= _PLAIN_INTERVAL_S:
             self._said = now
             self.info(f"{self._label} {self._done}/{self._total} {self.eta(now)} {what}")

@@ -14,5 +14,5 @@ def template(name: str) -> str:
 
 
 def build_options(macros: Mapping[str, int | str]) -> str:
-    """Build options that define each macro, in the order given."""
-    return " ".join([BASE_OPTIONS, *(f"-D{name}={value}" for name, value in macros.items())])
+    """Build options that define each macro, in the order of names: equal macros are equal options."""
+    return " ".join([BASE_OPTIONS, *(f"-D{name}={value}" for name, value in sorted(macros.items()))])

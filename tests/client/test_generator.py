@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client import tuner
+from gputune.client.workbench import Workbench
 
 from . import models
 from .commands import Gputune, Ran, config_file, read_json
@@ -73,7 +73,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the second batch of the second task; the rerun keeps all before it, though it invalidates, too."""
-    profile = tuner._Bench.profile
+    profile = Workbench.profile
     calls = []
 
     def breaking(bench: Any, batch: Any, *rest: Any) -> Any:
@@ -82,7 +82,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
             raise KeyboardInterrupt
         return profile(bench, batch, *rest)
 
-    monkeypatch.setattr(tuner._Bench, "profile", breaking)
+    monkeypatch.setattr(Workbench, "profile", breaking)
     ran, _ = generate("one", invalidate_performance_cache=True)
     assert ran.code == 130
     assert "the same command resumes" in ran.err
@@ -92,7 +92,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
         stored = sum(sum(task.trials.values()) for task in cache.tasks())
     assert stored == sum(calls[:3])
 
-    monkeypatch.setattr(tuner._Bench, "profile", profile)
+    monkeypatch.setattr(Workbench, "profile", profile)
     ran, summary = generate("two", invalidate_performance_cache=True)
     assert "resuming" in ran.err
     first, *others = summary["tasks"]

@@ -1,0 +1,160 @@
+"""The search over one task's space: its identity in the cache, what is known, what to measure next, who is in front."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from gputune.cache import TaskKey, TrialRecord, Validity
+from gputune.client.effort import Effort, trials_for
+from gputune.client.plan import Task
+from gputune.client.stop_conditions import NoImprovement, StopCondition, Trials
+from gputune.client.strategies import Evaluation, Strategy
+from gputune.client.strategies.exhaustive import Exhaustive
+from gputune.client.strategies.random import RandomSearch
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits, Instance, problem_to_dict
+from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.measure import MEASURING_VERSION
+
+BATCH = 8
+"""Variants in one request: what a killed run has to measure again at most."""
+
+OK = "ok"
+
+
+def device_limits(device: DeviceIdentity) -> DeviceLimits:
+    """What constraints need to know of a device."""
+    return DeviceLimits(
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=device.max_work_item_sizes,
+        local_memory_bytes=device.local_memory_bytes,
+        max_allocation_bytes=device.max_allocation_bytes,
+        compute_units=device.compute_units,
+        device_type=device.device_type,
+        preferred_float_width=device.preferred_float_width,
+    )
+
+
+def task_key(task: Task) -> TaskKey:
+    """What the task computes, as the performance cache knows it."""
+    problem = problem_to_dict(task.problem)
+    return TaskKey(op=task.op, problem=problem, dtype=task.problem.dtype, layout=problem.get("layout", ""))
+
+
+def rendered_sha256(instance: Instance) -> str:
+    """Identity of the launches that a configuration was rendered to.
+
+    It covers templates, the text of fused chains, and how sizes become options, grids, arguments and packed buffers.
+    """
+    packed = sorted(instance.packed.items())
+    return hashlib.sha256(repr((instance.prepare, instance.main, packed)).encode()).hexdigest()
+
+
+def cost_of(record: TrialRecord) -> float | None:
+    """The median of a trial that worked, in nanoseconds."""
+    return record.median_ns if record.status == OK else None
+
+
+class TaskSearch:
+    """The search for one task's best configuration on one device."""
+
+    def __init__(
+        self, task: Task, device: DeviceIdentity, limits: DeviceLimits, effort: Effort, settings: Mapping[str, str]
+    ) -> None:
+        self.task = task
+        self.family = family_of(task.op)
+        self.space = self.family.space(task.problem, limits)
+        self.default = self.family.default(task.problem, limits)
+        self.key = task_key(task)
+        self.validity = Validity(
+            device_name=device.name,
+            platform=device.platform,
+            driver_version=device.driver_version,
+            compute_units=device.compute_units,
+            source_sha256=self.rendered_sha256(self.default),
+            space_sha256=self.space.sha256,
+            measuring_version=MEASURING_VERSION,
+            vendor=device.vendor,
+            platform_version=device.platform_version,
+            device_version=device.device_version,
+            device_type=device.device_type,
+            settings=settings,
+        )
+        self.title = f"{task.op} {self.key.digest[:10]}"
+        self.budget = trials_for(effort, task.op, self.space.size)
+        self.seed = int(self.key.digest[:15], 16)
+        self.known: dict[str, TrialRecord] = {}
+        self.resumed = 0
+        self.measured = 0
+        self._first = [self.default, *self.family.starters(task.problem, limits)]
+        self._stop: StopCondition = Trials(self.budget)
+        if effort.patience is not None:
+            self._stop = Trials(self.budget) | NoImprovement(effort.patience)
+        self._strategy: Strategy | None = None
+
+    @property
+    def strategy(self) -> Strategy:
+        if self._strategy is None:
+            whole = self.budget >= self.space.size
+            self._strategy = Exhaustive(self.space) if whole else RandomSearch(self.space, self.seed)
+        return self._strategy
+
+    def rendered_sha256(self, configuration: Configuration) -> str:
+        """Identity of what a configuration renders to today."""
+        return rendered_sha256(self.family.render(self.task.problem, configuration))
+
+    def still_holds(self, configuration: Configuration, sha256: str) -> bool:
+        """Whether a configuration from the cache is legal today and renders to the code that was measured."""
+        return not self.space.violations(configuration) and self.rendered_sha256(configuration) == sha256
+
+    def resume(self, records: Iterable[TrialRecord]) -> None:
+        """Takes in what an earlier run stored, less what no longer holds.
+
+        When all of that failed, the default and the starters are measured again: the reason may have gone, such as
+        another program that filled the device's memory.
+        """
+        self.tell([record for record in records if self.still_holds(record.configuration, record.rendered_sha256)])
+        if all(cost_of(record) is None for record in self.known.values()):
+            for configuration in self._first:
+                self.known.pop(configuration_key(configuration), None)
+        self.resumed = len(self.known)
+
+    def tell(self, records: Sequence[TrialRecord]) -> None:
+        """Takes in results; a configuration that was known gets its newer one."""
+        for record in records:
+            key = configuration_key(record.configuration)
+            self.known.pop(key, None)
+            self.known[key] = record
+        self.strategy.tell([Evaluation(record.configuration, cost_of(record)) for record in records])
+
+    def next_batch(self) -> list[dict[str, int]]:
+        """The next configurations to measure; empty when the search is over."""
+        if self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1:
+            return []
+        size = min(BATCH, self.budget - len(self.known))
+        fresh = (dict(c) for c in self._first if configuration_key(c) not in self.known)
+        batch = {configuration_key(configuration): configuration for configuration in fresh}
+        while len(batch) < size and (asked := self.strategy.ask(size - len(batch))):
+            batch |= {configuration_key(configuration): configuration for configuration in asked}
+        return list(batch.values())[:size]
+
+    def cost(self, configuration: Configuration) -> float | None:
+        record = self.known.get(configuration_key(configuration))
+        return None if record is None else cost_of(record)
+
+    def finalists(self, count: int) -> list[dict[str, int]]:
+        """The default and the best of the rest, as far as they worked."""
+        ranked = sorted((r for r in self.known.values() if cost_of(r) is not None), key=lambda r: cost_of(r) or 0.0)
+        best = [dict(record.configuration) for record in ranked]
+        others = [configuration for configuration in best if configuration != self.default]
+        return ([self.default] if self.default in best else []) + others[:count]
+
+    def statuses(self) -> dict[str, int]:
+        """Number of configurations by the status of their last trial."""
+        return dict(sorted(Counter(record.status for record in self.known.values()).items()))
+
+    def failures(self) -> str:
+        """Each way in which trials failed, with one example."""
+        examples = {record.status: record.message for record in self.known.values() if record.status != OK}
+        return "; ".join(f"{status}: {message}" for status, message in examples.items())
