@@ -6,6 +6,7 @@ Everything it writes lies in build/. Ends with exit code 1 when anything is not 
 """
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -87,9 +88,9 @@ def show_gains(tasks: list[dict[str, Any]]) -> None:
             str(task["space_size"]),
             str(task["trials"].get("ok", 0)),
             str(sum(task["trials"].values()) - task["trials"].get("ok", 0)),
-            tool.milliseconds(task["default_ns"]),
+            tool.milliseconds(task["default_ns"]) if task["default_ns"] else "failed",
             tool.milliseconds(task["tuned_ns"]),
-            f"{task['default_ns'] / task['tuned_ns']:.2f}x",
+            f"{task['default_ns'] / task['tuned_ns']:.2f}x" if task["default_ns"] else "-",
         ]
         for task in tasks
     ]
@@ -105,7 +106,7 @@ def check_tasks(check: Checks, tasks: list[dict[str, Any]]) -> None:
         f"smallest space of a convolution or gemm: {smallest} valid configurations",
     )
     check(fewest >= FEWEST_TRIALS, f"fewest configurations measured for one of them: {fewest}")
-    slower = [title_of(task) for task in tasks if task["tuned_ns"] > task["default_ns"]]
+    slower = [title_of(task) for task in tasks if task["tuned_ns"] > (task["default_ns"] or math.inf)]
     check(not slower, f"tasks that tuning made slower: {', '.join(slower) or 'none'}")
 
 

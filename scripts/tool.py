@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gputune.client.net_run import file_stem
+
 ROOT = Path(__file__).parents[1]
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
 
@@ -30,7 +32,7 @@ class Run:
 
     def result(self, number: int, name: str) -> bytes:
         """An output tensor of one inference, as net-run wrote it."""
-        return (self.folder / f"Result_{number}" / f"{name}.raw").read_bytes()
+        return (self.folder / f"Result_{number}" / f"{file_stem(name)}.raw").read_bytes()
 
 
 def gputune(folder: Path, *arguments: str | Path, quiet: bool = False) -> Run:

@@ -1,0 +1,98 @@
+"""The scripts: what they refuse, and that they refuse it before they install or run anything."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import demo
+import tool
+
+ROOT = Path(__file__).parents[2]
+NOTHING_INSTALLED = "apt_install() { say INSTALLING; return 1; }; intel_from_pypi() { say INSTALLING; return 1; }"
+
+
+def bash(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    script = f'source scripts/setup; python="{sys.executable}"; {NOTHING_INSTALLED}; {program}'
+    environment = os.environ | environment
+    return subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [("true", "error"), ("woodpecker", "error"), ("False", "skipped"), ("0", "skipped"), ("", "skipped")],
+)
+def test_a_missing_device_is_a_failure_under_any_ci(tmp_path: Path, value: str, outcome: str) -> None:
+    environment = os.environ | {"CI": value, "OCL_ICD_VENDORS": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/opencl/test_kernels_softmax.py"]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert {word for word in ("passed", "error", "skipped") if f" {word}" in run.stdout.splitlines()[-1]} == {outcome}
+
+
+@pytest.mark.parametrize("value", [None, "", "1", "false"])
+def test_continuous_integration_says_so(tmp_path: Path, value: str | None) -> None:
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    (tmp_path / "scripts" / "test").write_text('#!/bin/sh\necho "$CI $*"\n')
+    (tmp_path / "scripts" / "test").chmod(0o755)
+    environment = {name: text for name, text in os.environ.items() if name != "CI"}
+    environment |= {} if value is None else {"CI": value}
+    run = subprocess.run([tmp_path / ".ci" / "run", "-x"], env=environment, capture_output=True, text=True)
+    assert run.stdout == "true -x\n"
+
+
+@pytest.mark.opencl
+@pytest.mark.xdist_group("opencl")
+def test_a_device_that_is_named_wrongly_installs_nothing() -> None:
+    run = bash("opencl_device", GPUTUNE_DEVICE="no such device")
+    assert run.returncode == 4
+    assert "GPUTUNE_DEVICE: no device matches 'no such device'" in run.stderr
+    assert "usable" in run.stderr
+    assert "INSTALLING" not in run.stderr
+
+
+def test_without_any_device_one_is_installed(tmp_path: Path) -> None:
+    run = bash("pocl_from_debian() { apt_install; }; opencl_device", OCL_ICD_VENDORS=str(tmp_path), GPUTUNE_DEVICE="x")
+    assert run.returncode == 1
+    assert run.stderr.count("INSTALLING") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--effort", "quick", "-h"], 0),
+        (["--effort", "fast"], 2),
+        (["--effort"], 2),
+        (["--opencl", "cuda"], 2),
+        (["--device"], 2),
+        (["page.png"], 2),
+    ],
+)
+def test_the_demo_checks_its_arguments_first(tmp_path: Path, arguments: list[str], code: int) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "demo", tmp_path / "scripts" / "demo")
+    setup = 'say() { echo "$@" >&2; }; python_environment() { say SETTING UP; exit 9; }'
+    (tmp_path / "scripts" / "setup").write_text(setup)
+    run = subprocess.run([tmp_path / "scripts" / "demo", *arguments], capture_output=True, text=True)
+    assert run.returncode == code
+    assert "usage: scripts/demo" in (run.stderr if code else run.stdout)
+    assert "SETTING UP" not in run.stderr
+
+
+def test_a_result_is_found_under_the_name_that_net_run_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "Result_0").mkdir()
+    (tmp_path / "Result_0" / "fc_0.tmp_0.raw").write_bytes(b"1234")
+    assert tool.Run({}, 0.0, tmp_path).result(0, "fc/0.tmp:0") == b"1234"
+
+
+def test_gains_are_shown_where_the_default_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    task = {"op": "Conv", "problem": {"m": 3}, "space_size": 300, "trials": {"ok": 20, "crash": 1}, "tuned_ns": 1e6}
+    demo.show_gains([{**task, "default_ns": None}, {**task, "default_ns": 2e6}])
+    out = capsys.readouterr().out
+    assert "failed" in out
+    assert "2.00x" in out
