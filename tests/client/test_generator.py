@@ -10,7 +10,9 @@ import onnx
 import pytest
 
 from gputune.cache import PerformanceCache
+from gputune.client.target import EmbeddedServer
 from gputune.client.workbench import Workbench
+from gputune.server.protocol.connection import Connection
 
 from . import models
 from .commands import Gputune, Ran, config_file, read_json
@@ -197,6 +199,16 @@ class TestErrorsBeforeTuning:
         ran = fails(target="127.0.0.1:9", device=None)
         assert ran.code == 4
         assert "127.0.0.1:9" in ran.last_line
+
+    def test_version_mismatch(self, fails: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        server = EmbeddedServer.start("null")
+        monkeypatch.setattr(Connection.__init__, "__defaults__", (99,))
+        try:
+            ran = fails(target=f"{server.host}:{server.port}", device=None)
+        finally:
+            server.stop()
+        assert ran.code == 4
+        assert "version_mismatch" in ran.last_line
 
     def test_unsupported_op(self, fails: Any, tmp_path: Path) -> None:
         onnx_model = unsupported()
