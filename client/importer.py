@@ -21,6 +21,7 @@ from onnx.reference import ReferenceEvaluator
 
 from gputune.client.errors import ModelError
 from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.kernels.streaming import MOST_ELEMENTS
 
 OLDEST_OPSET = 7
 """Older operator sets give Add, BatchNormalization and others another meaning."""
@@ -47,6 +48,9 @@ QUANTISED_TYPES = {
     TensorProto.INT4: "int4",
     TensorProto.UINT4: "uint4",
 }
+POSITIVE = frozenset(("dilations", "group", "kernel_shape", "strides"))
+"""Attributes of windows that count something."""
+
 LARGEST_HINT = 1024
 """Constants up to this many elements are handed to shape inference: they are the ones that hold shapes."""
 
@@ -62,7 +66,7 @@ def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]]
     model = _load(path)
     _refuse_quantised(path, model)
     opset = _opset(path, model)
-    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    constants = {item.name: _constant(path, item) for item in model.graph.initializer}
     inputs = _static_inputs(path, model, constants, input_dimensions or {})
     walk = _Walk(path, opset, constants, inputs)
     for index, node in enumerate(model.graph.node):
@@ -133,6 +137,19 @@ def _opset(path: Path, model: onnx.ModelProto) -> int:
     return opset
 
 
+def _constant(path: Path, item: onnx.TensorProto) -> Array:
+    """The value of an initializer."""
+    shape = "x".join(map(str, item.dims))
+    try:
+        if any(size < 0 for size in item.dims):
+            raise ValueError("a dimension is negative")
+        return numpy_helper.to_array(item)
+    except KeyError as error:
+        raise ModelError(f"weight {item.name!r} of model {path} has the unknown data type {item.data_type}") from error
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"weight {item.name!r} ({shape}) of model {path} is not valid: {error}") from error
+
+
 def _static_inputs(
     path: Path, model: onnx.ModelProto, constants: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]
 ) -> dict[str, TensorInfo]:
@@ -164,7 +181,7 @@ def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...]
                 f"{where} has dynamic dimensions ({shown or 'of unknown rank'}); "
                 f"give them, e.g. --input_dimensions {item.name}={example}"
             )
-        return TensorInfo(tuple(sizes))
+        return _countable(where, tuple(sizes))
     option = f"--input_dimensions {item.name}={','.join(map(str, wanted))}"
     if any(size < 1 for size in wanted):
         raise ModelError(f"{option}: every dimension must be at least 1")
@@ -173,7 +190,14 @@ def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...]
     for axis, size in enumerate(sizes):
         if size and size != wanted[axis]:
             raise ModelError(f"{option}: dimension {axis} of {where} is fixed at {size} ({shown})")
-    return TensorInfo(tuple(wanted))
+    return _countable(option, tuple(wanted))
+
+
+def _countable(where: str, shape: tuple[int, ...]) -> TensorInfo:
+    info = TensorInfo(shape)
+    if info.size > MOST_ELEMENTS:
+        raise ModelError(f"{where} has {info.size} elements; {MOST_ELEMENTS} are supported")
+    return info
 
 
 class _Walk:
@@ -250,6 +274,11 @@ class _Walk:
         )
         if operator not in SUPPORTED_OPS:
             self.unsupported.append(kept.label)
+        for attribute in POSITIVE & kept.attributes.keys():  # onnx's shape inference divides by strides unchecked
+            values = kept.attributes[attribute]
+            counts = values if isinstance(values, tuple) else (values,)
+            if any(isinstance(count, int) and count < 1 for count in counts):
+                self._refuse(kept.label, f"is not valid: its {attribute} {values} must be positive")
         self._infer(kept, node)
         self.nodes.append(kept)
 
@@ -276,7 +305,10 @@ class _Walk:
             sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
             if kind.HasField("shape") and None not in sizes and kind.elem_type:
                 dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
-                self.tensors[output] = TensorInfo(tuple(size for size in sizes if size is not None), dtype)
+                info = TensorInfo(tuple(size for size in sizes if size is not None), dtype)
+                if info.size > MOST_ELEMENTS:
+                    self._refuse(kept.label, f"computes {info.size} elements; {MOST_ELEMENTS} are supported")
+                self.tensors[output] = info
 
     def _fold_shape(self, node: onnx.NodeProto) -> None:
         """Shape and Size of a static tensor: a stand-in of that shape, which costs no memory, is folded."""

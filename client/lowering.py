@@ -16,6 +16,7 @@ from gputune.client.passes import simplify
 from gputune.client.passes.fuse_elementwise import POOLING
 from gputune.client.plan import Operation, Plan, Task
 from gputune.client.windows import Window, window_of
+from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import TensorSpec
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
@@ -76,6 +77,13 @@ class _Lowering:
     def _emit(
         self, name: str, op: str, problem: object, inputs: Mapping[str, str], output: str, nodes: tuple[str, ...] = ()
     ) -> None:
+        """Appends an operation whose tensors are as large as its kernel takes them to be. Raises ValueError."""
+        family = family_of(op)
+        tensors = {**inputs, "output": output}
+        for spec in (*family.inputs(problem), family.output(problem)):
+            shape = self.layouts.tensors[tensors[spec.name]].shape
+            if prod(shape) != prod(spec.shape):
+                raise ValueError(f"its {spec.name} has the shape {shape}, its kernel takes {spec.shape}")
         self.operations.append(Operation(name, Task(op, problem, 1), dict(inputs), output, nodes))
 
     def _run(self, node: Node, op: str, problem: object, inputs: Mapping[str, str], on_device: bool = True) -> None:

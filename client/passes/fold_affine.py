@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputune.client.graph import Array, Graph, Node, as_constant
+from gputune.client.passes.refusing import refusing
 
 OUTPUT_CHANNEL_AXIS = {"Conv": 0, "Gemm": 1}
 """Where the output channel lies in the weights of the operators that take a scale and a shift."""
@@ -45,7 +46,8 @@ def fold_affine(graph: Graph) -> Graph:
             swallowed.add(reader.name)
             last, origins = reader, (*origins, *reader.origins)
         folded = replace(node, outputs=last.outputs, origins=origins)
-        nodes.append(_with(graph, folded, axis, affine, constants) if affine.moved else node)
+        with refusing(node):
+            nodes.append(_with(graph, folded, axis, affine, constants) if affine.moved else node)
     return graph.rewritten(nodes, constants)
 
 
@@ -77,7 +79,7 @@ def _per_channel(graph: Graph, node: Node, tensor: str) -> Array | None:
     shape = graph.shape(node.output)
     channel = 1 if node.op == "Conv" else len(shape) - 1
     padded = (1,) * (len(shape) - value.ndim) + value.shape
-    if any(size != 1 for axis, size in enumerate(padded) if axis != channel):
+    if any(size != 1 for axis, size in enumerate(padded) if axis != channel) or value.size not in (1, shape[channel]):
         return None
     return np.broadcast_to(value.reshape(-1).astype(np.float64), (shape[channel],))
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gputune.client.graph import Graph, Node
 from gputune.client.passes.one_form import LARGEST
+from gputune.client.passes.refusing import refusing
 from gputune.kernels.chain import EMPTY, Chain, Step
 
 BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
@@ -30,7 +31,8 @@ def fuse_elementwise(graph: Graph) -> Graph:
     fusion = _Fusion(graph)
     for node in graph.nodes:
         if node.op in ELEMENTWISE:
-            fusion.take(node)
+            with refusing(node):
+                fusion.take(node)
         else:
             fusion.append(node)
     return graph.rewritten(node for node in fusion.nodes if node is not None)

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gputune.client.graph import Array, Graph, Node, TensorInfo, as_constant
+from gputune.client.passes.refusing import refusing
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -21,7 +22,10 @@ LARGEST = float(np.finfo(np.float32).max)
 def one_form(graph: Graph) -> Graph:
     """The same graph in canonical operators. Raises ModelError for uses of them that are not supported."""
     work = _Work(graph)
-    nodes = [new for node in graph.nodes for new in FORMS.get(node.op, _as_is)(work, node)]
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        with refusing(node):
+            nodes += FORMS.get(node.op, _as_is)(work, node)
     return graph.rewritten(nodes, work.constants, work.tensors)
 
 
@@ -69,11 +73,23 @@ def _clip(work: _Work, node: Node) -> Iterator[Node]:
     bounds = {}
     for index, (name, default) in enumerate((("min", -LARGEST), ("max", LARGEST)), start=1):
         value = work.known(node, index, f"{name}imum")
+        if value is not None and value.size != 1:
+            raise node.unsupported(f"its {name}imum has {value.size} elements; 1 is supported")
         bounds[name] = float(node.attributes.get(name, default) if value is None else value.reshape(()))
     yield replace(node, inputs=node.inputs[:1], attributes=bounds)
 
 
+def _conv(work: _Work, node: Node) -> Iterator[Node]:
+    rank, seen = (len(work.graph.shape(name)) for name in node.inputs[:2])
+    if rank != seen:
+        raise node.unsupported(f"its weight has {seen} dimensions, its input has {rank}")
+    yield node
+
+
 def _reshape(work: _Work, node: Node) -> Iterator[Node]:
+    before, after = work.graph.tensors[node.inputs[0]], work.graph.tensors[node.output]
+    if before.size != after.size:
+        raise node.unsupported(f"its input has {before.size} elements, its output {after.size}")
     yield replace(node, op="Reshape", inputs=node.inputs[:1], attributes={})
 
 
@@ -111,6 +127,9 @@ def _gemm(work: _Work, node: Node) -> Iterator[Node]:
     if len(work.graph.shape(node.inputs[0])) < 2:
         raise node.unsupported("its left side is a vector")
     matrix = right.T if node.attributes.get("transB", 0) else right
+    depth = work.graph.shape(node.inputs[0])[-1]
+    if not matrix.size or len(matrix) != depth:
+        raise node.unsupported(f"its right side is {matrix.shape[0]}x{matrix.shape[1]}, rows of its left side {depth}")
     weight = work.constant(f"{node.inputs[1]}/matrix", matrix * np.float32(node.attributes.get("alpha", 1.0)))
     addend = node.inputs[2] if len(node.inputs) > 2 else ""
     beta = float(node.attributes.get("beta", 1.0))
@@ -132,6 +151,7 @@ def _gemm(work: _Work, node: Node) -> Iterator[Node]:
 FORMS: dict[str, Callable[[_Work, Node], Iterator[Node]]] = {
     "BatchNormalization": _batch_normalization,
     "Clip": _clip,
+    "Conv": _conv,
     "Flatten": _reshape,
     "Gemm": _gemm,
     "MatMul": _gemm,

@@ -10,9 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
 from gputune.client.importer import read_model
+from gputune.client.lowering import lower
 
 from . import models
-from .models import build, numbers, save
+from .models import build, integers, numbers, save
 
 
 def refusal(path: Path, dimensions: dict[str, tuple[int, ...]] | None = None) -> str:
@@ -219,3 +220,68 @@ class TestUnsupported:
         message = refusal(save(build("(float[4,3] x, float[2] v) => (float[a,b] y)", body), tmp_path))
         assert "Cast node" in message
         assert "Reshape" not in message
+
+
+def with_raw(dims: list[int], content: bytes, data_type: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    model = build("(float[2,3] x) => (float[2,3] y)", "y = Mul(x, w)")
+    model.graph.initializer.append(TensorProto(name="w", data_type=data_type, dims=dims, raw_data=content))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("dims", "content", "data_type", "complaint"),
+    [
+        ([3], bytes(4), TensorProto.FLOAT, "weight 'w' (3) of model"),
+        ([3], bytes(5), TensorProto.FLOAT, "buffer size must be a multiple of element size"),
+        ([-1], bytes(12), TensorProto.FLOAT, "weight 'w' (-1) of model"),
+        ([1 << 40], bytes(12), TensorProto.FLOAT, "cannot reshape"),
+        ([3], bytes(12), 99, "unknown data type 99"),
+    ],
+)
+def test_weights_that_are_not_what_they_say(
+    tmp_path: Path, dims: list[int], content: bytes, data_type: int, complaint: str
+) -> None:
+    assert complaint in refusal(save(with_raw(dims, content, data_type), tmp_path))
+
+
+ROW, MAP, HUGE = "(float[2,3] x) => (float y)", "(float[1,4,8,8] x) => (float y)", "(float[1,4,1048576,1048576] x)"
+FILTERS = {"w": (4, 4, 3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "weights", "complaint"),
+    [
+        (
+            ROW,
+            "y = Clip(x, w)",
+            {"w": numbers(1, 2)},
+            "Clip node 'Clip_0' is not supported: its minimum has 2 elements",
+        ),
+        (ROW, "y = Clip(x, w)", {"w": numbers(float("nan"))}, "'Clip_0' is not supported: clip with NaN"),
+        (ROW, "y = Mul(x, w)", {"w": numbers(float("nan"))}, "Mul node 'Mul_0' is not supported: mul with NaN"),
+        (ROW, "y = Gemm(x, w)", {"w": (4, 3)}, "its right side is 4x3, rows of its left side 3"),
+        (ROW, "y = MatMul(x, w)", {"w": (3, 0)}, "its right side is 3x0"),
+        (ROW, "y = Gemm(x, w, c)", {"w": (3, 4), "c": (5,)}, "'Gemm_0/add' is not supported: an input of shape (5,)"),
+        (MAP, "y = Conv<strides=[0,0]>(x, w)", FILTERS, "its strides (0, 0) must be positive"),
+        (MAP, "y = Conv<dilations=[-1,1]>(x, w)", FILTERS, "its dilations (-1, 1) must be positive"),
+        (MAP, "y = Conv<group=0>(x, w)", FILTERS, "its group 0 must be positive"),
+        (MAP, "y = Conv<pads=[-1,-1,-1,-1]>(x, w)", FILTERS, "pads not negative"),
+        (MAP, "y = Conv<kernel_shape=[5,5]>(x, w)", FILTERS, "its output has the shape (1, 4, 4, 4)"),
+        (MAP, "y = Conv(x, w)", {"w": (4, 4, 3)}, "its weight has 3 dimensions, its input has 4"),
+        (MAP, "y = Conv(x, w, b)", {**FILTERS, "b": (3,)}, "its bias has the shape (3,), its kernel takes (4,)"),
+        (MAP, "c = Conv(x, w, b) y = Mul(c, s)", {**FILTERS, "b": (3,), "s": numbers(2)}, "Conv node 'Conv_0'"),
+        (MAP, "y = AveragePool<kernel_shape=[0,2]>(x)", {}, "its kernel_shape (0, 2) must be positive"),
+        (MAP, "y = BatchNormalization(x,a,a,b,a)", {"a": numbers(1, 1, 1, 1), "b": (3,)}, "BatchNormalization_0"),
+        (MAP, "y = BatchNormalization(x,a,a,a,a)", {"a": numbers(1, 1, 1)}, "BatchNormalization_0"),
+        (MAP, "y = Reshape(x, s)", {"s": integers(3, 5)}, "its input has 256 elements, its output 15"),
+        (MAP, "y = Reshape(x, s)", {"s": integers(1 << 62, 1 << 62)}, "are supported"),
+        (f"{HUGE} => (float y)", "s = Shape(x) y = Reshape(x, s)", {}, "has 4398046511104 elements"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(
+    tmp_path: Path, signature: str, body: str, weights: dict[str, models.Array], complaint: str
+) -> None:
+    path = save(build(signature, body, weights), tmp_path)
+    with pytest.raises(ModelError) as caught:
+        lower(read_model(path))
+    assert complaint in caught.value.message
