@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gputune.client import errors
+from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.framing import unsent
@@ -87,8 +88,9 @@ class TargetClient:
     Every method raises TargetError.
     """
 
-    def __init__(self, sock: socket.socket, address: str) -> None:
+    def __init__(self, sock: socket.socket, address: str, last_words: Callable[[], str] | None = None) -> None:
         self.address = address
+        self._last_words = last_words
         self.device: dict[str, object] = {}
         self.limits = Limits()
         self.server: dict[str, object] = {}
@@ -102,9 +104,18 @@ class TargetClient:
     # --- life -------------------------------------------------------------------------------------
 
     @classmethod
-    def connect(cls, host: str, port: int, timeout: float = CONNECT_SECONDS) -> TargetClient:
-        """Connects and shakes hands within `timeout` seconds; requests wait as long as the server needs."""
-        client = cls._greet(host, port, timeout)
+    def connect(
+        cls,
+        host: str,
+        port: int,
+        timeout: float = CONNECT_SECONDS,
+        last_words: Callable[[], str] | None = None,
+    ) -> TargetClient:
+        """Connects and shakes hands within `timeout` seconds; requests wait as long as the server needs.
+
+        last_words: what is known of the server's end, for the error when the connection is lost; may be empty.
+        """
+        client = cls._greet(host, port, timeout, last_words)
         try:
             client._welcome()
         except BaseException:
@@ -113,14 +124,16 @@ class TargetClient:
         return client
 
     @classmethod
-    def _greet(cls, host: str, port: int, timeout: float) -> TargetClient:
+    def _greet(cls, host: str, port: int, timeout: float, last_words: Callable[[], str] | None = None) -> TargetClient:
         address = address_text(host, port)
         deadline = time.monotonic() + timeout
         try:
             sock = socket.create_connection((host, port), timeout)
         except (OSError, UnicodeError) as error:
+            if last_words is not None and (words := last_words()):
+                raise TargetError("unreachable", f"target {address} cannot be reached: {words}") from None
             raise _unreachable(address, port, error) from None
-        client = cls(sock, address)
+        client = cls(sock, address, last_words)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -141,6 +154,10 @@ class TargetClient:
         _, welcome = self._receive()
         if not isinstance(welcome, Welcome):
             raise self._refusal(welcome)
+        try:
+            DeviceIdentity.from_dict(welcome.device)
+        except ValueError as error:
+            raise self._nonsense(str(error)) from None
         self.device, self.limits, self.server = welcome.device, welcome.limits, welcome.server
         self._socket.settimeout(None)
 
@@ -179,7 +196,13 @@ class TargetClient:
 
     def profile_kernel(self, request: ProfileKernel) -> Profiled:
         """Builds, verifies and races at most limits.variants variants; trials in their order."""
-        return self._request(request, Profiled)
+        profiled = self._request(request, Profiled)
+        wanted, got, best = len(request.variants), len(profiled.trials), profiled.best
+        if got != wanted:
+            raise self._nonsense(f"{got} trials for {wanted} variants")
+        if best is not None and not (0 <= best < got and profiled.trials[best].status == "ok"):
+            raise self._nonsense(f"the best of {got} variants is {best}, which is none that is ok")
+        return profiled
 
     def execute_kernel(self, request: ExecuteKernel) -> dict[str, memoryview]:
         """Runs launches in order; returns the bytes of each output by name."""
@@ -209,6 +232,9 @@ class TargetClient:
         if isinstance(reply, Error):
             return TargetError(reply.name, f"target {self.address}: {reply.message}", reply.details)
         return TargetError("unexpected_message", f"target {self.address} sent {type(reply).__name__}")
+
+    def _nonsense(self, what: str) -> TargetError:
+        return TargetError("bad_message", f"target {self.address}: {what}")
 
     # --- bytes ------------------------------------------------------------------------------------
 
@@ -268,7 +294,8 @@ class TargetClient:
                 raise
 
     def _lost(self, what: str) -> TargetError:
-        return TargetError("connection_lost", f"target {self.address} {what}")
+        words = self._last_words() if self._last_words is not None else ""
+        return TargetError("connection_lost", f"target {self.address} {what}" + (f": {words}" if words else ""))
 
 
 def _unreachable(address: str, port: int, error: Exception) -> TargetError:

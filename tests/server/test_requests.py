@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from gputune.client.target_client import TargetClient, TargetError
-from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, Launch, ProfileKernel, Variant
+from gputune.server.protocol.messages import (
+    CompileKernel,
+    ExecuteKernel,
+    Launch,
+    Profiled,
+    ProfileKernel,
+    Trial,
+    Variant,
+    Welcome,
+)
 
 Make = Callable[..., Any]
 
@@ -71,6 +80,34 @@ def test_profile(client: TargetClient, make_profile: Make) -> None:
     assert bytes(profiled.binary).startswith(b"gputune-null")
     again = client.profile_kernel(make_profile(data, reference, ("-DA", "-DB", "-DC")))
     assert [trial.samples_ns for trial in again.trials] == [trial.samples_ns for trial in profiled.trials]
+
+
+@pytest.mark.parametrize(
+    ("trials", "best", "words"),
+    [
+        (1, 0, "1 trials for 2 variants"),
+        (3, 0, "3 trials for 2 variants"),
+        (2, 2, "the best of 2 variants is 2"),
+        (2, -1, "the best of 2 variants is -1"),
+        (2, 1, "the best of 2 variants is 1, which is none that is ok"),
+    ],
+)
+def test_profiled_variants_that_make_no_sense_are_refused(
+    client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch, trials: int, best: int, words: str
+) -> None:
+    ok, wrong = (Trial(status, "", (), (), 0, 0, {}) for status in ("ok", "runtime"))
+    monkeypatch.setattr(client, "_ask", lambda message: Profiled((ok, wrong, ok)[:trials], best, b""))
+    with pytest.raises(TargetError, match=words) as caught:
+        client.profile_kernel(make_profile(1, 2, ("-DA", "-DB")))
+    assert caught.value.name == "bad_message"
+
+
+def test_a_device_without_an_identity_is_refused(client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    welcome = Welcome(client.limits, {**client.device, "compute_units": "many"}, {})
+    monkeypatch.setattr(client, "_receive", lambda: (0, welcome))
+    with pytest.raises(TargetError, match="'compute_units' is 'many'") as caught:
+        client._welcome()
+    assert caught.value.name == "bad_message"
 
 
 def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient, make_profile: Make) -> None:

@@ -157,6 +157,28 @@ def test_a_device_means_a_server_of_our_own(shared_server: Any) -> None:
         assert caught.value.name == "contradiction"
 
 
+def test_the_device_variable_means_a_server_of_our_own_too(shared_server: Any) -> None:
+    with choose_target(None, {"GPUTUNE_DEVICE": "null"}, default_port=shared_server.port) as target:
+        assert target.server is not None
+        assert "because GPUTUNE_DEVICE asks for a device" in target.explanation[1]
+    for option, environment in (("a:1", {}), (None, {VARIABLE: "a:1"})):
+        given = choose_target(option, {**environment, "GPUTUNE_DEVICE": "null"})
+        assert (given.host, given.server) == ("a", None)
+        assert given.explanation[1:] == ("GPUTUNE_DEVICE does not apply: this server has chosen its device",)
+
+
+def test_an_embedded_server_logs_as_much_as_asked_and_its_last_words_are_reported() -> None:
+    with choose_target(None, {}, "null", log_level="info") as target, target.connect() as client:
+        assert target.server is not None
+        handle = client.upload(b"data")
+        target.server._process.kill()
+        with pytest.raises(TargetError, match=r"the embedded server ended with SIGKILL: .*connection 1 from") as caught:
+            client.download(handle)
+        assert caught.value.name == "connection_lost"
+        with pytest.raises(TargetError, match=r"ended with SIGKILL: .*\[unreachable\]"):
+            target.connect()
+
+
 def test_a_probe_reads_the_hello_only(shared_server: Any) -> None:
     assert probe(shared_server.host, shared_server.port, 1).startswith("gputune")
 
