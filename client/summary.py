@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gputune.client.outputs import writing
 from gputune.client.tuner import Outcome
 
 PHASES = ("check", "import", "lower", "tune", "finalize", "write", "total")
@@ -53,5 +54,7 @@ def summarise(outcomes: Sequence[Outcome], totals: Totals) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes JSON for tools."""
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    """Writes JSON for tools, into a folder that is made where it is missing. Raises OutputError."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

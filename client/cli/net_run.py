@@ -10,7 +10,7 @@ import click
 from gputune.client import net_run
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options import log_level, summary_json
-from gputune.client.errors import OutputError
+from gputune.client.outputs import check_output
 from gputune.client.progress import Reporter
 from gputune.client.summary import write_json
 from gputune.runtime import load
@@ -69,6 +69,9 @@ def command(
         --output_dir results --num_inferences 100 --summary_json run.json
     """
     reporter = Reporter(sys.stderr, log_level)
+    check_output(output_dir, folder=True)
+    if summary_json is not None:
+        check_output(summary_json)
     with device_errors(retrieve_context), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are said below, once, in the reporter's form
         executor = load(retrieve_context, device=device, cache_compatibility_mode=cache_compatibility_mode, graph=graph)
@@ -92,7 +95,4 @@ def command(
         f"first {inference_ns[0] / 1e6:.2f} ms, median {summary['median_inference_ns'] / 1e6:.2f} ms"
     )
     if summary_json is not None:
-        try:
-            write_json(summary_json, summary)
-        except OSError as error:
-            raise OutputError(f"{summary_json} cannot be written: {error.strerror or error}") from None
+        write_json(summary_json, summary)

@@ -1,0 +1,40 @@
+"""Where results go: shown to be writable before the work, and one error when they are not."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from gputune.client.errors import OutputError
+
+
+def check_output(path: Path, folder: bool = False) -> None:
+    """Shows that the file `path`, or files in the folder `path`, can be written, and leaves nothing behind.
+
+    Folders that are missing count as writable where they can be made. Raises OutputError.
+    """
+    made: list[Path] = []
+    with writing(path):
+        try:
+            home = path if folder else path.parent
+            for level in [*reversed(home.parents), home]:
+                if not level.exists():
+                    level.mkdir()
+                    made.append(level)
+            if folder or not path.exists():
+                tempfile.TemporaryFile(dir=home).close()
+            elif path.is_file() or path.is_dir():  # anything else, such as a pipe, notices being opened
+                path.open("ab").close()
+        finally:
+            for level in reversed(made):
+                with contextlib.suppress(OSError):  # another program may use it by now
+                    level.rmdir()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An OSError in the block becomes an OutputError that says why `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
