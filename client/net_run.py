@@ -1,7 +1,8 @@
 """Runs a context binary over an input list and writes the results."""
 
 import statistics
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.errors import ConfigError, OutputError
+from gputune.client.errors import ConfigError
+from gputune.client.outputs import writing
 from gputune.runtime import Executor
 from gputune.runtime.context_records import TensorRecord
 
@@ -69,9 +71,13 @@ def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, 
 
 
 def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
+    value: Any
     try:
         if file.suffix == ".npy":
-            value: Array = np.load(file, allow_pickle=False)
+            value = np.load(file, allow_pickle=False)
+            if not isinstance(value, np.ndarray):  # an archive, which stays open
+                value.close()
+                raise ConfigError(f"{place}: {file} is an archive of arrays; give one array")
         else:
             content = file.read_bytes()
             if len(content) != tensor.nbytes:
@@ -83,42 +89,57 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
             value = np.frombuffer(content, dtype=tensor.dtype).reshape(tensor.shape)
     except OSError as error:
         raise ConfigError(f"{place}: {file} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{place}: {file} is no array file: {error}") from None
     if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
         raise ConfigError(
             f"{place}: {file} holds {value.dtype.name}{list(value.shape)}, "
             f"input {tensor.name!r} takes {tensor.dtype}{list(tensor.shape)}"
         )
-    return value
+    array: Array = value
+    return array
 
 
 def run(executor: Executor, lines: list[InputLine], num_inferences: int) -> Iterator[tuple[int, dict[str, Array], int]]:
     """Runs inference after inference, starting over when the list is used up.
 
     Yields the inference's number, its outputs and its nanoseconds on the host's clock, from writing the first input
-    to having read the last output; reading files is not counted.
+    to having read the last output; reading files is not counted. Inputs are kept only where they are needed again.
     """
     loaded: dict[int, dict[str, Array]] = {}
     for number in range(num_inferences):
         index = number % len(lines)
-        if index not in loaded:
-            loaded[index] = read_inputs(lines[index], executor.graph.inputs)
-        outputs, elapsed_ns = executor.run_timed(loaded[index])
+        inputs = loaded.get(index) or read_inputs(lines[index], executor.graph.inputs)
+        if index + len(lines) < num_inferences:
+            loaded[index] = inputs
+        outputs, elapsed_ns = executor.run_timed(inputs)
         yield number, outputs, elapsed_ns
 
 
 def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
     """Writes NAME.raw (and NAME.npy) of each output into a folder. Raises OutputError."""
-    try:
+    stems = file_stems(outputs)
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, value in outputs.items():
-            stem = file_stem(name)
-            (folder / f"{stem}.raw").write_bytes(np.ascontiguousarray(value).tobytes())
+            (folder / f"{stems[name]}.raw").write_bytes(np.ascontiguousarray(value).tobytes())
             if npy:
-                np.save(folder / f"{stem}.npy", value, allow_pickle=False)
-    except OSError as error:
-        raise OutputError(f"results cannot be written to {folder}: {error.strerror or error}") from None
+                np.save(folder / f"{stems[name]}.npy", value, allow_pickle=False)
+
+
+def file_stems(tensors: Iterable[str]) -> dict[str, str]:
+    """A file name for each tensor; where two would share one, the later in the list gets a number."""
+    stems: dict[str, str] = {}
+    taken: set[str] = set()
+    for tensor in tensors:
+        wanted = stem = file_stem(tensor)
+        number = 1
+        while stem.casefold() in taken:  # some file systems do not tell A from a
+            number += 1
+            stem = f"{wanted}.{number}"
+        taken.add(stem.casefold())
+        stems[tensor] = stem
+    return stems
 
 
 def file_stem(tensor: str) -> str:

@@ -1,12 +1,16 @@
 """Input lists and result files."""
 
+import io
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gputune.client.errors import ConfigError
-from gputune.client.net_run import file_stem, read_input_list, read_inputs, write_result
+from gputune.client.net_run import InputLine, file_stem, file_stems, read_input_list, read_inputs, run, write_result
 from gputune.runtime.context_records import TensorRecord
 
 ONE = (TensorRecord("x", (2, 3)),)
@@ -60,6 +64,54 @@ def test_raw_and_npy_inputs_are_read_and_checked(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=complaint):
             read_inputs(line, ONE)
+
+
+def archive() -> bytes:
+    content = io.BytesIO()
+    np.savez(content, x=np.zeros((2, 3), np.float32))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"PK\3\4 no archive", archive()], ids=["empty", "PK", "broken", "npz"])
+def test_a_file_that_is_no_array_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "a.npy"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"inputs.txt:1: .*a.npy is (no array file|an archive)"):
+        read_inputs(InputLine({"x": file}, "inputs.txt:1"), ONE)
+
+
+@pytest.mark.parametrize(("num_inferences", "kept"), [(3, ""), (4, "a"), (9, "abc")])
+def test_inputs_are_kept_where_they_are_needed_again(
+    monkeypatch: pytest.MonkeyPatch, num_inferences: int, kept: str
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+
+    def read(line: InputLine, inputs: object) -> dict[str, Any]:
+        value = np.full(1, float(line.place))
+        loaded.append(weakref.ref(value))
+        return {"x": value}
+
+    monkeypatch.setattr("gputune.client.net_run.read_inputs", read)
+    graph = SimpleNamespace(inputs=ONE)
+    executor: Any = SimpleNamespace(graph=graph, run_timed=lambda inputs: ({"y": float(inputs["x"][0])}, 1))
+    alive: list[bool] = []
+    results: list[float] = []
+    for number, outputs, _ in run(executor, [InputLine({}, place) for place in "012"], num_inferences):
+        results.append(float(outputs["y"]))
+        if number == 2:
+            alive = [value() is not None for value in loaded]
+    assert results == [float(number % 3) for number in range(num_inferences)]
+    assert len(loaded) == 3
+    assert alive == [name in kept or name == "c" for name in "abc"]  # the last one is in use
+
+
+def test_results_of_all_outputs_have_names_of_their_own(tmp_path: Path) -> None:
+    outputs = {name: np.full(1, index, np.float32) for index, name in enumerate(("a/b", "a_b", "A_B", "c"))}
+    write_result(tmp_path, outputs, npy=False)
+    stems = file_stems(outputs)
+    assert stems == {"a/b": "a_b", "a_b": "a_b.2", "A_B": "A_B.3", "c": "c"}
+    for name, value in outputs.items():
+        assert (tmp_path / f"{stems[name]}.raw").read_bytes() == value.tobytes()
 
 
 def test_results_stay_in_their_folder(tmp_path: Path) -> None:
