@@ -1,12 +1,14 @@
 """The whole way on a real device: tune, write, run, against onnxruntime; a warm cache; another server; a kill."""
 
-import os
+import contextlib
+import itertools
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,13 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from gputune.cache import PerformanceCache
-from gputune.client import tuner as tuner_module
+from gputune.cache import STATUSES, PerformanceCache
+from gputune.client import task_search
 from gputune.client.cli.main import main
 from gputune.client.effort import EFFORTS
 from gputune.client.plan import Task
 from gputune.client.target import EmbeddedServer
+from gputune.client.task_search import BATCH
 from gputune.client.tuner import Tuner
 from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
@@ -30,11 +33,11 @@ from tests.client.commands import config_file, read_json
 INPUT = np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32)
 
 
-def generator_arguments(folder: Path, output: str) -> list[str]:
+def generator_arguments(folder: Path, output: str, log_level: str = "warn") -> list[str]:
     return [
         "context-binary-generator", "--model", str(folder / "model.onnx"), "--binary_file", "small",
         "--output_dir", str(folder / output), "--config_file", str(config_file(folder)), "--tuning_effort", "quick",
-        "--summary_json", str(folder / output / "summary.json"), "--log_level", "warn",
+        "--summary_json", str(folder / output / "summary.json"), "--log_level", log_level,
     ]  # fmt: skip
 
 
@@ -107,30 +110,67 @@ def test_the_same_context_comes_through_a_server_that_runs_already(
     assert (folder / "one" / "small.bin").read_bytes() == (folder / "three" / "small.bin").read_bytes()
 
 
-def stored_trials(folder: Path) -> int:
-    files = list((folder / "cache").glob("*.sqlite"))
-    if not files:
-        return 0
-    with PerformanceCache.open_readonly(files[0]) as cache:
-        return sum(sum(task.trials.values()) for task in cache.tasks())
+def stored_batches(folder: Path) -> list[int]:
+    """How many trials each batch in the cache has; those of a batch are stored at one time."""
+    (file,) = (folder / "cache").glob("*.sqlite")
+    connection = sqlite3.connect(file)
+    rows = connection.execute("SELECT count(*) FROM trial GROUP BY stored_at ORDER BY stored_at").fetchall()
+    connection.close()
+    return [count for (count,) in rows]
 
 
-def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path) -> None:
-    models.save(models.conv_relu_gemm(), tmp_path)
-    command = [sys.executable, "-m", "gputune.client.cli.main", *generator_arguments(tmp_path, "out")]
-    process = subprocess.Popen(command, env=os.environ, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while stored_trials(tmp_path) < 21 and process.poll() is None and time.monotonic() < deadline:
+@contextlib.contextmanager
+def logging_server(log: Path) -> Iterator[str]:
+    """The address of a server of our own, which says at the end of each connection what was asked of it."""
+    command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent", "--log_level", "info"]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
+    ):
+        assert server.stdin is not None and server.stdout is not None
+        for line in server.stdout:
+            if match := re.search(r"listening on (\S+) ", line):
+                yield match[1]
+                server.stdin.close()
+                return
+    raise AssertionError(log.read_text())
+
+
+def profile_requests(log: Path) -> int:
+    """How many batches the server was asked for by a client that has gone."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if match := re.search(r"closed after .*?(\d+) profile", log.read_text()):
+            return int(match[1])
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
-    kept = stored_trials(tmp_path)
+    raise AssertionError(log.read_text())
 
-    summary = generate(tmp_path, "out")
-    distinct = sum(sum(task["trials"].values()) for task in summary["tasks"])
-    measured = sum(task["measured"] for task in summary["tasks"])
-    finalists = 5 * len(summary["tasks"])
-    assert kept + measured <= distinct + finalists + tuner_module.BATCH
+
+def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models.save(models.conv_relu_gemm(), tmp_path)
+    log = tmp_path / "server.log"
+    with logging_server(log) as address:
+        monkeypatch.setenv("TARGET_SERVER_SOCKET", address)
+        command = [sys.executable, "-m", "gputune.client.cli.main", *generator_arguments(tmp_path, "out", "verbose")]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as generator:
+            assert generator.stderr is not None
+            trials = (line for line in generator.stderr if re.search(rf"Conv .*: ({'|'.join(STATUSES)}), ", line))
+            heard = list(itertools.islice(trials, BATCH + 1))  # the second batch is measured, the third may be
+            generator.kill()
+            assert generator.wait() == -signal.SIGKILL, "it was done before it could be killed"
+        assert len(heard) == BATCH + 1
+        asked, batches = profile_requests(log), stored_batches(tmp_path)
+        assert asked - len(batches) <= 1
+        assert max(batches) <= BATCH
+        with PerformanceCache.open_readonly(next((tmp_path / "cache").glob("*.sqlite"))) as cache:
+            stored = {summary.task.op: sum(summary.trials.values()) for summary in cache.tasks()}
+
+        summary = generate(tmp_path, "out")
+    (conv,) = (task for task in summary["tasks"] if task["op"] == "Conv")
+    assert conv["resumed"] == stored["Conv"] >= 2 * BATCH
+    for task in (task for task in summary["tasks"] if not task["hit"]):
+        finalists = min(EFFORTS["quick"].finalists + 1, task["trials"]["ok"])
+        assert task["resumed"] + task["measured"] == sum(task["trials"].values()) + finalists
 
 
 @dataclass(frozen=True)
@@ -197,7 +237,7 @@ class PlantedFamily(KernelFamily):
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Task:
-    monkeypatch.setattr(tuner_module, "family_of", lambda op: PlantedFamily())
+    monkeypatch.setattr(task_search, "family_of", lambda op: PlantedFamily())
     return Task("Planted", Doubled(), 1)
 
 
