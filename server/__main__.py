@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from gputune.runtime.devices import NULL, Choice, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound
-from gputune.server.daemon import Daemon, DeviceUnavailable, Listener
+from gputune.server.daemon import CannotListen, Daemon, DeviceUnavailable, Listener
 from gputune.server.protocol.messages import DEFAULT_PORT, Welcome
 
 LOG_LEVELS = {
@@ -70,9 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choice = _choice(wanted_device(options.device))
         print("\n".join(choice.explanation), flush=True)
         asyncio.run(_serve(listener, choice, options.exit_with_parent))
-    except OSError as error:
-        return _fail(f"cannot listen on {options.host} port {options.port}: {error.strerror or error}")
-    except (DeviceNotFound, DeviceUnavailable) as error:
+    except (CannotListen, DeviceNotFound, DeviceUnavailable, OSError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:  # before the loop has taken over the signals
         pass

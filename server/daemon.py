@@ -40,24 +40,43 @@ class DeviceUnavailable(Exception):
     """The worker could not open the device."""
 
 
-class Listener:
-    """A bound port; port 0 picks a free one. Nobody can connect before the daemon has its device.
+class CannotListen(Exception):
+    """The port is taken, or the address is none of this machine's."""
 
-    `address` is host:port as bound. Raises OSError.
+
+class Listener:
+    """A bound port; port 0 picks a free one. Nobody can connect before `listen`, when the daemon has its device.
+
+    `address` is host:port as bound. Raises CannotListen.
     """
 
     def __init__(self, host: str, port: int) -> None:
-        family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self.socket = socket.socket(family, kind)
+        try:
+            family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self.socket = socket.socket(family, kind)
+        except OSError as error:
+            raise _cannot_listen(f"{host} port {port}", error) from None
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.bind(where)
-        except OSError:
+        except OSError as error:
             self.socket.close()
-            raise
+            raise _cannot_listen(f"{host} port {port}", error) from None
         bound, number = self.socket.getsockname()[:2]
         self.address = f"[{bound}]:{number}" if family == socket.AF_INET6 else f"{bound}:{number}"
         self.is_loopback = ip_address(bound.partition("%")[0]).is_loopback
+
+    def listen(self) -> None:
+        """Lets clients connect. Raises CannotListen: two may bind a port, but only one may listen."""
+        self.socket.setblocking(False)
+        try:
+            self.socket.listen()
+        except OSError as error:
+            raise _cannot_listen(self.address, error) from None
+
+
+def _cannot_listen(where: str, error: OSError) -> CannotListen:
+    return CannotListen(f"cannot listen on {where}: {error.strerror or error}")
 
 
 class Worker:
@@ -192,7 +211,7 @@ class Daemon:
     """Serves clients on a bound port until `stop` is called."""
 
     def __init__(self, listener: Listener, report: DeviceReport, limits: Limits | None = None) -> None:
-        self._listener = listener.socket
+        self._listener = listener
         self.limits = limits or Limits()
         self._worker = Worker(report, self.limits)
         self._stopping = asyncio.Event()
@@ -207,16 +226,19 @@ class Daemon:
     async def serve(self, announce: Callable[[Welcome], None]) -> None:
         """Opens the device, calls announce(Welcome) once clients can connect, and serves until `stop`.
 
-        Raises DeviceUnavailable.
+        Raises DeviceUnavailable, CannotListen.
         """
         try:
             ready = await self._worker.start()
             largest = ready.device["max_allocation_bytes"]
             assert isinstance(largest, int)
             self.limits = replace(self.limits, buffer_bytes=min(self.limits.buffer_bytes, largest))
-            server: dict[str, object] = {"software": software_version(), "backend": ready.backend}
+            server: dict[str, object] = {
+                "software": software_version(),
+                "backend": ready.backend,
+                "settings": ready.settings,
+            }
             self._welcome = Welcome(self.limits, ready.device, server)
-            self._listener.setblocking(False)
             self._listener.listen()
             announce(self._welcome)
             accepting = asyncio.ensure_future(self._accept())
@@ -226,14 +248,14 @@ class Daemon:
                 client.cancel()
             await asyncio.gather(accepting, *self._clients, return_exceptions=True)
         finally:
-            self._listener.close()
+            self._listener.socket.close()
             await self._worker.stop()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                sock, address = await loop.sock_accept(self._listener)
+                sock, address = await loop.sock_accept(self._listener.socket)
             except OSError as error:  # too many open files, or a client that left at once
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(0.1)

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     handlers = Handlers(backend, decode(Limits, json.loads(options.limits)), options.first_handle)
     name = type(backend).__name__.removesuffix("Backend").lower()
-    link.send(0, WorkerReady(backend.identity.to_dict(), name))
+    link.send(0, WorkerReady(backend.identity.to_dict(), name, backend.settings))
     while (received := link.receive()) is not None:
         connection, request = received
         reply = handlers.handle(connection, request)

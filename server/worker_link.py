@@ -22,6 +22,7 @@ class WorkerReady:
 
     device: dict[str, object]
     backend: str
+    settings: dict[str, str]
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,11 @@ class Backend(ABC):
         default_factory=OrderedDict, init=False, repr=False
     )
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """Settings outside of gputune, by name, that change the driver's code or how long it takes."""
+        return {}
+
     # --- memory ---
 
     def allocate(self, nbytes: int) -> Buffer:

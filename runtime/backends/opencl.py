@@ -37,6 +37,7 @@ from gputune.runtime.variant import Work
 
 Error = cl.Error
 LOG_CHARACTERS = 2000
+SETTINGS = ("POCL_", "CL_CONFIG_")
 
 _LIMITS = {
     cl.status_code.INVALID_WORK_GROUP_SIZE,
@@ -128,6 +129,12 @@ class OpenCLBackend(Backend):
             self._context = cl.Context([device])
             clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
             self._queue = cl.CommandQueue(self._context, device, **clock)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """PoCL's and the Intel CPU driver's variables as they are in this process, without folders."""
+        names = sorted(name for name in os.environ if name.startswith(SETTINGS) and not name.endswith("_DIR"))
+        return {name: os.environ[name] for name in names}
 
     def write(self, buffer: Buffer, data: Any) -> None:
         with _translated("writing a buffer"):

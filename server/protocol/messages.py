@@ -116,7 +116,8 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server is ready: its limits, its device's identity, itself (software, backend)."""
+    """The server is ready: its limits, its device's identity, itself (software, backend, and the
+    settings in its environment that change a driver's code or its time)."""
 
     limits: Limits
     device: dict[str, object]

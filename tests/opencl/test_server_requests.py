@@ -168,3 +168,20 @@ def test_an_endless_kernel_does_not_keep_the_server_from_stopping() -> None:
         assert time.monotonic() - start < 3
     assert subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0
     server.stop()
+
+
+def test_settings_that_change_code_or_time_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("POCL_AFFINITY", raising=False)
+    monkeypatch.setenv("POCL_WORK_GROUP_METHOD", "auto")
+    monkeypatch.setenv("CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE", "64KB")
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
+    server = EmbeddedServer.start()
+    try:
+        with TargetClient.connect(server.host, server.port) as client:
+            settings = client.server["settings"]
+    finally:
+        server.stop()
+    assert isinstance(settings, dict) and list(settings) == sorted(settings)
+    told = {"POCL_AFFINITY": "1", "POCL_WORK_GROUP_METHOD": "auto", "CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE": "64KB"}
+    assert told.items() <= settings.items()
+    assert "POCL_CACHE_DIR" not in settings

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import struct
@@ -18,7 +19,8 @@ import pytest
 
 from gputune.client.target_client import TargetClient, TargetError
 from gputune.runtime.devices import NULL_REPORT
-from gputune.server.daemon import Daemon, Listener
+from gputune.server.__main__ import main
+from gputune.server.daemon import CannotListen, Daemon, Listener
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import (
     DownloadBuffer,
@@ -331,6 +333,27 @@ def test_a_bad_port_is_refused(port: str) -> None:
     ended = run_server("--port", port, "--device", "null")
     assert ended.returncode == 2
     assert "is not a port (0 to 65535)" in ended.stderr or "expected one argument" in ended.stderr
+
+
+def test_of_two_that_have_bound_a_port_only_one_listens() -> None:
+    first = Listener("127.0.0.1", 0)
+    second = Listener("127.0.0.1", int(first.address.rpartition(":")[2]))
+    with first.socket, second.socket:
+        first.listen()
+        with pytest.raises(CannotListen, match=rf"^cannot listen on {re.escape(first.address)}: Address already"):
+            second.listen()
+
+
+def test_only_a_port_that_cannot_be_had_is_reported_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(wanted: str | None) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gputune.server.__main__._choice", refused)
+    assert main(["--port", "0"]) == 1
+    error = capsys.readouterr().err
+    assert "No space left on device" in error and "listen" not in error
 
 
 def test_a_device_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:

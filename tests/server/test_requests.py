@@ -28,6 +28,7 @@ def test_the_welcome_names_device_limits_and_software(client: TargetClient) -> N
     assert client.limits.variants == 16
     assert client.limits.buffer_bytes == client.device["max_allocation_bytes"]
     assert client.server["backend"] == "null"
+    assert client.server["settings"] == {}
     assert str(client.server["software"]).startswith("gputune")
 
 
