@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gputune.client.errors import MemoryPlanError
 from gputune.client.lowering import Operation, Plan
 from gputune.client.memory_planner import Lifetime, Placement, plan_arenas
 from gputune.client.rendering import launch_message, variant_message
@@ -17,6 +18,10 @@ from gputune.kernels.family import Instance
 from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
+
+PORTABLE_ALIGNMENT = 4096
+"""Offsets are multiples of this at least, so that a context can be loaded on a device with a larger alignment than that
+of the device it was made on."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,9 @@ def build(
     """
     device = DeviceIdentity.from_dict(target.device)
     programs, outcomes = _programs(plan, outcomes, target, compiled)
-    storage = _Storage(plan, device)
-    weights = _Weights(device.base_address_alignment_bytes, device.max_allocation_bytes)
+    alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
+    storage = _Storage(plan, alignment, device.max_allocation_bytes)
+    weights = _Weights(alignment, device.max_allocation_bytes)
     launches = []
     for operation in plan.operations:
         key = task_key(operation.task).digest
@@ -50,7 +56,7 @@ def build(
         refs = {name: storage.ref(tensor) for name, tensor in operation.inputs.items() if not plan.is_constant(tensor)}
         refs["output"] = storage.ref(operation.output)
         for name, content in _constants(plan, operation, instance, target).items():
-            refs[name] = weights.add(content)
+            refs[name] = weights.add(content, operation.name)
         launches.append(
             LaunchRecord(
                 operation=operation.name,
@@ -113,16 +119,14 @@ def _constants(plan: Plan, operation: Operation, instance: Instance, target: Tar
 class _Storage:
     """Where each tensor of a plan lives: a graph input or output has its own buffer, all else shares arenas."""
 
-    def __init__(self, plan: Plan, device: DeviceIdentity) -> None:
+    def __init__(self, plan: Plan, alignment: int, largest: int) -> None:
         self._plan = plan
         self._own: dict[str, BufferRef] = {}
         for index, tensor in enumerate(plan.inputs):
             self._own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)
         for index, tensor in enumerate(plan.outputs):
             self._own[plan.root(tensor.name)] = BufferRef("output", index, 0, tensor.nbytes)
-        self._placement: Placement = plan_arenas(
-            self._lifetimes(), device.base_address_alignment_bytes, device.max_allocation_bytes
-        )
+        self._placement: Placement = plan_arenas(self._lifetimes(), alignment, largest)
 
     @property
     def arena_bytes(self) -> tuple[int, ...]:
@@ -159,8 +163,14 @@ class _Weights:
     largest: int
     _sections: list[bytearray] = field(default_factory=list)
 
-    def add(self, content: Any) -> BufferRef:
+    def add(self, content: Any, operation: str) -> BufferRef:
+        """Where the constant of an operation lies. Raises MemoryPlanError when no section can hold it."""
         nbytes = len(content)
+        if nbytes > self.largest:
+            raise MemoryPlanError(
+                f"a constant of operation {operation!r} needs {nbytes} bytes; "
+                f"the device allocates at most {self.largest} bytes at once"
+            )
         if not self._sections or self._aligned(len(self._sections[-1])) + nbytes > self.largest:
             self._sections.append(bytearray())
         section = self._sections[-1]
