@@ -1,6 +1,7 @@
 """Tuning spaces: named parameters, constraints that say why, and the configurations that keep them all."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -74,6 +75,19 @@ class TuningSpace:
             del chosen[order[depth]]
 
         return extend(0)
+
+    def first(self) -> dict[str, int]:
+        """The first valid configuration. ValueError, with the rules that nothing keeps, when there is none."""
+        for configuration in self.configurations():
+            return configuration
+        values = {parameter.name: parameter.values for parameter in self.parameters}
+        broken = [
+            rule.reason
+            for rule in self.constraints
+            if not any(rule.holds(*chosen) for chosen in itertools.product(*(values[name] for name in rule.names)))
+        ]
+        why = "; ".join(broken) or "no configuration keeps all rules at once"
+        raise ValueError(f"nothing can run this problem on this device: {why}")
 
     @cached_property
     def size(self) -> int:

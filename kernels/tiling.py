@@ -92,6 +92,7 @@ class Tiling:
         """Every tile that fits the registers, with its unrolling and its work-group."""
         few = self.splits and self.rows <= FEW_ROWS
         unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
+        least = self.packing(1, 1, 1).nbytes
         sets = (Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction"),)
         return TuningSpace(
             (
@@ -109,7 +110,8 @@ class Tiling:
                 Constraint(
                     ("NV", "VW", "LN"),
                     lambda *panel: self._fits(self.packing(*panel), limits),
-                    "the packed weights must fit the device's largest buffer and 32-bit indices",
+                    f"the packed weights, {least} bytes or more, must fit 32-bit indices and the device's largest"
+                    f" allocation of {limits.max_allocation_bytes} bytes",
                 ),
             ),
         )
@@ -120,7 +122,7 @@ class Tiling:
         guess = {"MR": 8, "NV": 1, "VW": 8, "KU": 1, "KA": 4, "LM": side, "LN": side, "ORDER": 0}
         space = self.space(limits)
         wanted = self._cut(guess, limits)
-        return next(space.configurations()) if space.violations(wanted) else wanted
+        return space.first() if space.violations(wanted) else wanted
 
     def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
         """Tiles that won on other devices of the kind, cut to the problem."""
@@ -185,7 +187,12 @@ class Tiling:
         while (cut["NV"] - 1) * cut["VW"] >= self.columns:
             cut["NV"] -= 1
         while registers_needed(cut["MR"] * cut["NV"], cut["VW"], limits) > registers(limits)[0]:
-            cut["MR"] = ROWS[ROWS.index(cut["MR"]) - 1]
+            if cut["MR"] > 1:
+                cut["MR"] = ROWS[ROWS.index(cut["MR"]) - 1]
+            elif cut["NV"] > 1:
+                cut["NV"] -= 1
+            else:
+                cut["VW"] //= 2
         if not self.splits:
             del cut["KA"]
         elif self.rows > FEW_ROWS:

@@ -152,7 +152,7 @@ class DepthwiseFamily(KernelFamily):
         side = 1 if limits.device_type == "cpu" else 8
         guess = {"MR": 2, "VW": 8, "REUSE": 0, "LM": side, "LN": side, "ORDER": 0}
         wanted, space = _cut(problem, guess, limits), self.space(problem, limits)
-        return next(space.configurations()) if space.violations(wanted) else wanted
+        return space.first() if space.violations(wanted) else wanted
 
     def starters(self, problem: DepthwiseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         space, default = self.space(problem, limits), self.default(problem, limits)

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
 
-from .problems import CASE_NAMES, CASES, CPU, DEVICES, RELU
+from .problems import CASE_NAMES, CASES, CPU, DEVICES, GPU, RELU
 
 PADS = (1, 1, 1, 1)
 REAL = [
@@ -75,6 +76,34 @@ def test_violations_name_everything_that_is_wrong() -> None:
     assert space.violations({"A": 3, "B": 1}) == ["A=3 is not one of (1, 2)"]
     assert space.violations({"A": 2, "B": 2}) == ["A and B must differ"]
     assert space.violations({"A": 1, "B": 2}) == []
+
+
+def test_the_first_configuration_or_why_there_is_none() -> None:
+    parameters = (Parameter("A", (1, 2), ""), Parameter("B", (1, 2), ""))
+    never, only = Constraint(("B",), lambda b: b > 2, "B must exceed 2"), Constraint(("A",), lambda a: a > 1, "A > 1")
+    other = Constraint(("A", "B"), lambda a, b: a < b, "A < B")
+    assert TuningSpace(parameters, (only,)).first() == {"A": 2, "B": 1}
+    with pytest.raises(ValueError, match=r"can run this problem on this device: B must exceed 2$"):
+        TuningSpace(parameters, (only, never)).first()
+    with pytest.raises(ValueError, match="no configuration keeps all rules at once"):
+        TuningSpace(parameters, (only, other)).first()
+
+
+def test_a_problem_too_large_for_the_device_says_so_with_numbers() -> None:
+    tiny = replace(CPU, max_allocation_bytes=1000)
+    for op, problem in (("MatMul", MatMulProblem(8, 16, 32)), ("Conv", ConvProblem(1, 8, 8, 16, 32, (3, 3)))):
+        with pytest.raises(ValueError, match=r"weights, \d{4,} bytes or more, .* allocation of 1000 bytes"):
+            family_of(op).default(problem, tiny)
+
+
+@pytest.mark.parametrize("op", ["Conv", "MatMul"])
+def test_guesses_fit_any_number_of_registers(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    """Registers as few as no device has them: a tile shrinks to one narrow vector instead of growing again."""
+    monkeypatch.setattr("gputune.kernels.workgroups.registers", lambda limits: (1, 1))
+    monkeypatch.setattr("gputune.kernels.tiling.registers", lambda limits: (1, 1))
+    problem: Any = {"Conv": ConvProblem(1, 9, 9, 3, 64, (3, 3)), "MatMul": MatMulProblem(64, 64, 64)}[op]
+    default = family_of(op).default(problem, GPU)
+    assert (default["MR"], default["NV"], default["VW"]) == (1, 1, 1)
 
 
 def test_identity_of_a_space_follows_what_it_declares() -> None:
