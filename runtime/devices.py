@@ -145,7 +145,7 @@ def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice
     """
     if wanted == NULL:
         return Choice(NULL_REPORT, ("using the null device as asked: outputs are not computed",))
-    matching = [report for report in reports if wanted is None or _matches(report, wanted)]
+    matching = [report for report in reports if wanted is None or matches(report, wanted)]
     usable = sorted((report for report in matching if report.usable), key=_rank)
     if not usable:
         raise DeviceNotFound(_nothing_usable(reports, matching, wanted))
@@ -172,7 +172,8 @@ def _type_of(report: DeviceReport) -> str:
     return {"gpu": "GPU", "cpu": "CPU"}.get(report.identity.device_type, report.identity.device_type)
 
 
-def _matches(report: DeviceReport, wanted: str) -> bool:
+def matches(report: DeviceReport, wanted: str) -> bool:
+    """Whether `wanted` is the number of a device or part of its name or platform."""
     if wanted.isdecimal():
         return report.index == int(wanted)
     if report.identity is None:

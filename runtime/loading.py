@@ -16,7 +16,7 @@ from typing import Literal
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context_format import open_context
 from gputune.runtime.context_records import ContextHeader, GraphRecord
-from gputune.runtime.devices import NULL, NULL_REPORT, DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices import NULL, NULL_REPORT, DeviceReport, choose, discover, matches, wanted_device
 from gputune.runtime.drivers import driver_files
 from gputune.runtime.errors import DeviceNotFound, WrongDevice
 from gputune.runtime.executor import Executor
@@ -35,8 +35,8 @@ def load(
 
     device: a number or part of a name as `gputune devices` shows them, or "null"; by default GPUTUNE_DEVICE,
     else the device the context was made for, else the best one. On another device or driver version the
-    programs are built from source with a warning, unless cache_compatibility_mode is "strict". graph: a name,
-    by default the first.
+    programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
+    null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
 
     Raises ContextError subclasses (WrongDevice in strict mode), DeviceNotFound, BuildFailed, ValueError for
     an unknown graph or mode, OSError when the file cannot be read.
@@ -47,7 +47,13 @@ def load(
     with open_context(path) as file:
         chosen_graph = _graph_named(file.header, graph, file.path)
         start = time.perf_counter_ns()
-        backend = _open(file.header, wanted_device(device))
+        wanted = wanted_device(device)
+        if not file.header.computes and wanted not in (None, NULL):
+            raise WrongDevice(
+                f"{file.path}: made by the null device: it holds no rearranged weights and cannot run on {wanted!r}; "
+                "make it again on a real device, or ask for the device 'null'"
+            )
+        backend = _open(file.header, wanted)
         device_open_ns = time.perf_counter_ns() - start
         binaries = backend.identity.runs_binaries_of(file.header.device) or not file.header.computes
         reasons = []
@@ -75,14 +81,13 @@ def _open(header: ContextHeader, wanted: str | None) -> Backend:
     a choice among all."""
     if not header.computes or wanted == NULL:
         return open_backend(NULL_REPORT)
-    made_for = header.device
-    if wanted is None or (not wanted.isdecimal() and wanted.casefold() in made_for.name.casefold()):
-        report = _recorded(made_for)
-        if report is not None:
-            try:
-                return open_backend(report, profiling=False)
-            except DeviceNotFound:
-                return _open_among_visible(report, wanted)
+    recorded = _recorded(header.device)
+    # a number belongs to the list that discovery makes
+    if recorded is not None and (wanted is None or (not wanted.isdecimal() and matches(recorded, wanted))):
+        try:
+            return open_backend(recorded, profiling=False)
+        except DeviceNotFound:
+            return _open_among_visible(recorded, wanted)
     return open_backend(choose(discover(), wanted).report, profiling=False)
 
 

@@ -3,14 +3,27 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gputune.runtime
+from gputune.runtime import loading
+from gputune.runtime.backends import open_backend
+from gputune.runtime.context_format import write_context
+from gputune.runtime.context_records import Context
+from gputune.runtime.devices import NULL_REPORT, DeviceReport
+from gputune.runtime.errors import WrongDevice
+from gputune.runtime.identity import DeviceIdentity
 
 X = np.ones((2, 4), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUTUNE_DEVICE", raising=False)
 
 
 def test_a_null_context_runs_without_computing(context_path: Path) -> None:
@@ -22,6 +35,38 @@ def test_a_null_context_runs_without_computing(context_path: Path) -> None:
     assert inference_ns > 0 and executor.load_ns > 0
     assert executor.warnings == []
     assert executor.header.tier == "null"
+
+
+def test_a_null_context_runs_on_no_other_device(context_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not gputune.runtime.load(context_path, device="null").computes
+    with pytest.raises(WrongDevice, match="made by the null device: it holds no rearranged weights"):
+        gputune.runtime.load(context_path, device="0")
+    monkeypatch.setenv("GPUTUNE_DEVICE", "cpu")
+    with pytest.raises(WrongDevice, match="cannot run on 'cpu'"):
+        gputune.runtime.load(context_path)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "discovers"),
+    [(None, False), ("pthread", False), ("portable computing", False), ("CORTEX", True), ("0", True)],
+)
+def test_the_recorded_device_is_opened_without_discovery_when_it_fits(
+    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch, wanted: str | None, discovers: bool
+) -> None:
+    made_for = {**context.device, "name": "pthread-cpu", "platform": "Portable Computing Language", "driver": "p.icd"}
+    write_context(tmp_path / "context.bin", replace(context, device=made_for, computes=True))
+    discovered: list[bool] = []
+
+    def discover() -> list[DeviceReport]:
+        discovered.append(True)
+        return [replace(NULL_REPORT, index=0), replace(NULL_REPORT, index=1, identity=cortex)]
+
+    cortex = replace(DeviceIdentity.from_dict(made_for), name="cortex")
+    monkeypatch.setattr(loading, "driver_files", lambda: [Path("/drivers/p.icd")])
+    monkeypatch.setattr(loading, "discover", discover)
+    monkeypatch.setattr(loading, "open_backend", lambda report, profiling: open_backend(NULL_REPORT))
+    gputune.runtime.load(tmp_path / "context.bin", device=wanted)
+    assert bool(discovered) is discovers
 
 
 @pytest.mark.parametrize(
