@@ -1,4 +1,5 @@
-"""Benchmarks: what a tuned convolution reaches of the device's limit, and what a warm cache saves.
+"""Benchmarks: what a tuned convolution reaches of the device's limit, what a fresh process pays before its first result,
+what a warm cache saves, and how close outputs are to onnxruntime's.
 
 A claim about GFLOP/s needs the limit measured in the same run: blocks of pure multiply-adds and the thing
 measured take turns, and a run whose limit blocks differ by more than 10 % is refused.
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 
 import material
 import tool
@@ -47,8 +49,16 @@ LAUNCH_NS = 20e6
 LAUNCHES_PER_BLOCK = 7
 
 
+LARGEST_DEVIATION = 1e-3
+RANDOM_INPUTS = 8
+
+
 class Refused(Exception):
     """The machine was not quiet enough for numbers that mean anything."""
+
+
+class Failed(Exception):
+    """What was measured breaks a promise."""
 
 
 @dataclass
@@ -98,7 +108,7 @@ def spread(values: list[float]) -> float:
 
 def report(result: dict[str, Any], rows: list[tuple[str, str]], file: Path | None) -> None:
     """Prints a markdown table, and writes the numbers when a file is asked for."""
-    print("\n" + tool.table(["what", "result"], rows))
+    print("\n" + tool.table(["what", "result"], rows), flush=True)
     if file is not None:
         file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
@@ -227,7 +237,52 @@ def bench_load(options: argparse.Namespace) -> None:
     report(result, rows, options.json)
 
 
+def bench_accuracy(options: argparse.Namespace) -> None:
+    """Outputs for random inputs against onnxruntime's: max|a-b| / max|b|, which must not exceed 0.001."""
+    models = {
+        "orientation": (material.orientation_model(), material.ORIENTATION_INPUT, material.ORIENTATION_SHAPE),
+        "angle": (material.angle_model(), material.ANGLE_INPUT, material.ANGLE_SHAPE),
+    }
+    cache = None if options.effort == "none" else WORK / "warm_cache"
+    deviations = {}
+    for title, (model, name, shape) in models.items():
+        dimensions = f"{name}={','.join(map(str, shape))}"
+        context = tool.generate(WORK / title, model, dimensions, options.effort, cache, options.device).context
+        for output, values in deviations_of(WORK / f"{title}_run", context, model, name, shape).items():
+            deviations[f"{title}, output {output}"] = values
+    rows = [
+        (what, f"{max(values):.1e} at most of {len(values)} random inputs, median {statistics.median(values):.1e}")
+        for what, values in deviations.items()
+    ]
+    report({"effort": options.effort, "deviations": deviations}, rows, options.json)
+    if wrong := [what for what, values in deviations.items() if not np.max(values) <= LARGEST_DEVIATION]:
+        raise Failed(f"more than {LARGEST_DEVIATION} away from onnxruntime: {'; '.join(wrong)}")
+
+
+def deviations_of(
+    folder: Path, context: Path, model: Path, name: str, shape: tuple[int, ...]
+) -> dict[str, list[float]]:
+    """max|a-b| / max|b| by output for each random input, a from a context and b from onnxruntime."""
+    numbers = np.random.default_rng(8)
+    arrays = [numbers.standard_normal(shape, dtype=np.float32) for _ in range(RANDOM_INPUTS)]
+    paths = [folder.with_suffix(f".{number}.raw") for number in range(RANDOM_INPUTS)]
+    for array, path in zip(arrays, paths, strict=True):
+        array.tofile(path)
+    inputs = folder.with_suffix(".txt")
+    inputs.write_text("".join(f"{name}:={path}\n" for path in paths), encoding="utf-8")
+    run = tool.net_run(folder, context, inputs, RANDOM_INPUTS)
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+    deviations: dict[str, list[float]] = {output: [] for output in outputs}
+    for number, array in enumerate(arrays):
+        for output, want in zip(outputs, session.run(outputs, {name: array}), strict=True):
+            got = np.frombuffer(run.result(number, output), dtype=np.float32).reshape(want.shape)
+            deviations[output].append(float(np.abs(got - want).max() / np.abs(want).max()))
+    return deviations
+
+
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "accuracy": bench_accuracy,
     "conv": bench_conv,
     "load": bench_load,
     "warm": bench_warm,
@@ -239,8 +294,11 @@ def main() -> int:
     commands = parser.add_subparsers(dest="bench", required=True)
     for name, bench in BENCHES.items():
         command = commands.add_parser(name, help=bench.__doc__, description=bench.__doc__)
-        command.add_argument("--effort", choices=["quick", "normal", "full"], default="quick")
-        command.add_argument("--rounds", type=int, default=3, help="repetitions (default: %(default)s)")
+        if bench is bench_accuracy:  # default configurations answer for the kernels as well as tuned ones
+            command.add_argument("--effort", choices=["none", "quick", "normal", "full"], default="none")
+        else:
+            command.add_argument("--effort", choices=["quick", "normal", "full"], default="quick")
+            command.add_argument("--rounds", type=int, default=3, help="repetitions (default: %(default)s)")
         command.add_argument("--device", help="the device to use, as gputune's --device")
         command.add_argument("--json", type=Path, help="write the numbers to this file as well")
     options = parser.parse_args()
@@ -249,6 +307,9 @@ def main() -> int:
         BENCHES[options.bench](options)
     except Refused as refusal:
         print(f"refused: {refusal}", file=sys.stderr)
+        return 1
+    except Failed as failure:
+        print(f"failed: {failure}", file=sys.stderr)
         return 1
     return 0
 

