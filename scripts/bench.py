@@ -1,5 +1,5 @@
-"""Benchmarks: what a tuned convolution reaches of the device's limit, what a fresh process pays before its first result,
-what a warm cache saves, and how close outputs are to onnxruntime's.
+"""Benchmarks: what a tuned convolution reaches of the device's limit, what a fresh process pays, what a warm cache
+saves, and how close outputs are to onnxruntime's.
 
 A claim about GFLOP/s needs the limit measured in the same run: blocks of pure multiply-adds and the thing
 measured take turns, and a run whose limit blocks differ by more than 10 % is refused.

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import bench
 from gputune.client import config, effort, errors, importer
 from gputune.client.cli import main
 
@@ -24,6 +25,17 @@ ENVIRONMENT = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "G
 def section(title: str) -> str:
     """The text under a heading of the second level."""
     return README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/*.md")), ids=lambda p: p.name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    dead = [target for target in targets if ":" not in target and not (page.parent / target).exists()]
+    assert dead == []
+
+
+def test_every_benchmark_is_named() -> None:
+    assert set(re.findall(r"`scripts/bench ([a-z]+)`", README)) == set(bench.BENCHES)
 
 
 def blocks(language: str, text: str = README) -> list[str]:
