@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gputune.cache import CacheError, PerformanceCache, check_writable, tier_of
+from gputune.cache import PerformanceCache, check_writable, tier_of
 from gputune.client import context_builder
 from gputune.client.config import Config
 from gputune.client.effort import Effort
-from gputune.client.errors import OutputError
 from gputune.client.importer import read_model
 from gputune.client.lowering import Plan, lower
+from gputune.client.outputs import check_output, writing
 from gputune.client.progress import Reporter
 from gputune.client.summary import Totals, summarise, write_json
 from gputune.client.target import choose_target
@@ -73,7 +73,7 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
             plan = lower(graph)
         reporter.info(f"model {request.model.name}: {len(plan.operations)} operations, {len(plan.tasks)} tasks")
         with clock.phase("check"):
-            chosen = choose_target(request.target, environment, request.device)
+            chosen = choose_target(request.target, environment, request.device, log_level=reporter.level)
         with chosen:
             for line in chosen.explanation:
                 reporter.info(line)
@@ -184,11 +184,9 @@ class _Generation:
             },
             computes=self._device.platform != "null",
         )
-        try:
+        with writing(request.binary_file):
             request.binary_file.parent.mkdir(parents=True, exist_ok=True)
             size = write_context(request.binary_file, context)
-        except OSError as error:
-            raise OutputError(f"{request.binary_file} cannot be written: {error.strerror or error}") from None
         self._reporter.info(f"wrote {request.binary_file} ({size} bytes)")
 
     def _effective_configuration(self) -> dict[str, Any]:
@@ -205,13 +203,7 @@ class _Generation:
 def _check_outputs(request: GenerationRequest) -> None:
     """That all results can be written, before anything takes time."""
     for path in filter(None, (request.binary_file, request.summary_json)):
-        if path.is_dir():
-            raise OutputError(f"{path} is a folder, not a file to write")
-        try:
-            check_writable(path.parent)
-        except CacheError as error:
-            reason = getattr(error.__cause__, "strerror", None) or error
-            raise OutputError(f"folder {path.parent} cannot be written: {reason}") from None
+        check_output(path)
     if request.effort.name != "none":
         check_writable(request.performance_cache_dir)
 

@@ -19,6 +19,7 @@ class Reporter:
     """
 
     def __init__(self, stream: TextIO, level: str = "info") -> None:
+        self.level = level
         self._level = LEVELS.index(level)
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None

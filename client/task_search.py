@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.client.effort import Effort, trials_for
+from gputune.client.errors import TuningError
 from gputune.client.plan import Task
 from gputune.client.stop_conditions import NoImprovement, StopCondition, Trials
 from gputune.client.strategies import Evaluation, Strategy
@@ -42,6 +43,14 @@ def task_key(task: Task) -> TaskKey:
     return TaskKey(op=task.op, problem=problem, dtype=task.problem.dtype, layout=problem.get("layout", ""))
 
 
+def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
+    """The default configuration. Raises TuningError when the device has room for none."""
+    try:
+        return family_of(task.op).default(task.problem, limits)
+    except ValueError as error:
+        raise TuningError(f"{task.op} does not fit on this device: {error}") from None
+
+
 def rendered_sha256(instance: Instance) -> str:
     """Identity of the launches that a configuration was rendered to.
 
@@ -65,7 +74,7 @@ class TaskSearch:
         self.task = task
         self.family = family_of(task.op)
         self.space = self.family.space(task.problem, limits)
-        self.default = self.family.default(task.problem, limits)
+        self.default = default_of(task, limits)
         self.key = task_key(task)
         self.validity = Validity(
             device_name=device.name,

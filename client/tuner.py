@@ -15,7 +15,7 @@ from gputune.client.effort import EFFORTS, Effort
 from gputune.client.errors import TuningError
 from gputune.client.plan import Task
 from gputune.client.target_client import TargetClient
-from gputune.client.task_search import TaskSearch, device_limits, task_key
+from gputune.client.task_search import TaskSearch, default_of, device_limits, task_key
 from gputune.client.workbench import Workbench
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
@@ -88,7 +88,7 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
         measured=0,
         default_ns=None,
         tuned_ns=None,
-        configuration=family.default(task.problem, limits),
+        configuration=default_of(task, limits),
         binary=b"",
     )
 

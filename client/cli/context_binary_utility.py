@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.errors import OutputError
 from gputune.client.summary import write_json
 from gputune.runtime.context_format import read_header
 
@@ -25,7 +24,4 @@ def command(context_binary: Path, json_file: Path | None) -> None:
     if json_file is None:
         click.echo(json.dumps(content, indent=1))
         return
-    try:
-        write_json(json_file, content)
-    except OSError as error:
-        raise OutputError(f"{json_file} cannot be written: {error.strerror or error}") from None
+    write_json(json_file, content)

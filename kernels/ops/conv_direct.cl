@@ -54,19 +54,7 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
-#define ELEMENT(p, i) ((p)[i])
-#if VW == 1
-typedef float vec;
-#define LOAD ELEMENT
-#define STORE(v, p, i) ((p)[i] = (v))
-#else
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
-typedef CAT(float, VW) vec;
-#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
-#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
-#endif
-#define UNROLL __attribute__((opencl_unroll_hint))
+#include "vectors.cl"
 
 #define NW (NV * VW)
 #define TILES ((OUTPUTS + NW - 1) / NW)

@@ -45,18 +45,7 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
-#if VW == 1
-typedef float vec;
-#define LOAD(p, i) ((p)[i])
-#define STORE(v, p, i) ((p)[i] = (v))
-#else
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
-typedef CAT(float, VW) vec;
-#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
-#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
-#endif
-#define UNROLL __attribute__((opencl_unroll_hint))
+#include "vectors.cl"
 
 #define VECTORS ((CHANNELS + VW - 1) / VW)
 #define TAIL (CHANNELS % VW) // channels that only the last vector stores, one by one

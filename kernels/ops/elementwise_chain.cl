@@ -26,17 +26,7 @@
 #define CHAIN(value, row, x)
 #endif
 
-#if VW == 1
-typedef float vec;
-#define LOAD(p, i) ((p)[i])
-#define STORE(v, p, i) ((p)[i] = (v))
-#else
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
-typedef CAT(float, VW) vec;
-#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
-#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
-#endif
+#include "vectors.cl"
 #define SPLAT(p, i) ((vec)((p)[i]))
 
 #define VECTORS ((INNER + VW - 1) / VW)

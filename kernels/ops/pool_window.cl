@@ -39,17 +39,7 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
-#if VW == 1
-typedef float vec;
-#define LOAD(p, i) ((p)[i])
-#define STORE(v, p, i) ((p)[i] = (v))
-#else
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
-typedef CAT(float, VW) vec;
-#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
-#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
-#endif
+#include "vectors.cl"
 
 #define VECTORS ((CHANNELS + VW - 1) / VW)
 #define STRIPS ((OUT_WIDTH + WPT - 1) / WPT)

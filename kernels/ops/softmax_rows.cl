@@ -22,17 +22,7 @@
 #define KEEP 0               // 1: exponentials are kept in the output, 0: computed again
 #endif
 
-#if VW == 1
-typedef float vec;
-#define LOAD(p, i) ((p)[i])
-#define STORE(v, p, i) ((p)[i] = (v))
-#else
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
-typedef CAT(float, VW) vec;
-#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
-#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
-#endif
+#include "vectors.cl"
 
 // Along a row: how many vectors, how far apart, and how many elements of one there are.
 #if INNER == 1

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
+from gputune.kernels.template import template
 
 from .problems import CASE_NAMES, CASES, CPU, DEVICES, GPU, RELU
 
@@ -124,8 +126,11 @@ def test_an_unknown_op_names_the_known_ones() -> None:
 
 
 def test_every_template_belongs_to_a_family() -> None:
-    lying = {path.name for path in Path(next(iter(ops.__path__))).glob("*.cl")}
-    assert lying == {name for family in families().values() for name in family.templates}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in Path(next(iter(ops.__path__))).glob("*.cl")}
+    rendered = {name for family in families().values() for name in family.templates}
+    included = {name for text in texts.values() for name in re.findall(r'#include "(.+)"', text)}
+    assert set(texts) == rendered | included
+    assert not any("#include" in template(name) for name in rendered)
 
 
 @pytest.mark.parametrize(("op", "problem"), REAL, ids=[f"{op}-{i}" for i, (op, _) in enumerate(REAL)])
