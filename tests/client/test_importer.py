@@ -1,5 +1,6 @@
 """Reading ONNX files: what comes out, and one clear line for everything that cannot be tuned."""
 
+import re
 from pathlib import Path
 
 import numpy as np
