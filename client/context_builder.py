@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gputune.client.errors import MemoryPlanError
-from gputune.client.lowering import Operation, Plan
 from gputune.client.memory_planner import Lifetime, Placement, plan_arenas
+from gputune.client.plan import Operation, Plan, Task
 from gputune.client.rendering import launch_message, variant_message
 from gputune.client.target_client import TargetClient
 from gputune.client.task_search import task_key
@@ -37,12 +37,12 @@ def build(
     plan: Plan,
     outcomes: Mapping[str, Outcome],
     target: TargetClient,
-    compiled: Callable[[Outcome], None],
+    compiled: Callable[[Task, Outcome], None],
 ) -> Built:
     """The graph of a plan.
 
-    `outcomes` are by task key digest. A winner without a binary is compiled on the target, and `compiled` hears of
-    the outcome with its binary. Weights are rearranged on the target. Raises TargetError, MemoryPlanError.
+    `outcomes` are by task key digest. A winner without a binary is compiled on the target, and `compiled` hears of the
+    task and the outcome with its binary. Weights are rearranged on the target. Raises TargetError, MemoryPlanError.
     """
     device = DeviceIdentity.from_dict(target.device)
     programs, outcomes = _programs(plan, outcomes, target, compiled)
@@ -81,7 +81,7 @@ def build(
 
 
 def _programs(
-    plan: Plan, outcomes: Mapping[str, Outcome], target: TargetClient, compiled: Callable[[Outcome], None]
+    plan: Plan, outcomes: Mapping[str, Outcome], target: TargetClient, compiled: Callable[[Task, Outcome], None]
 ) -> tuple[dict[str, tuple[int, ProgramRecord]], dict[str, Outcome]]:
     """(index, program) by task key, and the outcomes with every binary filled in."""
     programs: dict[str, tuple[int, ProgramRecord]] = {}
@@ -96,7 +96,7 @@ def _programs(
             variant = variant_message(instance, outcome.configuration)
             reply = target.compile_kernel(CompileKernel(variant, sizes))
             outcome = complete[key] = replace(outcome, binary=bytes(reply.binary))
-            compiled(outcome)
+            compiled(task, outcome)
         main = instance.main
         programs[key] = (len(programs), ProgramRecord(outcome.binary, main.source, main.options))
     return programs, complete

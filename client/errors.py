@@ -30,12 +30,6 @@ class ModelError(GputuneError):
     exit_code = 3
 
 
-class TargetError(GputuneError):
-    """The target cannot be reached, speaks another version, or refused a request."""
-
-    exit_code = 4
-
-
 class TuningError(GputuneError):
     """No variant of a task works on the target."""
 

@@ -16,11 +16,12 @@ from gputune.client.effort import Effort
 from gputune.client.importer import read_model
 from gputune.client.lowering import Plan, lower
 from gputune.client.outputs import check_output, writing
+from gputune.client.plan import Task
 from gputune.client.progress import Reporter
 from gputune.client.summary import Totals, summarise, write_json
 from gputune.client.target import choose_target
 from gputune.client.target_client import TargetClient
-from gputune.client.task_search import device_limits, task_key
+from gputune.client.task_search import device_limits
 from gputune.client.tuner import Outcome, Tuner, untuned
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
@@ -163,9 +164,8 @@ class _Generation:
                 self.outcomes.append(outcome)
                 self._reporter.info(f"[{number}/{len(tasks)}] {_describe(outcome)}")
 
-    def _store_binary(self, outcome: Outcome) -> None:
+    def _store_binary(self, task: Task, outcome: Outcome) -> None:
         if self._tuner is not None:
-            task = next(task for task in self._plan.tasks if task_key(task).digest == outcome.key)
             self._tuner.store_binary(task, outcome)
 
     def _write(self, built: context_builder.Built) -> None:

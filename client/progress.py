@@ -20,7 +20,6 @@ class Reporter:
 
     def __init__(self, stream: TextIO, level: str = "info") -> None:
         self.level = level
-        self._level = LEVELS.index(level)
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
         self._bar_task: TaskID | None = None
@@ -40,14 +39,14 @@ class Reporter:
         self._say(3, text)
 
     def _say(self, level: int, text: str) -> None:
-        if level <= self._level:
+        if level <= LEVELS.index(self.level):
             self._console.print(text, markup=False)
 
     def begin(self, label: str, total: int) -> None:
         """Starts a progress of `total` steps."""
         self._label, self._total, self._done = label, total, 0
         self._began = self._said = time.monotonic()
-        if self._console.is_terminal and self._level >= 2:
+        if self._console.is_terminal and self.level in ("info", "verbose"):
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),

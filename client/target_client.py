@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gputune.client import errors
+from gputune.client.errors import GputuneError
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import ProtocolError
@@ -53,13 +53,15 @@ _NO_HELLO = ("bad_frame", "bad_message", "connection_lost")
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 
 
-class TargetError(errors.TargetError):
+class TargetError(GputuneError):
     """What went wrong with a target, in one line that ends with its name.
 
     `name` is a name of gputune.server.protocol.errors.ERROR_NAMES, or one of: unreachable,
     not_a_target_server, connection_lost, bad_address, contradiction, server_not_started.
     `reason` is the line without the name, `details` are the server's numbers.
     """
+
+    exit_code = 4
 
     def __init__(self, name: str, reason: str, details: Mapping[str, object] | None = None) -> None:
         super().__init__(f"{reason} [{name}]")

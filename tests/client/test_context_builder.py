@@ -50,7 +50,7 @@ def built(folder: Path, **changes: int) -> Built:
         outcomes[task_key(task).digest] = SimpleNamespace(
             configuration=family.default(task.problem, limits), binary=b"binary"
         )
-    return build(plan, outcomes, target, lambda outcome: None)
+    return build(plan, outcomes, target, lambda task, outcome: None)
 
 
 def refs(graph: Any) -> Iterator[BufferRef]:
