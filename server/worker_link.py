@@ -1,7 +1,9 @@
 """How daemon and worker process talk: the protocol's frames and messages over one file descriptor.
 
-The id of a frame names the client connection that a request belongs to. The daemon sends one request at a
-time and waits for its reply, so replies need no ids of their own. Two messages exist on this link only.
+The daemon sends one request at a time and waits for its reply; Progress may come before it. The worker knows
+no clients: the daemon checks who owns what and puts buffers and contexts on the device before a request names
+them, so that a worker that was started again needs nothing but the next request. Messages that exist on this
+link only are below; the sources of all launches on it are complete.
 """
 
 from __future__ import annotations
@@ -11,7 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputune.server.protocol import codec, framing
-from gputune.server.protocol.messages import FROM_SERVER, REPLIES, Limits
+from gputune.server.protocol.messages import (
+    FROM_SERVER,
+    Blob,
+    CompileKernel,
+    Done,
+    ExecuteContext,
+    ExecuteKernel,
+    Handle,
+    Launch,
+    LoadContext,
+    ProfileContext,
+    ProfileKernel,
+)
 
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one writev
 
@@ -26,14 +40,75 @@ class WorkerReady:
 
 
 @dataclass(frozen=True)
-class CloseConnection:
-    """The client connection named by the frame's id is gone: forget what it owned. Answered by Done."""
+class PutBuffer:
+    """Makes a device buffer that later requests know by this handle. Answered by Done or Error."""
+
+    buffer: Handle
+    data: Blob
 
 
+@dataclass(frozen=True)
+class PutContext:
+    """Loads a context that later requests know by this handle. Answered as `request` is, but without a new
+    handle: ContextLoaded repeats this one. request.buffer is ignored; the bytes are here."""
+
+    context: Handle
+    request: LoadContext
+    data: Blob
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Frees buffers and contexts; handles that are not known are passed over. Answered by Done."""
+
+    buffers: tuple[Handle, ...]
+    contexts: tuple[Handle, ...]
+
+
+@dataclass(frozen=True)
+class BuildPrograms:
+    """Builds the programs of launches without launching them. Answered by ProgramsBuilt."""
+
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True)
+class ProgramsBuilt:
+    """The binaries of programs by program_key; those that could not be built are missing."""
+
+    binaries: dict[str, Blob]
+
+
+@dataclass(frozen=True)
+class PutPrograms:
+    """Binaries from another worker: a program with one of these keys is loaded instead of built, during the
+    next request only. Answered by Done."""
+
+    binaries: dict[str, Blob]
+
+
+@dataclass(frozen=True)
+class ReadState:
+    """Asks for what can be read of clocks, temperatures and load. Answered by DeviceState."""
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """What could be read."""
+
+    state: dict[str, object]
+
+
+REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext)
 # the worker is our own process, so the link has no limits of its own
-LINK_LIMITS = Limits(frame_bytes=2**48, header_bytes=2**31 - 1, blobs=2**31 - 1)
-TO_WORKER = codec.registry((*REPLIES, CloseConnection))
-FROM_WORKER = codec.registry((WorkerReady, *FROM_SERVER))
+LINK_LIMITS = framing.UNLIMITED
+TO_WORKER = codec.registry((*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, PutPrograms, ReadState))
+FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, DeviceState, Done)))
+
+
+def program_key(launch: Launch) -> str:
+    """What two launches share when one program serves both."""
+    return f"{launch.source_sha256} {launch.options}"
 
 
 class WorkerLink:
@@ -43,15 +118,15 @@ class WorkerLink:
         self._descriptor = descriptor
         self._reader = framing.FrameReader(LINK_LIMITS)
 
-    def receive(self) -> tuple[int, Any] | None:
-        """(connection, request); None when the daemon is gone."""
+    def receive(self) -> Any | None:
+        """The next request; None when the daemon is gone."""
         while count := os.readv(self._descriptor, [self._reader.space()]):
-            if frame := self._reader.filled(count):
-                return codec.unpack(frame.header, frame.blobs, TO_WORKER)
+            for frame in self._reader.filled(count):
+                return codec.unpack(frame.header, frame.blobs, TO_WORKER)[1]
         return None
 
-    def send(self, connection: int, message: object) -> None:
-        """Sends a reply. Raises OSError when the daemon is gone."""
-        buffers = framing.encode(codec.pack(message, connection))
+    def send(self, message: object) -> None:
+        """Sends a reply or Progress. Raises OSError when the daemon is gone."""
+        buffers = framing.encode(codec.pack(message, 0))
         while buffers:
             buffers = framing.unsent(buffers, os.writev(self._descriptor, buffers[:_BUFFERS_AT_ONCE]))

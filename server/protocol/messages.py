@@ -1,9 +1,16 @@
 """The protocol on one page: one dataclass per message, requests in the order of server/handlers.py.
 
 A connection starts with Hello from the client, Hello from the server and, when both name the same protocol
-version, Welcome. After that the client sends requests and the server answers each one with the reply named
-in REPLIES, or with Error. A request has an id greater than 0 that its reply repeats. Id 0 belongs to the
-handshake and to errors that end the connection.
+version, Proof from the client and Welcome from the server. Proof and Welcome show that each side knows the
+token, if there is one (authentication.py); before that, nothing but the Hello is revealed or done.
+
+After that the client sends requests and the server answers each one with the reply named in REPLIES, or with
+Error. A request has an id greater than 0 that its reply repeats. Several requests may be open at once, and
+replies come in any order; Progress may come any number of times before a reply, with the request's id. Id 0
+belongs to the handshake and to errors that end the connection.
+
+A client that waits or idles sends Ping every limits.heartbeat_seconds. Whoever hears nothing from the other
+side for limits.silence_seconds takes it for gone; what a client owned is freed then.
 
 A frame is (framing.py, little endian): magic b"gpt1", u32 header bytes, u32 blob count, u64 bytes of each
 blob, the header, the blobs. The header is MsgPack (codec.py): a map of "id", "type" (the class name) and the
@@ -22,7 +29,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from gputune.server.protocol.decoder import Within
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
@@ -49,14 +56,27 @@ class Limits:
     frame_bytes: Bytes = (1 << 30) + (16 << 20)  # one frame: header and blobs
     header_bytes: Bytes = 8 << 20  # the MsgPack header of one frame
     blobs: Count = 1024  # blobs in one frame
-    buffer_bytes: Bytes = 1 << 30  # one device buffer
-    buffers: Count = 4096  # device buffers of one connection
+    nesting: Count = 16  # lists and maps within each other in a header
+    items: Count = 1 << 20  # elements of one list or map in a header
+    text_bytes: Bytes = 1 << 24  # one text in a header
+    connections: Count = 256  # clients at a time
+    authenticate_seconds: Count = 10  # from the connection to the proof
+    heartbeat_seconds: Count = 5  # a client that waits or idles sends Ping this often
+    silence_seconds: Count = 30  # who has sent nothing for so long is taken for gone
+    requests: Count = 64  # open requests of one connection
+    buffer_bytes: Bytes = 1 << 30  # one buffer
+    buffers: Count = 4096  # buffers of one connection
+    session_bytes: Bytes = 4 << 30  # all buffers and queued requests of one connection
     source_bytes: Bytes = 1 << 20  # the source text of one launch, UTF-8
     sources: Count = 256  # source texts kept for one connection; the one used longest ago is forgotten first
     variants: Count = 16  # variants in one ProfileKernel
     launches: Count = 1024  # launches in one ExecuteKernel, or before main in one variant
     samples: Count = 1000  # samples of one variant
-    request_seconds: Count = 600  # a request that takes longer ends the worker: worker_timeout
+    contexts: Count = 16  # loaded contexts of one connection
+    inferences: Count = 100_000  # inferences in one ProfileContext
+    compile_seconds: Count = 120  # building one program, its code generation at the first launch included
+    launch_seconds: Count = 30  # one launch, or one sample of launches, at most; less once a variant is known to work
+    request_seconds: Count = 600  # anything else that the device does for one request
 
 
 @dataclass(frozen=True)
@@ -108,17 +128,30 @@ class Trial:
 
 @dataclass(frozen=True)
 class Hello:
-    """Both sides say which protocol and which software they speak, and nothing else."""
+    """Both sides say which protocol and software they speak, and send the challenge for the other's proof.
+
+    nonce: 64 hexadecimal digits, fresh for each connection. authentication: whether this side has a token.
+    """
 
     protocol: Count
     software: Name
+    nonce: Annotated[str, Within(0, 64)] = ""
+    authentication: Literal["none", "token"] = "none"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The client knows the token: authentication.py says how `mac` is made. Empty where there is no token."""
+
+    mac: Annotated[str, Within(0, 64)]
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server is ready: its limits, its device's identity, itself (software, backend, and the
-    settings in its environment that change a driver's code or its time)."""
+    """The server knows the token too and is ready: its limits, its device's identity, itself (software,
+    backend, and the settings in its environment that change a driver's code or its time)."""
 
+    mac: Annotated[str, Within(0, 64)]
     limits: Limits
     device: dict[str, object]
     server: dict[str, object]
@@ -128,8 +161,26 @@ class Welcome:
 
 
 @dataclass(frozen=True)
+class Ping:
+    """Is the server there? Answered at once, whatever the device does."""
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Ends an open request, which is answered with the error cancelled unless its reply is on the way."""
+
+    request: Handle
+
+
+@dataclass(frozen=True)
+class Status:
+    """Asks how the server is."""
+
+
+@dataclass(frozen=True)
 class UploadBuffer:
-    """Makes a device buffer of these bytes. Buffers live until they are freed or the connection ends."""
+    """Makes a buffer of these bytes. Buffers live until they are freed or the connection ends; kernels only
+    read them, and they outlive a worker that crashes."""
 
     data: Blob
 
@@ -167,6 +218,8 @@ class ProfileKernel:
     relative: Annotated[float, Within(0, 1)]
     absolute: Annotated[float, Within(0, 1e30)]
     variants: Annotated[tuple[Variant, ...], Within(1, 65536)]
+    baseline: Variant | None  # raced with the others, to notice that the device has changed
+    best_ns: Sample  # the fastest known so far, 0 when none is: time limits scale with it
     work: Work
     samples: Annotated[int, Within(1, 2**31 - 1)]
     sample_ns: Nanoseconds  # least duration of a sample; short kernels are repeated within one
@@ -182,7 +235,76 @@ class ExecuteKernel:
     outputs: dict[str, Bytes]
 
 
+@dataclass(frozen=True)
+class LoadContext:
+    """Loads a graph of a context binary that was uploaded as a buffer. An empty graph is the first; strict
+    refuses another device or driver than the one that the context was made for."""
+
+    buffer: Handle
+    graph: Annotated[str, Within(0, 1000)]
+    strict: bool
+
+
+@dataclass(frozen=True)
+class ExecuteContext:
+    """One inference: bytes of every input by name."""
+
+    context: Handle
+    inputs: dict[str, Blob]
+
+
+@dataclass(frozen=True)
+class ProfileContext:
+    """Runs inferences on the same inputs and times them, as a whole and launch by launch."""
+
+    context: Handle
+    inputs: dict[str, Blob]
+    inferences: Annotated[int, Within(1, 2**31 - 1)]
+
+
+@dataclass(frozen=True)
+class FreeContexts:
+    """Frees contexts."""
+
+    contexts: tuple[Handle, ...]
+
+
 # --- replies --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an open request has come. A variant that is done for, one way or another, comes with its
+    trial at once, so that a client that is cut off knows of it."""
+
+    phase: Literal["queued", "building", "measuring", "recovering", "running"]
+    done: Count  # of `total` variants, inferences, or requests that are served before this one
+    total: Count
+    message: Text
+    variant: Count | None = None
+    trial: Trial | None = None
+
+
+@dataclass(frozen=True)
+class Pong:
+    """The server is there."""
+
+
+@dataclass(frozen=True)
+class StatusReport:
+    """How the server is; times since it was started."""
+
+    software: Name
+    device: dict[str, object]
+    uptime_seconds: Annotated[float, Within(0, 1e12)]
+    clients: Count
+    queued: Count  # requests that wait for the device
+    running: Text  # what the device does now, empty when nothing
+    worker_restarts: Count
+    last_restart: Text  # why the worker was restarted last
+    requests: dict[str, Bytes]  # answered so far, by kind
+    memory_bytes: Bytes  # buffers and queued requests of all clients
+    state: dict[str, object]  # what can be read of clocks, temperatures and load
 
 
 @dataclass(frozen=True)
@@ -215,11 +337,17 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Profiled:
-    """Every trial, in the order of the variants, and the binary of the most performant."""
+    """Every trial, in the order of the variants, and the binary of the most performant.
+
+    spent_ns: where the server's time went: build, verify, measure, recover. state: the device before and
+    after (clocks, temperatures, load; what cannot be read is not there)."""
 
     trials: tuple[Trial, ...]
     best: Count | None
     binary: Blob
+    baseline: Trial | None
+    spent_ns: dict[str, Nanoseconds]
+    state: dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -227,6 +355,40 @@ class Executed:
     """The bytes of the outputs asked for."""
 
     outputs: dict[str, Blob]
+
+
+@dataclass(frozen=True)
+class ContextLoaded:
+    """The handle of a loaded context; warnings say why programs were built from source."""
+
+    context: Handle
+    computes: bool
+    warnings: Annotated[tuple[Text, ...], Within(0, 10_000)]
+    load_ns: Nanoseconds
+
+
+@dataclass(frozen=True)
+class ContextExecuted:
+    """Bytes of every output by name, and the time of the target from the first input to the last output."""
+
+    outputs: dict[str, Blob]
+    elapsed_ns: Nanoseconds
+
+
+@dataclass(frozen=True)
+class LaunchTime:
+    """What one launch of a graph took by the device's clock, in every inference."""
+
+    operation: Name
+    samples_ns: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class ContextProfiled:
+    """Times of whole inferences by the target's clock, input and output included, and of every launch."""
+
+    inference_ns: tuple[Sample, ...]
+    launches: tuple[LaunchTime, ...]
 
 
 @dataclass(frozen=True)
@@ -238,28 +400,55 @@ class Error:
     details: dict[str, object] = field(default_factory=dict)
 
 
-Reply: TypeAlias = BufferReady | BufferData | Done | Compiled | Profiled | Executed | Error
+Reply: TypeAlias = (
+    Pong
+    | StatusReport
+    | BufferReady
+    | BufferData
+    | Done
+    | Compiled
+    | Profiled
+    | Executed
+    | ContextLoaded
+    | ContextExecuted
+    | ContextProfiled
+    | Error
+)
 
 REPLIES: Mapping[type, type] = MappingProxyType(
     {
+        Ping: Pong,
+        Cancel: Done,
+        Status: StatusReport,
         UploadBuffer: BufferReady,
         DownloadBuffer: BufferData,
         FreeBuffers: Done,
         CompileKernel: Compiled,
         ProfileKernel: Profiled,
         ExecuteKernel: Executed,
+        LoadContext: ContextLoaded,
+        ExecuteContext: ContextExecuted,
+        ProfileContext: ContextProfiled,
+        FreeContexts: Done,
     }
 )
 # what requests are called where they are counted
 KINDS: Mapping[type, str] = MappingProxyType(
     {
+        Ping: "ping",
+        Cancel: "cancel",
+        Status: "status",
         UploadBuffer: "upload",
         DownloadBuffer: "download",
         FreeBuffers: "free",
         CompileKernel: "compile",
         ProfileKernel: "profile",
         ExecuteKernel: "execute",
+        LoadContext: "load_context",
+        ExecuteContext: "execute_context",
+        ProfileContext: "profile_context",
+        FreeContexts: "free_contexts",
     }
 )
-FROM_CLIENT: tuple[type, ...] = (Hello, *REPLIES)
-FROM_SERVER: tuple[type, ...] = (Hello, Welcome, *REPLIES.values(), Error)
+FROM_CLIENT: tuple[type, ...] = (Hello, Proof, *REPLIES)
+FROM_SERVER: tuple[type, ...] = (Hello, Welcome, Progress, *dict.fromkeys(REPLIES.values()), Error)
