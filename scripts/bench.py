@@ -1,5 +1,5 @@
 """Benchmarks: what a tuned convolution reaches of the device's limit, what a fresh process pays, what a warm cache
-saves, and how close outputs are to onnxruntime's.
+saves, how close outputs are to onnxruntime's, what the protocol costs, and what a failing variant does.
 
 A claim about GFLOP/s needs the limit measured in the same run: blocks of pure multiply-adds and the thing
 measured take turns, and a run whose limit blocks differ by more than 10 % is refused.
@@ -21,6 +21,8 @@ import onnx
 import onnxruntime
 
 import material
+import rpc_bench
+import survive_bench
 import tool
 from gputune.runtime.backends import Backend, Bound, open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
@@ -109,6 +111,11 @@ def spread(values: list[float]) -> float:
 def report(result: dict[str, Any], rows: list[tuple[str, str]], file: Path | None) -> None:
     """Prints a markdown table, and writes the numbers when a file is asked for."""
     print("\n" + tool.table(["what", "result"], rows), flush=True)
+    write(result, file)
+
+
+def write(result: dict[str, Any], file: Path | None) -> None:
+    """Writes the numbers where a file is asked for."""
     if file is not None:
         file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
@@ -281,10 +288,26 @@ def deviations_of(
     return deviations
 
 
+def bench_rpc(options: argparse.Namespace) -> None:
+    """What the protocol costs beside plain sockets with MsgPack, and the framework per profiled variant."""
+    figures, rows = rpc_bench.run(options)
+    print("\n" + tool.table(["what", "gputune", "plain sockets", "ratio", "mark"], rows), flush=True)
+    write(figures, options.json)
+
+
+def bench_survive(options: argparse.Namespace) -> None:
+    """What a variant costs that hangs, crashes or fails otherwise."""
+    figures, rows = survive_bench.run(options)
+    print("\n" + tool.table(["a variant that", "status", "cost", "serves again after", "mark"], rows), flush=True)
+    write(figures, options.json)
+
+
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "accuracy": bench_accuracy,
     "conv": bench_conv,
     "load": bench_load,
+    "rpc": bench_rpc,
+    "survive": bench_survive,
     "warm": bench_warm,
 }
 
@@ -296,8 +319,9 @@ def main() -> int:
         command = commands.add_parser(name, help=bench.__doc__, description=bench.__doc__)
         if bench is bench_accuracy:  # default configurations answer for the kernels as well as tuned ones
             command.add_argument("--effort", choices=["none", "quick", "normal", "full"], default="none")
-        else:
+        elif bench not in (bench_rpc, bench_survive):
             command.add_argument("--effort", choices=["quick", "normal", "full"], default="quick")
+        if bench is not bench_accuracy:
             command.add_argument("--rounds", type=int, default=3, help="repetitions (default: %(default)s)")
         command.add_argument("--device", help="the device to use, as gputune's --device")
         command.add_argument("--json", type=Path, help="write the numbers to this file as well")

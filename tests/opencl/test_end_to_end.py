@@ -8,8 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,11 @@ import onnxruntime
 import pytest
 
 from gputune.cache import STATUSES, PerformanceCache
-from gputune.client import task_search
 from gputune.client.cli.main import main
 from gputune.client.effort import EFFORTS
-from gputune.client.plan import Task
 from gputune.client.target import EmbeddedServer
 from gputune.client.task_search import BATCH
-from gputune.client.tuner import Tuner
-from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
-from gputune.kernels.space import Configuration, Parameter, TuningSpace
+from gputune.kernels.family import Array
 from tests.client import models
 from tests.client.commands import config_file, read_json
 
@@ -171,91 +166,3 @@ def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path, mo
     for task in (task for task in summary["tasks"] if not task["hit"]):
         finalists = min(EFFORTS["quick"].finalists + 1, task["trials"]["ok"])
         assert task["resumed"] + task["measured"] == sum(task["trials"].values()) + finalists
-
-
-@dataclass(frozen=True)
-class Doubled:
-    """output[i] = 2 * input[i]"""
-
-    size: int = 65536
-    dtype: str = "float32"
-
-
-PLANTED = """
-__kernel void doubled(__global const float *restrict input, __global float *restrict output)
-{
-    const int i = get_global_id(0);
-#if PLANT == 1   // wrong, and fast: it does a part of the work
-    if (i < SIZE / 64) output[i] = 2.0f * input[i];
-#elif PLANT == 2 // right, but writes behind its output as well
-    output[i] = 2.0f * input[i];
-    if (i == SIZE - 1) output[SIZE + 3] = 1.0f;
-#else            // right, and slow
-    float x = input[i];
-    for (int k = 0; k < 64 * (PLANT == 0 ? 4 : 1); ++k) x = fma(x, 1.0001f, 0.0f) / 1.0001f;
-    output[i] = 2.0f * input[i] + 0.0f * x;
-#endif
-}
-"""
-
-
-class PlantedFamily(KernelFamily):
-    """One right and slow default, one right variant, and two that must never win."""
-
-    op = "Planted"
-    problem_type = Doubled
-    templates = ()
-
-    def inputs(self, problem: Doubled) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", (problem.size,)),)
-
-    def output(self, problem: Doubled) -> TensorSpec:
-        return TensorSpec("output", (problem.size,))
-
-    def space(self, problem: Doubled, limits: DeviceLimits) -> TuningSpace:
-        return TuningSpace((Parameter("PLANT", (0, 1, 2, 3), "which one"),), ())
-
-    def default(self, problem: Doubled, limits: DeviceLimits) -> dict[str, int]:
-        return {"PLANT": 0}
-
-    def starters(self, problem: Doubled, limits: DeviceLimits) -> list[dict[str, int]]:
-        return []
-
-    def render(self, problem: Doubled, configuration: Configuration) -> Instance:
-        options = f"-DSIZE={problem.size} -DPLANT={configuration['PLANT']}"
-        return Instance(Launch(PLANTED, "doubled", options, (problem.size,), (64,), ("input", "output")))
-
-    def reference(self, problem: Doubled, inputs: Mapping[str, Array]) -> Array:
-        return 2 * inputs["input"]
-
-    def work(self, problem: Doubled) -> Work:
-        return Work(problem.size, 8 * problem.size)
-
-    def tolerance(self, problem: Doubled) -> Tolerance:
-        return Tolerance(1e-6, 0.0)
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Task:
-    monkeypatch.setattr(task_search, "family_of", lambda op: PlantedFamily())
-    return Task("Planted", Doubled(), 1)
-
-
-def test_planted_variants_are_rejected_and_recorded_and_never_win(planted: Task, tmp_path: Path) -> None:
-    server = EmbeddedServer.start()
-    try:
-        with PerformanceCache.open(tmp_path / "cache.sqlite") as cache:
-            from gputune.client.target_client import TargetClient
-
-            with TargetClient.connect(server.host, server.port) as target:
-                outcome = Tuner(target, cache, EFFORTS["quick"]).tune(planted)
-            (summary,) = cache.tasks()
-            trials = {trial.configuration["PLANT"]: trial for trial in cache.trials_of(summary.task, summary.validity)}
-    finally:
-        server.stop()
-    assert outcome.configuration == {"PLANT": 3}
-    assert outcome.trials == {"correctness": 2, "ok": 2}
-    assert re.search(r"differ|NaN|error", trials[1].message), trials[1].message
-    assert "guard" in trials[2].message or "outside" in trials[2].message
-    assert not trials[1].samples_ns
-    assert not trials[2].samples_ns
