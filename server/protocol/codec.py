@@ -6,29 +6,32 @@ a view of the memory that the socket wrote into. This file is the protocol's onl
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, NamedTuple, NoReturn
 
 import msgpack
 
 from gputune.server.protocol.decoder import DecodeError, decode
-from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
-from gputune.server.protocol.messages import Hello
+from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError, limit_exceeded
+from gputune.server.protocol.limits import UNLIMITED
+from gputune.server.protocol.messages import Hello, Limits
 
 _BLOB = 1  # MsgPack extension type: u32 index of a blob
 _INDEX = struct.Struct("<I")
-_ITEMS = 1 << 20  # elements of one list or map
-_TEXT = 1 << 24  # bytes of one text
+_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
+_EXCESS = re.compile(r"(\d+) exceeds max_(str|array|map)_len")  # how MsgPack says it, compiled or in Python
+_WHICH = {"str": "text_bytes", "array": "items", "map": "items"}
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """A message taken apart: the MsgPack header and the blobs that travel behind it."""
 
     header: bytes
-    blobs: tuple[memoryview, ...]
+    blobs: Sequence[memoryview]
 
 
 def registry(kinds: Iterable[type]) -> Mapping[str, type]:
@@ -38,63 +41,61 @@ def registry(kinds: Iterable[type]) -> Mapping[str, type]:
 
 def pack(message: object, request_id: int) -> Parts:
     """Takes a message apart. Raises LocalProtocolError (bad_message) for values that do not travel."""
+    kind: Any = type(message)
     blobs: list[memoryview] = []
-    plain = {"id": request_id, "type": type(message).__name__}
+    plain: dict[str, object] = {"id": request_id, "type": kind.__name__}
     try:
-        plain |= {item.name: _plain(getattr(message, item.name), blobs) for item in fields(message)}  # type: ignore[arg-type]
-        return Parts(msgpack.packb(plain, strict_types=True), tuple(blobs))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise LocalProtocolError("bad_message", f"{type(message).__name__} cannot be sent: {error}") from None
+        for name in _names(kind):
+            plain[name] = _plain(getattr(message, name), blobs)
+        return Parts(msgpack.packb(plain, strict_types=True), blobs)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise LocalProtocolError("bad_message", f"{kind.__name__} cannot be sent: {error}") from None
 
 
-def unpack(header: bytes | memoryview, blobs: Sequence[memoryview], kinds: Mapping[str, type]) -> tuple[int, Any]:
+def unpack(
+    header: bytes | memoryview, blobs: Sequence[memoryview], kinds: Mapping[str, type], limits: Limits = UNLIMITED
+) -> tuple[int, Any]:
     """(request id, message) of an untrusted frame; only the classes in `kinds` (see registry) are accepted.
 
-    Raises RemoteProtocolError (bad_message); its request_id is the frame's when that much could be read.
+    Raises RemoteProtocolError (bad_message, unexpected_message, limit_exceeded); its request_id is the frame's
+    when that much could be read.
     """
-    unused = set(range(len(blobs)))
-
-    def extension(code: int, data: bytes) -> memoryview:
-        index = _INDEX.unpack(data)[0] if code == _BLOB and len(data) == _INDEX.size else -1
-        if index not in unused:
-            raise ValueError(f"extension {code} does not name a blob that is still unused")
-        unused.remove(index)
-        return blobs[index]
-
-    try:
-        plain = msgpack.unpackb(
-            header,
-            ext_hook=extension,
-            strict_map_key=True,
-            max_str_len=_TEXT,
-            max_bin_len=0,
-            max_array_len=_ITEMS,
-            max_map_len=_ITEMS,
-            max_ext_len=_INDEX.size,
-        )
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        reason = str(error) or type(error).__name__
-        raise RemoteProtocolError("bad_message", f"the header is not valid MsgPack: {reason[:200]}") from None
-    if not isinstance(plain, dict):
+    unused = set(range(len(blobs))) if blobs else None
+    plain = _unpacked(header, _blob_hook(blobs, unused) if unused else _no_blob, limits)
+    if type(plain) is not dict:
         raise RemoteProtocolError("bad_message", "the header is not a map")
     request_id, name = plain.pop("id", None), plain.pop("type", None)
     if type(request_id) is not int or not 0 <= request_id < 2**63:
         raise RemoteProtocolError("bad_message", "the header has no valid id")
-    kind = kinds.get(name) if isinstance(name, str) else None
+    if type(name) is not str:
+        raise RemoteProtocolError("bad_message", "the header has no type", request_id=request_id)
+    kind = kinds.get(name)
     if kind is None:
-        what = f"{name[:40]!r}" if isinstance(name, str) else "the header has no type and"
-        raise RemoteProtocolError("bad_message", f"{what} is not a message that may arrive here", request_id=request_id)
+        text = f"{name[:40]!r} is not a message that may arrive here"
+        raise RemoteProtocolError("unexpected_message", text, request_id=request_id)
     if unused:
-        raise RemoteProtocolError(
-            "bad_message", f"{kind.__name__} leaves {len(unused)} blobs unused", request_id=request_id
-        )
+        text = f"{name} leaves {len(unused)} blobs unused"
+        raise RemoteProtocolError("bad_message", text, request_id=request_id)
+    if plain and (depth := _depth(plain, limits.nesting)) > limits.nesting:
+        what = f"the header of {name} is nested to a depth of"
+        raise limit_exceeded(RemoteProtocolError, what, "nesting", limits.nesting, depth, request_id=request_id)
     try:
         return request_id, decode(kind, plain, ignore_unknown=kind is Hello)
     except DecodeError as error:
-        raise RemoteProtocolError("bad_message", f"{kind.__name__}: {error}", request_id=request_id) from None
+        raise RemoteProtocolError("bad_message", f"{name}: {error}", request_id=request_id) from None
+
+
+# --- out ------------------------------------------------------------------------------------------
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
 
 
 def _plain(value: object, blobs: list[memoryview]) -> object:
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, (bytes, bytearray, memoryview)):
         blobs.append(memoryview(value).cast("B"))
         return msgpack.ExtType(_BLOB, _INDEX.pack(len(blobs) - 1))
@@ -103,5 +104,57 @@ def _plain(value: object, blobs: list[memoryview]) -> object:
     if isinstance(value, (tuple, list)):
         return [_plain(item, blobs) for item in value]
     if is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name), blobs) for item in fields(value)}
+        kind: Any = type(value)
+        return {name: _plain(getattr(value, name), blobs) for name in _names(kind)}
     return value
+
+
+# --- in -------------------------------------------------------------------------------------------
+
+_Hook = Callable[[int, bytes], memoryview]
+
+
+def _unpacked(header: bytes | memoryview, hook: _Hook, limits: Limits) -> object:
+    try:
+        return msgpack.unpackb(
+            header,
+            ext_hook=hook,
+            strict_map_key=True,
+            max_str_len=limits.text_bytes,
+            max_bin_len=0,
+            max_array_len=limits.items,
+            max_map_len=limits.items,
+            max_ext_len=_INDEX.size,
+        )
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        reason = str(error) or type(error).__name__
+        if excess := _EXCESS.match(reason):
+            limit = _WHICH[excess[2]]
+            what = "a header has a text or list of"
+            raise limit_exceeded(RemoteProtocolError, what, limit, getattr(limits, limit), int(excess[1])) from None
+        raise RemoteProtocolError("bad_message", f"the header is not valid MsgPack: {reason[:200]}") from None
+
+
+def _blob_hook(blobs: Sequence[memoryview], unused: set[int]) -> _Hook:
+    def extension(code: int, data: bytes) -> memoryview:
+        index = _INDEX.unpack(data)[0] if code == _BLOB and len(data) == _INDEX.size else -1
+        if index not in unused:
+            raise ValueError(f"extension {code} does not name a blob that is still unused")
+        unused.remove(index)
+        return blobs[index]
+
+    return extension
+
+
+def _no_blob(code: int, data: bytes) -> NoReturn:
+    raise ValueError(f"extension {code} in a frame without blobs")
+
+
+def _depth(value: dict[str, Any] | list[Any], allowed: int) -> int:
+    """How deep lists and maps lie within each other; stops counting one beyond what is allowed."""
+    deepest = 0
+    if allowed > 0:
+        for item in value.values() if type(value) is dict else value:
+            if type(item) is dict or type(item) is list:
+                deepest = max(deepest, _depth(item, allowed - 1))
+    return deepest + 1

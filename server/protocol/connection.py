@@ -2,9 +2,10 @@
 
 The same table serves both sides: it says who may send what when, and where that leads.
 
-    connection = Connection("client", software_version())
+    connection = Connection("client", software_version(), token)
     send_all(connection.send(connection.hello()))
-    arrived = connection.filled(socket.recv_into(connection.space()))    # None, or (request id, message)
+    for request_id, message in connection.filled(socket.recv_into(connection.space())):
+        ...  # a client answers the server's Hello with connection.proof(), and is READY after the Welcome
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import Any, Literal
 
-from gputune.server.protocol import codec, framing
-from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
+from gputune.server.protocol import authentication, codec, framing
+from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.messages import (
-    FROM_CLIENT,
-    FROM_SERVER,
     PROTOCOL_VERSION,
     REPLIES,
     Error,
     Hello,
     Limits,
+    Progress,
+    Proof,
     Welcome,
 )
 
 Side = Literal["client", "server"]
 
-# until both sides have said hello, nothing large is read from anybody
-HANDSHAKE_LIMITS = Limits(frame_bytes=1 << 16, header_bytes=1 << 16, blobs=0)
+# what is read from somebody who has not shown yet that he knows the token; only a welcome is larger
+HANDSHAKE_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
+WELCOME_LIMITS = Limits(frame_bytes=256 << 10, header_bytes=256 << 10, blobs=0)
 
 
 class State(Enum):
@@ -39,9 +41,12 @@ class State(Enum):
 
     START = "waiting for the client's hello"
     GREETED = "waiting for the server's hello"
-    AGREED = "waiting for the server's welcome"
+    AGREED = "waiting for the client's proof"
+    PROVEN = "waiting for the server's welcome"
     READY = "ready for requests"
     CLOSED = "closed"
+
+    __hash__ = object.__hash__  # Enum's own takes longer than the rest of a look-up
 
 
 # (state, who sends, what) -> next state; what is not here is not allowed
@@ -49,13 +54,29 @@ TRANSITIONS: Mapping[tuple[State, Side, type], State] = MappingProxyType(
     {
         (State.START, "client", Hello): State.GREETED,
         (State.GREETED, "server", Hello): State.AGREED,
-        (State.AGREED, "server", Welcome): State.READY,
+        (State.AGREED, "client", Proof): State.PROVEN,
+        (State.PROVEN, "server", Welcome): State.READY,
         **{(State.READY, "client", request): State.READY for request in REPLIES},
         **{(State.READY, "server", reply): State.READY for reply in REPLIES.values()},
+        (State.READY, "server", Progress): State.READY,
         (State.READY, "server", Error): State.READY,
         # Besides: an Error with id 0 is allowed to the server in every state and leads to CLOSED.
     }
 )
+
+
+def _may_arrive(state: State, sender: Side) -> Mapping[str, type]:
+    kinds = [kind for (at, who, kind) in TRANSITIONS if at is state and who == sender]
+    return codec.registry(kinds if sender == "client" or state is State.CLOSED else [*kinds, Error])
+
+
+_SIDES: tuple[Side, Side] = ("client", "server")
+# nothing else is decoded, so nothing but Hello and Proof can be reached without the token
+_ARRIVING = {(state, side): _may_arrive(state, side) for state in State for side in _SIDES}
+
+
+class _Refused:
+    """Stands among the open requests for one that did not fit the protocol: only Error answers it."""
 
 
 def software_version() -> str:
@@ -69,36 +90,54 @@ def software_version() -> str:
 class Connection:
     """The protocol seen from `side`. Every method is free of input and output.
 
-    `limits` are what this side announced or was told; they hold once the connection is READY.
+    token: what the other side must know too; None when there is none.
     """
 
-    def __init__(self, side: Side, software: str, protocol: int = PROTOCOL_VERSION) -> None:
+    def __init__(self, side: Side, software: str, token: bytes | None = None, protocol: int = PROTOCOL_VERSION) -> None:
         self.side = side
         self.peer: Side = "server" if side == "client" else "client"
         self.state = State.START
-        self._hello = Hello(protocol, software)
-        self._reader = framing.FrameReader(HANDSHAKE_LIMITS)
-        self._arriving = codec.registry(FROM_SERVER if side == "client" else FROM_CLIENT)
-        self._open: dict[int, type] = {}  # requests without a reply yet
         self.mismatch = ""  # why the two versions do not go together; a server closes after its hello then
+        self._token = token
+        nonce = authentication.fresh_nonce()
+        self._hello = Hello(protocol, software, nonce, "none" if token is None else "token")
+        self._hellos: dict[Side, Hello] = {}  # as they were sent
+        self._reader = framing.FrameReader(HANDSHAKE_LIMITS)
+        self._arriving = _ARRIVING[State.START, self.peer]
+        self._open: dict[int, type] = {}  # requests without a reply yet
+        self._fault: RemoteProtocolError | None = None  # why nothing more is read
 
     def hello(self) -> Hello:
         """This side's Hello."""
         return self._hello
 
+    def proof(self) -> Proof:
+        """The client's answer to the server's Hello."""
+        return Proof(self._mac("client"))
+
+    def welcome(self, limits: Limits, device: dict[str, object], server: dict[str, object]) -> Welcome:
+        """The server's answer to the client's Proof."""
+        return Welcome(self._mac("server"), limits, device, server)
+
+    @property
+    def limits(self) -> Limits:
+        """What holds now: strict ones of the handshake, then those of the welcome."""
+        return self._reader.limits
+
     def close(self) -> None:
         """Nothing more will be sent or received."""
-        self.state = State.CLOSED
+        self._enter(State.CLOSED)
 
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, message: Any, request_id: int = 0) -> list[memoryview]:
         """The buffers to send for a message. Raises LocalProtocolError; nothing has changed then."""
-        kind = type(message)
-        target = self._next(self.side, kind, request_id, LocalProtocolError)
-        buffers = framing.encode(codec.pack(message, request_id))
+        target = self._next(self.side, type(message), request_id, LocalProtocolError)
+        parts = codec.pack(message, request_id)
+        if self.state is State.READY:
+            framing.check_frame(parts, self._reader.limits)
         self._move(target, self.side, message, request_id)
-        return buffers
+        return framing.encode(parts)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -111,44 +150,51 @@ class Connection:
         """Where the next bytes from the peer belong (see FrameReader)."""
         return self._reader.space()
 
-    def filled(self, count: int) -> tuple[int, Any] | None:
-        """The first `count` bytes of space() have arrived; (request id, message) when they complete one.
+    def filled(self, count: int) -> list[tuple[int, Any]]:
+        """The first `count` bytes of space() have arrived: (request id, message) of all that they complete.
 
-        Raises RemoteProtocolError. On a server, a request_id greater than 0 in it means that the frame was
-        whole but its content is wrong: answer with Error under that id and go on. Otherwise a server may send
-        one last Error with id 0, and nothing more can be read.
+        On a server, a RemoteProtocolError can stand in the place of a message: the frame was whole but its
+        content is wrong. Answer with Error under that id and go on.
+
+        Raises RemoteProtocolError when the connection cannot go on; error.arrived holds the messages before. A
+        server answers those, sends one last Error with id 0 (unless the connection is CLOSED) and closes.
         """
+        if self._fault is not None:
+            self._fault.arrived = ()
+            raise self._fault
+        arrived: list[tuple[int, Any]] = []
         try:
-            frame = self._reader.filled(count)
-            return None if frame is None else self._receive(frame)
+            for frame in self._reader.filled(count):
+                arrived.append(self._receive(frame))
+                if self._fault is not None:
+                    raise self._fault
         except RemoteProtocolError as error:
-            if self.side == "client" or self.state is not State.READY or error.request_id in self._open:
-                error.request_id = 0
-            if error.request_id:
-                self._open[error.request_id] = type(None)  # only Error answers this
-            elif self.side == "client":
-                self.state = State.CLOSED
+            error.request_id = 0
+            error.arrived = arrived
+            self._fault = error
+            if self.side == "client":
+                self.close()
             raise
+        return arrived
 
     def _receive(self, frame: framing.Frame) -> tuple[int, Any]:
-        request_id, message = codec.unpack(frame.header, frame.blobs, self._arriving)
-        target = self._next(self.peer, type(message), request_id, RemoteProtocolError)
+        try:
+            request_id, message = codec.unpack(frame.header, frame.blobs, self._arriving, self._reader.limits)
+            target = self._next(self.peer, type(message), request_id, RemoteProtocolError)
+        except RemoteProtocolError as error:
+            request_id = error.request_id
+            if self.side == "client" or self.state is not State.READY or not request_id or request_id in self._open:
+                raise
+            self._open[request_id] = _Refused
+            return request_id, error
         self._move(target, self.peer, message, request_id)
-        if self.mismatch and self.side == "client":
-            raise RemoteProtocolError("version_mismatch", self.mismatch)
         return request_id, message
 
     # --- the machine ------------------------------------------------------------------------------
 
-    def _next(
-        self,
-        sender: Side,
-        kind: type,
-        request_id: int,
-        fault: type[LocalProtocolError] | type[RemoteProtocolError],
-    ) -> State:
+    def _next(self, sender: Side, kind: type, request_id: int, fault: type[ProtocolErrorT]) -> State:
         target = TRANSITIONS.get((self.state, sender, kind))
-        if self.state is not State.CLOSED and sender == "server" and kind is Error and request_id == 0:
+        if request_id == 0 and kind is Error and sender == "server" and self.state is not State.CLOSED:
             return State.CLOSED
         if target is None:
             raise fault("unexpected_message", f"{kind.__name__} from the {sender} while {self.state.value}")
@@ -158,31 +204,78 @@ class Connection:
         elif sender == "client":
             fits = request_id != 0 and answers is None
         else:
-            fits = answers is not None and kind in (Error, REPLIES.get(answers))
+            fits = answers is not None and kind in (REPLIES.get(answers), Error, Progress)
+            fits = fits and not (kind is Progress and answers is _Refused)
         if not fits:
             raise fault("unexpected_message", f"{kind.__name__} from the {sender} does not fit id {request_id}")
+        if sender == "client" and len(self._open) >= self._reader.limits.requests and request_id:
+            what, allowed = "open requests:", self._reader.limits.requests
+            raise limit_exceeded(fault, what, "requests", allowed, len(self._open) + 1, request_id=request_id)
         return target
 
     def _move(self, target: State, sender: Side, message: Any, request_id: int) -> None:
-        self.state = target
-        if isinstance(message, Hello) and sender == self.peer:
-            self._compare(message)
+        """Takes the step that _next allowed. Raises RemoteProtocolError for a message that proves nothing."""
+        if request_id:
+            if sender == "client":
+                self._open[request_id] = type(message)
+            elif type(message) is not Progress:
+                del self._open[request_id]
+        if target is not self.state:
+            self._shake_hands(sender, message)
+            self._enter(State.CLOSED if self.mismatch and target is State.AGREED else target)
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self._arriving = _ARRIVING[state, self.peer]
+
+    def _shake_hands(self, sender: Side, message: Any) -> None:
+        match message:
+            case Hello():
+                self._hellos[sender] = message
+                if sender == self.peer:
+                    self._compare(message)
+            case Proof() | Welcome() if sender == self.peer:
+                hellos = self._hellos["client"], self._hellos["server"]
+                if not authentication.matches(message.mac, self._token, sender, *hellos):
+                    text = f"the {sender} does not know the token that the {self.side} has"
+                    raise RemoteProtocolError("authentication_failed", text)
         if isinstance(message, Welcome):
             self._reader.limits = message.limits
-        if request_id and sender == "client":
-            self._open[request_id] = type(message)
-        elif request_id:
-            del self._open[request_id]
-        if self.mismatch and target is State.AGREED:
-            self.state = State.CLOSED
+        elif isinstance(message, Proof) and self.side == "client":
+            self._reader.limits = WELCOME_LIMITS
+
+    def _mac(self, role: Side) -> str:
+        if len(self._hellos) < len(_SIDES):
+            raise LocalProtocolError("unexpected_message", "nothing can be proven before both hellos")
+        return authentication.mac(self._token, role, self._hellos["client"], self._hellos["server"])
 
     def _compare(self, theirs: Hello) -> None:
         ours = self._hello
-        if theirs.protocol == ours.protocol:
-            return
-        older = self.side if ours.protocol < theirs.protocol else self.peer
-        self.mismatch = (
-            f"the {self.side} ({ours.software}) speaks protocol {ours.protocol}, "
-            f"the {self.peer} ({theirs.software}) speaks protocol {theirs.protocol}; "
-            f"update gputune on the {older}'s machine"
-        )
+        if theirs.protocol != ours.protocol:
+            older = self.side if ours.protocol < theirs.protocol else self.peer
+            self.mismatch = (
+                f"the {self.side} ({ours.software}) speaks protocol {ours.protocol}, "
+                f"the {self.peer} ({theirs.software}) speaks protocol {theirs.protocol}; "
+                f"update gputune on the {older}'s machine"
+            )
+            if self.side == "client":
+                self._fault = RemoteProtocolError("version_mismatch", self.mismatch)
+        elif not authentication.is_nonce(theirs.nonce):
+            self._fault = RemoteProtocolError("bad_message", f"the {self.peer}'s hello has no challenge of 64 digits")
+        elif (self._token is None) != (theirs.authentication == "none"):
+            self._fault = self._one_token()
+
+    def _one_token(self) -> RemoteProtocolError | None:
+        """Only one side has a token: a server asks for it, and a client keeps away from a server without one."""
+        if (self.side == "server") == (self._token is not None):
+            return RemoteProtocolError(
+                "token_required",
+                "the server asks for a token and the client has none; pass --token_file or set GPUTUNE_TOKEN",
+            )
+        if self.side == "client":
+            return RemoteProtocolError(
+                "token_unused",
+                "the client has a token and the server asks for none, so it may be somebody else's; "
+                "start it with the token, or connect without one",
+            )
+        return None

@@ -1,8 +1,9 @@
 """A small typed decoder: makes a dataclass of an untrusted map of plain values, by its type hints.
 
-Hints it knows: bool, int (64 bit), float (finite), str, bytes-like, None, object (any plain value), Literal,
-unions of these, tuple[T, ...], dict[str, T], dataclasses, and Annotated[hint, Within(low, high)], which
-bounds a number's value or a text's, tuple's or map's length.
+Hints it knows: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None, object (any
+plain value), Literal, unions of these, tuple[T, ...], dict[str, T], dataclasses, and Annotated[hint,
+Within(low, high)], which bounds a number's value or a text's, tuple's or map's length. It goes as deep as the map
+does: whoever calls it has bounded that.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 T = TypeVar("T")
 Decode = Callable[[object], object]
 
-DEPTH = 8  # nesting of a field that may hold any plain value
-_BYTES = (bytes, bytearray, memoryview)
+_BYTES = {bytes, bytearray, memoryview}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _decoder(hint: Any) -> Decode:
     if origin is Literal:
         return _choice(arguments)
     if origin in (Union, types.UnionType):
-        return _blob if set(arguments) == set(_BYTES) else _union(tuple(map(_decoder, arguments)), hint)
+        return _blob if set(arguments) == _BYTES else _union(arguments)
     if origin is tuple and arguments[1:] == (...,):
         return _sequence(_decoder(arguments[0]))
     if origin is dict and arguments[0] is str:
@@ -104,19 +104,20 @@ def _nothing(value: object) -> object:
 
 
 def _blob(value: object) -> object:
-    if not isinstance(value, _BYTES):
+    if type(value) is not memoryview:
         raise DecodeError(f"expected a blob, got {_describe(value)}")
     return value
 
 
-def _plain(value: object, depth: int = DEPTH) -> object:
-    if isinstance(value, (dict, list)):
-        if depth == 0:
-            raise DecodeError(f"nested deeper than {DEPTH}")
-        for item in value.values() if isinstance(value, dict) else value:
-            _plain(item, depth - 1)
-        if isinstance(value, dict) and not all(type(key) is str for key in value):
-            raise DecodeError("expected texts as keys")
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if type(key) is not str:
+                raise DecodeError("expected texts as keys")
+            _plain(item)
+    elif isinstance(value, list):
+        for item in value:
+            _plain(item)
     elif not isinstance(value, (str, int, float, bool, type(None))):
         raise DecodeError(f"expected a plain value, got {_describe(value)}")
     return value
@@ -133,13 +134,14 @@ _SIMPLE: dict[Any, Decode] = {
 
 
 def _bounded(inner: Decode, within: Within) -> Decode:
+    low, high = within.low, within.high
+
     def check(value: object) -> object:
-        result = inner(value)
-        length = isinstance(result, (str, tuple, dict, *_BYTES))
-        measure: Any = len(result) if length else result  # type: ignore[arg-type]
-        if not within.low <= measure <= within.high:
-            what = "length" if length else "value"
-            raise DecodeError(f"{what} {_describe(measure)} is outside {within.low:g}..{within.high:g}")
+        result: Any = inner(value)
+        measure = result if isinstance(result, (int, float)) else len(result)
+        if not low <= measure <= high:
+            what = "value" if measure is result else "length"
+            raise DecodeError(f"{what} {_describe(measure)} is outside {low:g}..{high:g}")
         return result
 
     return check
@@ -154,8 +156,15 @@ def _choice(allowed: tuple[object, ...]) -> Decode:
     return check
 
 
-def _union(inner: tuple[Decode, ...], hint: object) -> Decode:
+def _union(hints: tuple[Any, ...]) -> Decode:
+    inner = tuple(_decoder(hint) for hint in hints if hint is not type(None))
+    optional = len(inner) < len(hints)
+
     def check(value: object) -> object:
+        if optional and value is None:
+            return None
+        if len(inner) == 1:
+            return inner[0](value)
         reasons = []
         for one in inner:
             try:
@@ -167,11 +176,21 @@ def _union(inner: tuple[Decode, ...], hint: object) -> Decode:
     return check
 
 
+# the paths below are put together only when something is wrong: most values are right
+
+
 def _sequence(inner: Decode) -> Decode:
     def check(value: object) -> object:
         if not isinstance(value, list):
             raise DecodeError(f"expected a list, got {_describe(value)}")
-        return tuple([_at(f"[{index}]", inner, item) for index, item in enumerate(value)])
+        result: list[object] = []
+        try:
+            for item in value:
+                result.append(inner(item))
+        except DecodeError as error:
+            error.path.insert(0, f"[{len(result)}]")
+            raise
+        return tuple(result)
 
     return check
 
@@ -180,7 +199,14 @@ def _mapping(inner: Decode) -> Decode:
     def check(value: object) -> object:
         if not isinstance(value, dict) or not all(type(key) is str for key in value):
             raise DecodeError(f"expected a map with texts as keys, got {_describe(value)}")
-        return {key: _at(f"[{key[:40]!r}]", inner, item) for key, item in value.items()}
+        result: dict[str, object] = {}
+        for key, item in value.items():
+            try:
+                result[key] = inner(item)
+            except DecodeError as error:
+                error.path.insert(0, f"[{key[:40]!r}]")
+                raise
+        return result
 
     return check
 
@@ -197,14 +223,13 @@ def _record(kind: type) -> Decode:
             raise DecodeError(f"{kind.__name__} lacks {', '.join(missing)}")
         if unknown := sorted(str(name)[:40] for name in value.keys() - decoders.keys()):
             raise DecodeError(f"{kind.__name__} has no {', '.join(unknown[:5])}")
-        return kind(**{name: _at(f".{name}", decoders[name], item) for name, item in value.items()})
+        known = {}
+        for name, item in value.items():
+            try:
+                known[name] = decoders[name](item)
+            except DecodeError as error:
+                error.path.insert(0, f".{name}")
+                raise
+        return kind(**known)
 
     return check
-
-
-def _at(step: str, inner: Decode, value: object) -> object:
-    try:
-        return inner(value)
-    except DecodeError as error:
-        error.path.insert(0, step)
-        raise

@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeVar
+
+ProtocolErrorT = TypeVar("ProtocolErrorT", bound="ProtocolError")
 
 ERROR_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "version_mismatch": "the two sides speak different versions of the protocol",
         "bad_frame": "the bytes received are not a frame of this protocol",
         "bad_message": "a frame's header is not a valid message",
-        "unexpected_message": "a valid message at a moment when the protocol does not allow it",
+        "unexpected_message": "a message that the protocol does not know, or not at this moment",
         "token_required": "the server has a token, and the client has none",
         "token_unused": "the client has a token, and the server has none",
         "authentication_failed": "the other side does not know the token",
@@ -63,4 +66,26 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side sent something that the protocol does not allow."""
+    """The other side sent something that the protocol does not allow.
+
+    `arrived` holds the messages, as (request id, message), that the same bytes completed before the fault.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        message: str,
+        details: Mapping[str, object] | None = None,
+        *,
+        request_id: int = 0,
+    ) -> None:
+        super().__init__(name, message, details, request_id=request_id)
+        self.arrived: Sequence[tuple[int, object]] = ()
+
+
+def limit_exceeded(
+    fault: type[ProtocolErrorT], what: str, limit: str, allowed: float, got: float, *, request_id: int = 0
+) -> ProtocolErrorT:
+    """The error for `got` of something of which the server's limit allows less; its details name the limit."""
+    message = f"{what} {got}, the server's limit {limit} is {allowed}"
+    return fault("limit_exceeded", message, {"limit": limit, "allowed": allowed, "got": got}, request_id=request_id)

@@ -2,40 +2,48 @@
 
     magic b"gpt1" | u32 header bytes | u32 blob count | u64 bytes of each blob | header | blobs
 
-Numbers are little endian. The reader hands out the memory that the next bytes belong into, so that a
-socket writes a blob straight to its final place: `reader.filled(sock.recv_into(reader.space()))`. `feed` does
-the same from bytes.
+Numbers are little endian. What is small arrives through a staging buffer, many frames at a time; what is larger
+than that buffer is received where it stays: `reader.filled(sock.recv_into(reader.space()))`. `feed` does the same
+from bytes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from gputune.server.protocol.codec import Parts
-from gputune.server.protocol.errors import RemoteProtocolError
+from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
+from gputune.server.protocol.limits import UNLIMITED as UNLIMITED
 from gputune.server.protocol.messages import Limits
 
 MAGIC = b"gpt1"
+STAGING_BYTES = 64 << 10
+_JOINED_BYTES = 4 << 10  # blobs that are copied behind their header, because one buffer is cheaper to send
 _PREFIX = struct.Struct("<4sII")
+_PREFIX_BYTES = _PREFIX.size
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """A whole frame as it arrived."""
 
-    header: memoryview
-    blobs: tuple[memoryview, ...]
+    header: bytes | memoryview
+    blobs: Sequence[memoryview]
 
 
 def encode(parts: Parts) -> list[memoryview]:
-    """The frame as a list of buffers to be sent one after the other; blobs are not copied."""
-    sizes = struct.pack(f"<{len(parts.blobs)}Q", *(blob.nbytes for blob in parts.blobs))
-    front = _PREFIX.pack(MAGIC, len(parts.header), len(parts.blobs)) + sizes + parts.header
-    return [memoryview(front), *(blob for blob in parts.blobs if blob.nbytes)]
+    """The frame as a list of buffers to be sent one after the other; blobs of some size are not copied."""
+    header, blobs = parts
+    if not blobs:
+        return [memoryview(_PREFIX.pack(MAGIC, len(header), 0) + header)]
+    sizes = [blob.nbytes for blob in blobs]
+    front = _PREFIX.pack(MAGIC, len(header), len(blobs)) + struct.pack(f"<{len(blobs)}Q", *sizes) + header
+    if sum(sizes) <= _JOINED_BYTES:
+        return [memoryview(b"".join((front, *blobs)))]
+    return [memoryview(front), *(blob for blob in blobs if blob.nbytes)]
 
 
 def unsent(buffers: Sequence[memoryview], sent_bytes: int) -> list[memoryview]:
@@ -47,38 +55,50 @@ def unsent(buffers: Sequence[memoryview], sent_bytes: int) -> list[memoryview]:
     return []
 
 
+def check_frame(parts: Parts, limits: Limits) -> None:
+    """Raises LocalProtocolError (limit_exceeded) when a frame of these parts is more than `limits` allow."""
+    sizes = [blob.nbytes for blob in parts.blobs]
+    total = _PREFIX_BYTES + 8 * len(sizes) + len(parts.header) + sum(sizes)
+    _allow(LocalProtocolError, limits, blobs=len(sizes), header_bytes=len(parts.header), frame_bytes=total)
+
+
 class FrameReader:
-    """Collects frames from bytes that arrive in any pieces; allocates nothing larger than `limits`."""
+    """Collects frames from bytes that arrive in any pieces; allocates nothing larger than `limits`, which may be
+    replaced between frames."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._steps = self._read()
+        self._staging = memoryview(bytearray(STAGING_BYTES))
+        self._start = self._end = 0  # what of the staging buffer has arrived and is not used yet
+        self._direct: memoryview | None = None  # what is received where it stays, its first _have bytes so far
         self._have = 0
-        self._space, _ = next(self._steps)
+        self._front: memoryview | None = None  # sizes and header, where they are too large for the staging buffer
+        self._count = 0  # of the sizes in it
+        self._header: bytes | memoryview | None = None  # of a frame whose blobs are arriving
+        self._blobs: list[memoryview] = []
+        self._complete = 0  # blobs
 
     @property
     def between_frames(self) -> bool:
         """True when no byte of an unfinished frame has arrived."""
-        return self._at_prefix and self._have == 0
+        return self._header is None and self._front is None and self._start == self._end
 
     def space(self) -> memoryview:
-        """Where the next bytes belong: writable, at least one byte."""
-        return self._space[self._have :]
+        """Where the next bytes belong: writable, at least one byte once all frames were taken from `filled`."""
+        if self._direct is not None:
+            return self._direct[self._have :]
+        return self._staging[self._end :] if self._end else self._staging
 
-    def filled(self, count: int) -> Frame | None:
-        """The first `count` bytes of space() have arrived. A Frame when they complete one.
+    def filled(self, count: int) -> Iterator[Frame]:
+        """The first `count` bytes of space() have arrived. The frames that they complete.
 
-        Raises RemoteProtocolError (bad_frame, limit_exceeded); the stream cannot be read further then.
+        Iterating raises RemoteProtocolError (bad_frame, limit_exceeded); the stream cannot be read further then.
         """
-        self._have += count
-        if self._at_prefix and not bytes(self._space[: self._have]).startswith(MAGIC[: self._have]):
-            got = bytes(self._space[: min(self._have, len(MAGIC))])
-            raise RemoteProtocolError("bad_frame", f"expected a frame starting with {MAGIC!r}, got {got!r}")
-        if self._have < self._space.nbytes:
-            return None
-        self._space, frame = next(self._steps)
-        self._have = 0
-        return frame
+        if self._direct is not None:
+            self._have += count
+        else:
+            self._end += count
+        return self._frames()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
         """The frames that `data` completes. Raises as `filled` does."""
@@ -88,46 +108,87 @@ class FrameReader:
             count = min(len(rest), len(space))
             space[:count] = rest[:count]
             rest = rest[count:]
-            if frame := self.filled(count):
-                yield frame
+            yield from self.filled(count)
 
-    def _read(self) -> Generator[tuple[memoryview, Frame | None], None, None]:
-        """Yields (memory to fill next, the frame that the memory filled last completed)."""
-        frame = None
-        while True:
-            prefix = _memory(_PREFIX.size)
-            self._at_prefix = True
-            yield prefix, frame
-            self._at_prefix = False
-            _, header_bytes, count = _PREFIX.unpack(prefix)
-            self._allow("blobs", count)
-            self._allow("header_bytes", header_bytes)
-            if header_bytes == 0:
+    def _frames(self) -> Iterator[Frame]:
+        while self._header is not None or self._begin():
+            while self._complete < len(self._blobs) and self._fill(self._blobs[self._complete]):
+                self._complete += 1
+            if self._complete < len(self._blobs):
+                break
+            frame = Frame(self._header, self._blobs)  # type: ignore[arg-type]  # _begin has set it
+            self._header, self._blobs, self._complete = None, [], 0
+            yield frame
+        left = self._end - self._start
+        if self._start:  # move what is left to where there is most room behind it
+            self._staging[:left] = self._staging[self._start : self._end]
+            self._start, self._end = 0, left
+
+    def _begin(self) -> bool:
+        """Reads what comes before the blobs of the next frame; False when that has not all arrived."""
+        if self._front is None:
+            start, arrived = self._start, self._end - self._start
+            if arrived < _PREFIX_BYTES:
+                self._check_magic()
+                return False
+            magic, header_bytes, count = _PREFIX.unpack_from(self._staging, start)
+            if magic != MAGIC:
+                self._check_magic()
+            _allow(RemoteProtocolError, self.limits, blobs=count, header_bytes=header_bytes)
+            if not header_bytes:
                 raise RemoteProtocolError("bad_frame", "a frame without a header")
-            sizes: tuple[int, ...] = ()
-            if count:
-                table = _memory(8 * count)
-                yield table, None
-                sizes = struct.unpack(f"<{count}Q", table)
-            self._allow("frame_bytes", _PREFIX.size + 8 * count + header_bytes + sum(sizes))
-            header = _memory(header_bytes)
-            yield header, None
-            blobs = tuple(_memory(size) for size in sizes)
-            for blob in blobs:
-                if blob.nbytes:
-                    yield blob, None
-            frame = Frame(header, blobs)
+            size = 8 * count + header_bytes
+            if _PREFIX_BYTES + size <= STAGING_BYTES:
+                if arrived < _PREFIX_BYTES + size:
+                    return False
+                self._start = end = start + _PREFIX_BYTES + size
+                self._header = bytes(self._staging[end - header_bytes : end])
+                if count:
+                    sizes = struct.unpack_from(f"<{count}Q", self._staging, start + _PREFIX_BYTES)
+                    self._announce(sizes, _PREFIX_BYTES + size)
+                return True
+            self._front, self._count = _memory(size), count
+            self._start += _PREFIX_BYTES
+        if not self._fill(self._front):
+            return False
+        front, self._front = self._front, None
+        self._header = front[8 * self._count :]
+        self._announce(struct.unpack_from(f"<{self._count}Q", front), _PREFIX_BYTES + front.nbytes)
+        return True
 
-    def _allow(self, limit: str, got: int) -> None:
-        allowed = getattr(self.limits, limit)
+    def _announce(self, sizes: tuple[int, ...], front_bytes: int) -> None:
+        _allow(RemoteProtocolError, self.limits, frame_bytes=front_bytes + sum(sizes))
+        self._blobs = [_memory(size) for size in sizes]
+
+    def _fill(self, memory: memoryview) -> bool:
+        """Moves what has arrived of `memory` out of the staging buffer; True when it is full."""
+        count = min(memory.nbytes - self._have, self._end - self._start)
+        if count:
+            memory[self._have : self._have + count] = self._staging[self._start : self._start + count]
+            self._start += count
+            self._have += count
+        full = self._have == memory.nbytes
+        self._direct = None if full or memory.nbytes <= STAGING_BYTES else memory
+        if full:
+            self._have = 0
+        return full
+
+    def _check_magic(self) -> None:
+        got = bytes(self._staging[self._start : min(self._end, self._start + len(MAGIC))])
+        if not MAGIC.startswith(got):
+            raise RemoteProtocolError("bad_frame", f"expected a frame starting with {MAGIC!r}, got {got!r}")
+
+
+def _allow(fault: type[ProtocolErrorT], limits: Limits, **amounts: int) -> None:
+    for limit, got in amounts.items():
+        allowed: int = getattr(limits, limit)
         if got > allowed:
-            raise RemoteProtocolError(
-                "limit_exceeded",
-                f"a frame has {got} {limit.replace('_', ' ')}, the limit is {allowed}",
-                {"limit": limit, "allowed": allowed, "got": got},
-            )
+            raise limit_exceeded(fault, f"a frame has {limit.replace('_', ' ')}:", limit, allowed, got)
 
 
 def _memory(count: int) -> memoryview:
     # numpy leaves the memory untouched, so an announced blob costs nothing until its bytes arrive
-    return np.empty(count, np.uint8).data
+    try:
+        return np.empty(count, np.uint8).data
+    except MemoryError:
+        raise RemoteProtocolError("limit_exceeded", f"there is no memory for {count} bytes of a frame") from None

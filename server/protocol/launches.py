@@ -25,6 +25,8 @@ def launches_of(request: object) -> Iterator[Launch]:
         case ProfileKernel():
             for variant in request.variants:
                 yield from _launches_of(variant)
+            if request.baseline is not None:
+                yield from _launches_of(request.baseline)
         case ExecuteKernel():
             yield from request.launches
 
@@ -40,7 +42,9 @@ def with_launches(request: T, change: Callable[[Launch], Launch]) -> T:
         case CompileKernel():
             return replace(request, variant=changed(request.variant))
         case ProfileKernel():
-            return replace(request, variants=tuple(map(changed, request.variants)))
+            variants = tuple(map(changed, request.variants))
+            baseline = None if request.baseline is None else changed(request.baseline)
+            return replace(request, variants=variants, baseline=baseline)
         case ExecuteKernel():
             return replace(request, launches=tuple(map(change, request.launches)))
     return request

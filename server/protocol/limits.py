@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import (
     CompileKernel,
+    ExecuteContext,
     ExecuteKernel,
+    FreeBuffers,
+    FreeContexts,
     Limits,
+    ProfileContext,
     ProfileKernel,
     UploadBuffer,
     Variant,
+)
+
+# for a link to a process of our own; `nesting` only keeps a defect from exhausting the stack
+UNLIMITED = Limits(
+    frame_bytes=2**48, header_bytes=2**32 - 1, blobs=2**20, nesting=64, items=2**31 - 1, text_bytes=2**31 - 1
 )
 
 
@@ -21,11 +30,7 @@ def check_limits(request: object, limits: Limits) -> None:
     for limit, got in _amounts(request):
         allowed = getattr(limits, limit)
         if got > allowed:
-            raise ProtocolError(
-                "limit_exceeded",
-                f"{type(request).__name__} asks for {got}, the server's limit {limit} is {allowed}",
-                {"limit": limit, "allowed": allowed, "got": got},
-            )
+            raise limit_exceeded(ProtocolError, f"{type(request).__name__} asks for", limit, allowed, got)
 
 
 def _amounts(request: object) -> Iterator[tuple[str, int]]:
@@ -35,18 +40,26 @@ def _amounts(request: object) -> Iterator[tuple[str, int]]:
     match request:
         case UploadBuffer():
             yield "buffer_bytes", memoryview(request.data).nbytes
+        case FreeBuffers():
+            yield "buffers", len(request.buffers)
         case CompileKernel():
             variants = (request.variant,)
             for size in request.buffers.values():
                 yield "buffer_bytes", size
         case ProfileKernel():
-            variants = request.variants
-            yield "variants", len(variants)
+            variants = request.variants if request.baseline is None else (*request.variants, request.baseline)
+            yield "variants", len(request.variants)
             yield "samples", request.samples
             yield "buffer_bytes", request.output_bytes
         case ExecuteKernel():
             yield "launches", len(request.launches)
             yield "buffer_bytes", sum(request.outputs.values())  # they come back in one frame
+        case ExecuteContext() | ProfileContext():
+            yield "buffer_bytes", sum(memoryview(data).nbytes for data in request.inputs.values())
+            if isinstance(request, ProfileContext):
+                yield "inferences", request.inferences
+        case FreeContexts():
+            yield "contexts", len(request.contexts)
     for variant in variants:
         yield "launches", len(variant.prepare)
         for size in variant.packed.values():

@@ -44,7 +44,7 @@ Handle = Annotated[int, Within(1, 2**62)]
 Name = Annotated[str, Within(1, 200)]
 Text = Annotated[str, Within(0, 65536)]
 Sha256 = Annotated[str, Within(64, 64)]
-Status = Literal["ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash"]
+TrialStatus = Literal["ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash"]
 
 # --- parts of messages ----------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Work:
 class Trial:
     """What became of one variant: samples of the device's clock and of the host's, or why there are none."""
 
-    status: Status
+    status: TrialStatus
     message: Text
     samples_ns: tuple[Sample, ...]
     wall_ns: tuple[Sample, ...]
