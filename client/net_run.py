@@ -2,20 +2,43 @@
 
 import statistics
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import writing
-from gputune.runtime import Executor
-from gputune.runtime.context_records import TensorRecord
+from gputune.runtime.context_records import GraphRecord, TensorRecord
+from gputune.runtime.identity import DeviceIdentity
 
 Array = npt.NDArray[Any]
+
+TABLE_ROWS = 10
+
+
+class AnyExecutor(Protocol):
+    """What runtime.Executor and RemoteExecutor share."""
+
+    @property
+    def graph(self) -> GraphRecord: ...
+    @property
+    def device(self) -> DeviceIdentity: ...
+    @property
+    def computes(self) -> bool: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    @property
+    def load_ns(self) -> int: ...
+    @property
+    def device_open_ns(self) -> int: ...
+    def run_timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]: ...
+    def profile(
+        self, inputs: Mapping[str, Array], inferences: int
+    ) -> tuple[Sequence[float], Mapping[str, Sequence[float]]]: ...
 
 
 @dataclass(frozen=True)
@@ -100,11 +123,14 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
     return array
 
 
-def run(executor: Executor, lines: list[InputLine], num_inferences: int) -> Iterator[tuple[int, dict[str, Array], int]]:
+def run(
+    executor: AnyExecutor, lines: list[InputLine], num_inferences: int
+) -> Iterator[tuple[int, dict[str, Array], int]]:
     """Runs inference after inference, starting over when the list is used up.
 
-    Yields the inference's number, its outputs and its nanoseconds on the host's clock, from writing the first input
-    to having read the last output; reading files is not counted. Inputs are kept only where they are needed again.
+    Yields the inference's number, its outputs and its nanoseconds on the clock of the machine with the device, from
+    writing the first input to having read the last output; reading files is not counted. Inputs are kept only where
+    they are needed again.
     """
     loaded: dict[int, dict[str, Array]] = {}
     for number in range(num_inferences):
@@ -148,16 +174,62 @@ def file_stem(tensor: str) -> str:
     return f"_{stem[1:]}" if stem.startswith(".") else stem
 
 
-def summarise(executor: Executor, inference_ns: list[int]) -> dict[str, Any]:
+def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
     """The names of --summary_json; the median leaves out the first inference when there are others."""
     return {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
         "first_inference_ns": inference_ns[0],
         "inference_ns": inference_ns,
-        "median_inference_ns": statistics.median(inference_ns[1:] or inference_ns),
+        "median_inference_ns": median_ns(inference_ns),
         "device": executor.device.name,
         "computes": executor.computes,
         "graph": executor.graph.name,
         "warnings": list(executor.warnings),
     }
+
+
+def median_ns(inference_ns: Sequence[float]) -> float:
+    """The median without the first inference, which is slower, where there are others."""
+    return statistics.median(inference_ns[1:] or inference_ns)
+
+
+def profile(executor: AnyExecutor, inputs: Mapping[str, Array], inferences: int) -> dict[str, Any]:
+    """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the
+    order of the graph. `share` is of the sum of the operations' medians."""
+    inference_ns, launches = executor.profile(inputs, inferences)
+    medians = {operation: statistics.median(samples) for operation, samples in launches.items()}
+    total = sum(medians.values())
+    return {
+        "device": executor.device.name,
+        "computes": executor.computes,
+        "graph": executor.graph.name,
+        "inferences": inferences,
+        "inference_ns": list(inference_ns),
+        "median_inference_ns": median_ns(inference_ns),
+        "operations_ns": total,
+        "operations": [
+            {
+                "operation": operation,
+                "median_ns": median,
+                "minimum_ns": min(launches[operation]),
+                "share": median / total if total else 0.0,
+            }
+            for operation, median in medians.items()
+        ],
+    }
+
+
+def profile_table(content: Mapping[str, Any]) -> list[str]:
+    """The slowest operations of a profile in lines for people."""
+    slowest = sorted(content["operations"], key=lambda entry: -entry["median_ns"])
+    lines = [f"{'median':>12} {'share':>6}  operation"]
+    lines += [_row(entry["median_ns"], entry["share"], entry["operation"]) for entry in slowest[:TABLE_ROWS]]
+    if rest := slowest[TABLE_ROWS:]:
+        ns, share = (sum(entry[name] for entry in rest) for name in ("median_ns", "share"))
+        lines.append(_row(ns, share, f"{len(rest)} others together"))
+    return lines
+
+
+def _row(ns: float, share: float, words: str) -> str:
+    return f"{ns / 1e3:>9.1f} us {share:>6.1%}  {words}"

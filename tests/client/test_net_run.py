@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import ConfigError
-from gputune.client.net_run import InputLine, file_stem, file_stems, read_input_list, read_inputs, run, write_result
+from gputune.client.net_run import (
+    InputLine,
+    file_stem,
+    file_stems,
+    profile_table,
+    read_input_list,
+    read_inputs,
+    run,
+    write_result,
+)
 from gputune.runtime.context_records import TensorRecord
 
 ONE = (TensorRecord("x", (2, 3)),)
@@ -121,3 +130,13 @@ def test_results_stay_in_their_folder(tmp_path: Path) -> None:
         "Result_0/_._a_b.npy", "Result_0/_._a_b.raw", "Result_0/c.npy", "Result_0/c.raw",
     ]  # fmt: skip
     assert file_stem("save_infer_model/scale_0.tmp_1") == "save_infer_model_scale_0.tmp_1"
+
+
+def test_the_table_of_a_profile_shows_the_slowest_first_and_sums_up_the_rest() -> None:
+    operations = [{"operation": f"op{n}", "median_ns": 1000.0 * n, "share": n / 78} for n in range(1, 13)]
+    heading, *rows = profile_table({"operations": operations})
+    assert heading.split() == ["median", "share", "operation"]
+    assert [row.split()[-1] for row in rows[:3]] == ["op12", "op11", "op10"]
+    assert rows[0].split() == ["12.0", "us", "15.4%", "op12"]
+    assert rows[-1].split() == ["3.0", "us", "3.8%", "2", "others", "together"]
+    assert len(rows) == 11

@@ -1,0 +1,28 @@
+"""The adb program, the devices that it sees, and the Python of the one that a command would use."""
+
+from __future__ import annotations
+
+from gputune.client.doctor.advice import advice_for
+from gputune.client.doctor.findings import Finding
+from gputune.client.errors import TargetError
+
+
+def check_adb(serial: str | None, python: str | None) -> list[Finding]:
+    """What `--adb` finds; serial and python are what --adb and --adb_python name. Nothing is put on the device."""
+    try:
+        from gputune.client import adb_device, adb_python  # a missing package is a finding
+    except ImportError as error:
+        return [Finding("adb", "problem", f"adb cannot be used: {error}", "install gputune again with pip")]
+    found: list[Finding] = []
+    try:
+        for seen in adb_device.devices():
+            line = f"adb sees {seen.serial}, its state is {seen.state!r}"
+            found.append(Finding("adb", "ok" if seen.usable else "note", line))
+        device = adb_device.find(serial)
+        chosen = adb_python.choose_python(device, python)
+    except TargetError as error:
+        return [*found, Finding("adb", "problem", f"{error}", advice_for(error.name))]
+    if chosen is None:
+        line = f"the shell of {device.serial} may start no Python"
+        return [*found, Finding("adb", "note", line, "a command with --adb says what to type in Termux on it")]
+    return [*found, Finding("adb", "ok", f"{chosen} of {device.serial} can run the target server")]

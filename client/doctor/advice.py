@@ -1,0 +1,60 @@
+"""What to do about each error that a target may end a command with; docs/operating.md says more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        # before or during the handshake
+        "bad_address": "write HOST:PORT, for example 127.0.0.1:22598 or [::1]:22598",
+        "contradiction": "give one of the two options",
+        "unreachable": "start `gputune target-server` there; reach it by `adb forward` or `ssh -L`",
+        "not_a_target_server": "another program has this port, or one side uses TLS and the other does not: "
+        "check the port, --tls_ca and --tls_cert",
+        "server_not_started": "run `gputune target-server` by hand: it says why",
+        "version_mismatch": "install the same gputune on both sides",
+        "token_required": "give the server's token with --token_file or GPUTUNE_TOKEN",
+        "token_unused": "start the server with its token, or drop --token_file and GPUTUNE_TOKEN; if the server "
+        "should have one, somebody else's program may listen on this port",
+        "authentication_failed": "compare the two token files: both sides need the same token",
+        "too_many_connections": "wait until another client is done, or stop one",
+        "device_unavailable": "look into the server's log: its driver does not come back; start the server again",
+        "stopping": "wait until the server is started again",
+        "tls_failed": "check --tls_ca, --tls_cert and --tls_key, and that the certificate names the host of --target",
+        # over adb
+        "adb_missing": "install Debian's adb, or Android's platform tools, and put it on the PATH",
+        "adb_failed": "run `adb kill-server`, plug the device in again and try once more",
+        "adb_no_device": "switch USB debugging on in its developer options, plug it in, look at `adb devices`",
+        "adb_several_devices": "name one: --adb SERIAL",
+        "adb_unauthorized": "unlock it and allow USB debugging for this computer",
+        "adb_offline": "run `adb reconnect offline`, or plug it in again",
+        "adb_not_ready": "docs/adb.md says what each state asks for",
+        "adb_python": "docs/adb.md says which Python a device needs and how to get it",
+        # later
+        "connection_lost": "look whether the server runs, and why it ended: its log, `dmesg`, the phone's battery",
+        "lost_again": "the same request ended the server twice: look into the server's log",
+        "device_changed": "another device answers at this address: start the command again",
+        "limit_exceeded": "the message names the limit; such a request needs another server or a smaller model",
+        "bad_context": "make the context for this device, or drop strict compatibility",
+        "build_failed": "the message holds the compiler's words; another driver version may take the source",
+        "launch_failed": "the message says what the driver refused; look at the device's free memory",
+        "worker_died": "look into the server's log for the signal; SIGKILL often means that memory ran out",
+        "worker_timeout": "the device did not finish in time: look whether something else keeps it busy",
+        "cancelled": "nothing: the client itself gave the request up",
+        "unknown_source": "start the command again; if it happens again, report it",
+        "unknown_buffer": "start the command again; if it happens again, report it",
+        "unknown_context": "start the command again; if it happens again, report it",
+        "bad_frame": "install the same gputune on both sides; if they are, report it",
+        "bad_message": "install the same gputune on both sides; if they are, report it",
+        "unexpected_message": "install the same gputune on both sides; if they are, report it",
+        "internal_error": "report it with the server's log",
+    }
+)
+UNKNOWN = "look into the server's log"
+
+
+def advice_for(name: str) -> str:
+    """What to do about the error of this name."""
+    return ADVICE.get(name, UNKNOWN)

@@ -1,0 +1,55 @@
+"""Which checks matter for a question, and how much each finding weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gputune.client.doctor.adb import check_adb
+from gputune.client.doctor.drivers import check_drivers
+from gputune.client.doctor.findings import Finding, softened
+from gputune.client.doctor.settings import check_settings
+from gputune.client.doctor.software import check_software
+from gputune.client.doctor.target import check_target
+from gputune.client.target import DEVICE_VARIABLE, VARIABLE
+from gputune.client.target_client import TargetClient
+from gputune.runtime.devices import discover
+from gputune.server.protocol.messages import DEFAULT_PORT
+
+
+@dataclass(frozen=True)
+class Question:
+    """target: what --target says. adb: whether a device over adb is asked for; serial and python: what --adb and
+    --adb_python name. connect: to an address, with the token and certificates of the command line."""
+
+    target: str | None
+    adb: bool
+    serial: str | None
+    python: str | None
+    connect: Callable[[str], TargetClient]
+
+
+def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding]:
+    """All findings. This machine's drivers stop nothing where a target or a phone is asked for."""
+    address, origin = question.target, "--target"
+    if address is None and not question.adb and environment.get(VARIABLE, "").strip():
+        address, origin = environment[VARIABLE].strip(), VARIABLE
+    wanted = environment.get(DEVICE_VARIABLE) or None
+    here = check_drivers(discover(), wanted)
+    found = [*check_software(), *check_settings(environment)]
+    if question.adb:
+        return [*found, *softened(here), *check_adb(question.serial, question.python)]
+    if address is not None:
+        asked = address
+        return [*found, *softened(here), *check_target(asked, origin, lambda: question.connect(asked))]
+    return [*found, *here, *_default_port(question)]
+
+
+def _default_port(question: Question) -> list[Finding]:
+    """A server of this machine: used when there is one, missed by nobody when there is none."""
+    address = f"127.0.0.1:{DEFAULT_PORT}"
+    found = check_target(address, "the default", lambda: question.connect(address))
+    if found[-1].status == "problem":
+        line = f"no target server is used: {found[-1].line}; a generation starts one of its own"
+        return [Finding("target", "note", line)]
+    return found

@@ -1,0 +1,74 @@
+"""OpenCL drivers: the files that name them, their libraries, and whether their devices work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gputune.client.doctor.findings import Finding, softened
+from gputune.client.doctor.software import INSTALL, failure_of
+from gputune.runtime.devices import INSTALL_HINT, NULL, DeviceReport, choose
+from gputune.runtime.drivers import library_of, vendor_folders
+from gputune.runtime.errors import DeviceNotFound
+
+LOAD_SECONDS = 60.0
+_IMPORT = "import pyopencl"
+_LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+
+
+def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[Finding]:
+    """Where drivers are looked for, what is there, what `reports` (of runtime.devices.discover) say of them,
+    and which device is used when `wanted` is asked for. What is wrong with one driver is a note when the device
+    to use works."""
+    found = [_pyopencl(), *check_files(), *map(_tested, reports)]
+    try:
+        choice = choose(reports, wanted)
+    except DeviceNotFound as error:
+        advice = "change or unset GPUTUNE_DEVICE" if any(r.usable for r in reports) else INSTALL_HINT
+        return [*found, Finding("device", "problem", str(error), advice)]
+    status = "note" if wanted == NULL else "ok"
+    return [*softened(found), Finding("device", status, choice.explanation[0])]
+
+
+def _pyopencl() -> Finding:
+    """Imported in a child process: it loads the OpenCL loader, which may go wrong in any way."""
+    if reason := failure_of([sys.executable, "-c", _IMPORT], LOAD_SECONDS):
+        advice = f"{INSTALL}; pyopencl's wheels bring the OpenCL loader, a build of its own needs libOpenCL.so.1"
+        return Finding("drivers", "problem", f"pyopencl cannot be imported: {reason}", advice)
+    return Finding("drivers", "ok", "pyopencl can be imported")
+
+
+def check_files() -> list[Finding]:
+    """Every folder of .icd files, every file in it, and whether the library that it names can be loaded."""
+    found = []
+    libraries: dict[str, str] = {}
+    for folder in vendor_folders():
+        files = sorted(folder.glob("*.icd")) if folder.is_dir() else [folder] if folder.exists() else []
+        if not files:
+            found.append(
+                Finding("drivers", "note", f"no driver in {folder}" + ("" if folder.exists() else " (not there)"))
+            )
+        for file in files:
+            library = library_of(file)
+            if library and library not in libraries:
+                libraries[library] = failure_of([sys.executable, "-c", _LOAD, library], LOAD_SECONDS)
+            found.append(_file(file, library, libraries.get(library, "")))
+    if not libraries:
+        found.append(Finding("drivers", "problem", "no OpenCL driver is installed", INSTALL_HINT))
+    return found
+
+
+def _file(file: Path, library: str, failure: str) -> Finding:
+    if not library:
+        return Finding("drivers", "problem", f"{file} names no library, or cannot be read", "install its driver again")
+    if failure:
+        advice = f"install the package that brings the library, or remove {file}"
+        return Finding("drivers", "problem", f"{file}: {library} cannot be loaded: {failure}", advice)
+    return Finding("drivers", "ok", f"{file}: {library} can be loaded")
+
+
+def _tested(report: DeviceReport) -> Finding:
+    if report.usable:
+        return Finding("drivers", "ok", f"{report.title} builds and runs a kernel")
+    return Finding("drivers", "problem", f"{report.title}: {report.reason}", "update or remove this driver")

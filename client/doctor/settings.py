@@ -1,0 +1,39 @@
+"""Variables of the environment that change what gputune does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gputune.client.credentials import TOKEN_VARIABLE
+from gputune.client.doctor.findings import Finding
+from gputune.client.target import DEVICE_VARIABLE, VARIABLE
+
+_MEANINGS = {
+    DEVICE_VARIABLE: "the device to use, where --device does not say",
+    VARIABLE: "the target of a generation, where --target does not say",
+    "OCL_ICD_VENDORS": "drivers are looked for there and nowhere else",
+    "OPENCL_VENDOR_PATH": "drivers are looked for there, unless OCL_ICD_VENDORS is set",
+    "OCL_ICD_FILENAMES": "libraries that the Khronos loader takes for drivers",
+}
+_DRIVER_PREFIXES = ("POCL_", "CL_CONFIG_")
+
+
+def check_settings(environment: Mapping[str, str]) -> list[Finding]:
+    """What is set, and what it means. A token's value is never shown."""
+    found = []
+    for name in sorted(environment):
+        value = environment[name]
+        if name == TOKEN_VARIABLE:
+            found.append(
+                Finding("settings", "note", f"{name} is set: the token for targets, where --token_file is not given")
+            )
+        elif name in _MEANINGS:
+            found.append(Finding("settings", "note", f"{name}={value}: {_MEANINGS[name]}"))
+        elif name.startswith(_DRIVER_PREFIXES):
+            found.append(Finding("settings", "note", f"{name}={value}: changes a driver; measurements keep to it"))
+    if environment.get("POCL_AFFINITY") == "0":
+        advice = "unset POCL_AFFINITY; gputune sets it to 1"
+        found.append(
+            Finding("settings", "note", "without POCL_AFFINITY=1, PoCL's times vary by a factor of two", advice)
+        )
+    return found or [Finding("settings", "ok", "no variable changes what is used")]

@@ -1,0 +1,80 @@
+"""A target server, step by step: address, name, port, handshake, device."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from gputune.client.doctor.advice import advice_for
+from gputune.client.doctor.findings import Finding
+from gputune.client.errors import TargetError
+from gputune.client.target import parse_address
+from gputune.client.target_client import TargetClient
+from gputune.server.protocol.messages import PROTOCOL_VERSION
+
+CONNECT_SECONDS = 5.0
+
+
+def check_target(address: str, origin: str, connect: Callable[[], TargetClient]) -> list[Finding]:
+    """What happens on the way to the server at `address`, which `origin` names; `connect` goes all the way, with
+    the token and certificates that a command would use. Stops at the first problem."""
+    try:
+        host, port = parse_address(address, origin)
+    except TargetError as error:
+        return [_problem(error.reason, error.name)]
+    found = [Finding("target", "ok", f"{address} is the target (from {origin})")]
+    step = _resolve(host) or _open(host, port)
+    if step is not None:
+        return [*found, step]
+    found.append(Finding("target", "ok", f"{address} is open: a program listens there"))
+    try:
+        with connect() as client:
+            return [*found, *_answers(client)]
+    except TargetError as error:
+        return [*found, _problem(error.reason, error.name)]
+
+
+def _answers(client: TargetClient) -> list[Finding]:
+    status = client.status()
+    device = status.device.get("name", "a device without a name")
+    busy = f"{status.clients} clients, {status.queued} requests waiting"
+    found = [
+        Finding("target", "ok", f"{status.software} answers and speaks protocol {PROTOCOL_VERSION}"),
+        Finding("target", "ok", f"its device is {device}; {busy}"),
+    ]
+    if status.worker_restarts:
+        line = f"its worker was started again {status.worker_restarts} times, last because {status.last_restart}"
+        found.append(
+            Finding("target", "note", line, "once in a while is no harm; for more, look into the server's log")
+        )
+    return found
+
+
+def _resolve(host: str) -> Finding | None:
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        advice = "check the spelling, or write the machine's number, such as 192.168.1.20"
+        return Finding("target", "problem", f"the name {host} leads nowhere: {reason}", advice)
+    return None
+
+
+def _open(host: str, port: int) -> Finding | None:
+    where = f"port {port} of {host}"
+    try:
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return Finding("target", "problem", f"nothing listens on {where}", advice_for("unreachable"))
+    except TimeoutError:
+        advice = "is the machine on and awake, is the address right, does a firewall drop connections?"
+        return Finding("target", "problem", f"{where} does not answer within {CONNECT_SECONDS:g} s", advice)
+    except OSError as error:
+        return Finding(
+            "target", "problem", f"{where} cannot be reached: {error.strerror or error}", "check the network"
+        )
+    return None
+
+
+def _problem(line: str, name: str) -> Finding:
+    return Finding("target", "problem", f"{line} [{name}]", advice_for(name))
