@@ -48,9 +48,9 @@ def mac(token: bytes | None, role: Role, client: Hello, server: Hello) -> str:
     return hmac.new(token, message, "sha256").hexdigest()
 
 
-def matches(got: str, token: bytes | None, role: Role, client: Hello, server: Hello) -> bool:
+def matches(got: str, right: str) -> bool:
     """Whether `got` is the right answer, in a time that does not say how much of it is."""
-    return hmac.compare_digest(got.encode(), mac(token, role, client, server).encode())
+    return hmac.compare_digest(got.encode(), right.encode())
 
 
 def read_token(source: Path | str) -> bytes:

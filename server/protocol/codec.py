@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -25,6 +26,16 @@ _INDEX = struct.Struct("<I")
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 _EXCESS = re.compile(r"(\d+) exceeds max_(str|array|map)_len")  # how MsgPack says it, compiled or in Python
 _WHICH = {"str": "text_bytes", "array": "items", "map": "items"}
+
+
+class _Thread(threading.local):
+    """A packer for each thread: making one takes longer than packing a ping."""
+
+    def __init__(self) -> None:
+        self.pack: Callable[[object], bytes] = msgpack.Packer(strict_types=True).pack
+
+
+_thread = _Thread()
 
 
 class Parts(NamedTuple):
@@ -47,7 +58,7 @@ def pack(message: object, request_id: int) -> Parts:
     try:
         for name in _names(kind):
             plain[name] = _plain(getattr(message, name), blobs)
-        return Parts(msgpack.packb(plain, strict_types=True), blobs)
+        return Parts(_thread.pack(plain), blobs)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LocalProtocolError("bad_message", f"{kind.__name__} cannot be sent: {error}") from None
 
@@ -80,7 +91,7 @@ def unpack(
         what = f"the header of {name} is nested to a depth of"
         raise limit_exceeded(RemoteProtocolError, what, "nesting", limits.nesting, depth, request_id=request_id)
     try:
-        return request_id, decode(kind, plain, ignore_unknown=kind is Hello)
+        return request_id, decode(kind, plain, kind is Hello)
     except DecodeError as error:
         raise RemoteProtocolError("bad_message", f"{name}: {error}", request_id=request_id) from None
 

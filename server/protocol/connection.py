@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
-from gputune.server.protocol import authentication, codec, framing
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.authentication import Role as Side
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
+from gputune.server.protocol.handshake import Handshake
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     REPLIES,
@@ -28,8 +30,6 @@ from gputune.server.protocol.messages import (
     Proof,
     Welcome,
 )
-
-Side = Literal["client", "server"]
 
 # what is read from somebody who has not shown yet that he knows the token; only a welcome is larger
 HANDSHAKE_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
@@ -97,11 +97,7 @@ class Connection:
         self.side = side
         self.peer: Side = "server" if side == "client" else "client"
         self.state = State.START
-        self.mismatch = ""  # why the two versions do not go together; a server closes after its hello then
-        self._token = token
-        nonce = authentication.fresh_nonce()
-        self._hello = Hello(protocol, software, nonce, "none" if token is None else "token")
-        self._hellos: dict[Side, Hello] = {}  # as they were sent
+        self._handshake = Handshake(side, protocol, software, token)
         self._reader = framing.FrameReader(HANDSHAKE_LIMITS)
         self._arriving = _ARRIVING[State.START, self.peer]
         self._open: dict[int, type] = {}  # requests without a reply yet
@@ -109,15 +105,20 @@ class Connection:
 
     def hello(self) -> Hello:
         """This side's Hello."""
-        return self._hello
+        return self._handshake.hello
+
+    @property
+    def mismatch(self) -> str:
+        """Why the two versions do not go together, else empty; a server says hello and closes then."""
+        return self._handshake.mismatch
 
     def proof(self) -> Proof:
         """The client's answer to the server's Hello."""
-        return Proof(self._mac("client"))
+        return Proof(self._handshake.mac("client"))
 
     def welcome(self, limits: Limits, device: dict[str, object], server: dict[str, object]) -> Welcome:
         """The server's answer to the client's Proof."""
-        return Welcome(self._mac("server"), limits, device, server)
+        return Welcome(self._handshake.mac("server"), limits, device, server)
 
     @property
     def limits(self) -> Limits:
@@ -133,11 +134,10 @@ class Connection:
     def send(self, message: Any, request_id: int = 0) -> list[memoryview]:
         """The buffers to send for a message. Raises LocalProtocolError; nothing has changed then."""
         target = self._next(self.side, type(message), request_id, LocalProtocolError)
-        parts = codec.pack(message, request_id)
-        if self.state is State.READY:
-            framing.check_frame(parts, self._reader.limits)
+        limits = self._reader.limits if self.state is State.READY else framing.UNLIMITED
+        buffers = framing.encode(codec.pack(message, request_id), limits)
         self._move(target, self.side, message, request_id)
-        return framing.encode(parts)
+        return buffers
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -229,53 +229,11 @@ class Connection:
         self._arriving = _ARRIVING[state, self.peer]
 
     def _shake_hands(self, sender: Side, message: Any) -> None:
-        match message:
-            case Hello():
-                self._hellos[sender] = message
-                if sender == self.peer:
-                    self._compare(message)
-            case Proof() | Welcome() if sender == self.peer:
-                hellos = self._hellos["client"], self._hellos["server"]
-                if not authentication.matches(message.mac, self._token, sender, *hellos):
-                    text = f"the {sender} does not know the token that the {self.side} has"
-                    raise RemoteProtocolError("authentication_failed", text)
+        if isinstance(message, Hello):
+            self._fault = self._handshake.said(sender, message) or self._fault
+        elif isinstance(message, (Proof, Welcome)) and sender == self.peer:
+            self._handshake.check(message.mac)
         if isinstance(message, Welcome):
             self._reader.limits = message.limits
         elif isinstance(message, Proof) and self.side == "client":
             self._reader.limits = WELCOME_LIMITS
-
-    def _mac(self, role: Side) -> str:
-        if len(self._hellos) < len(_SIDES):
-            raise LocalProtocolError("unexpected_message", "nothing can be proven before both hellos")
-        return authentication.mac(self._token, role, self._hellos["client"], self._hellos["server"])
-
-    def _compare(self, theirs: Hello) -> None:
-        ours = self._hello
-        if theirs.protocol != ours.protocol:
-            older = self.side if ours.protocol < theirs.protocol else self.peer
-            self.mismatch = (
-                f"the {self.side} ({ours.software}) speaks protocol {ours.protocol}, "
-                f"the {self.peer} ({theirs.software}) speaks protocol {theirs.protocol}; "
-                f"update gputune on the {older}'s machine"
-            )
-            if self.side == "client":
-                self._fault = RemoteProtocolError("version_mismatch", self.mismatch)
-        elif not authentication.is_nonce(theirs.nonce):
-            self._fault = RemoteProtocolError("bad_message", f"the {self.peer}'s hello has no challenge of 64 digits")
-        elif (self._token is None) != (theirs.authentication == "none"):
-            self._fault = self._one_token()
-
-    def _one_token(self) -> RemoteProtocolError | None:
-        """Only one side has a token: a server asks for it, and a client keeps away from a server without one."""
-        if (self.side == "server") == (self._token is not None):
-            return RemoteProtocolError(
-                "token_required",
-                "the server asks for a token and the client has none; pass --token_file or set GPUTUNE_TOKEN",
-            )
-        if self.side == "client":
-            return RemoteProtocolError(
-                "token_unused",
-                "the client has a token and the server asks for none, so it may be somebody else's; "
-                "start it with the token, or connect without one",
-            )
-        return None

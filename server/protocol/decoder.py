@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Decode = Callable[[object], object]
@@ -41,17 +41,17 @@ class DecodeError(ValueError):
         return f"{''.join(self.path).lstrip('.')}: {self.reason}" if self.path else self.reason
 
 
-def decode(kind: Callable[..., T], plain: object, *, ignore_unknown: bool = False) -> T:
+def decode(kind: Callable[..., T], plain: object, ignore_unknown: bool = False) -> T:
     """A `kind` (a dataclass) of the map `plain`. Raises DecodeError with the path of the first misfit."""
     if ignore_unknown and isinstance(plain, dict):
         known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
         plain = {name: value for name, value in plain.items() if name in known}
-    result: Any = _decoder(kind)(plain)
-    return cast(T, result)
+    result: T = _decoder(kind)(plain)
+    return result
 
 
 @cache
-def _decoder(hint: Any) -> Decode:
+def _decoder(hint: Any) -> Callable[[object], Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _bounded(_decoder(arguments[0]), arguments[1])
@@ -215,14 +215,18 @@ def _record(kind: type) -> Decode:
     hints = get_type_hints(kind, include_extras=True)
     decoders = {item.name: _decoder(hints[item.name]) for item in fields(kind)}
     required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}
+    only = None if decoders else kind()  # without fields, all of them are equal
 
     def check(value: object) -> object:
         if not isinstance(value, dict):
             raise DecodeError(f"expected a {kind.__name__}, got {_describe(value)}")
-        if missing := sorted(required - value.keys()):
-            raise DecodeError(f"{kind.__name__} lacks {', '.join(missing)}")
-        if unknown := sorted(str(name)[:40] for name in value.keys() - decoders.keys()):
-            raise DecodeError(f"{kind.__name__} has no {', '.join(unknown[:5])}")
+        if value.keys() != decoders.keys():
+            if missing := sorted(required - value.keys()):
+                raise DecodeError(f"{kind.__name__} lacks {', '.join(missing)}")
+            if unknown := sorted(str(name)[:40] for name in value.keys() - decoders.keys()):
+                raise DecodeError(f"{kind.__name__} has no {', '.join(unknown[:5])}")
+        if only is not None:
+            return only
         known = {}
         for name, item in value.items():
             try:

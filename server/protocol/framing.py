@@ -25,6 +25,7 @@ STAGING_BYTES = 64 << 10
 _JOINED_BYTES = 4 << 10  # blobs that are copied behind their header, because one buffer is cheaper to send
 _PREFIX = struct.Struct("<4sII")
 _PREFIX_BYTES = _PREFIX.size
+_NO_BLOBS: Sequence[memoryview] = ()
 
 
 class Frame(NamedTuple):
@@ -34,13 +35,20 @@ class Frame(NamedTuple):
     blobs: Sequence[memoryview]
 
 
-def encode(parts: Parts) -> list[memoryview]:
-    """The frame as a list of buffers to be sent one after the other; blobs of some size are not copied."""
+def encode(parts: Parts, limits: Limits = UNLIMITED) -> list[memoryview]:
+    """The frame as a list of buffers to be sent one after the other; blobs of some size are not copied.
+
+    Raises LocalProtocolError (limit_exceeded) when it is more than the limits allow.
+    """
     header, blobs = parts
+    header_bytes, count = len(header), len(blobs)
+    sizes = [blob.nbytes for blob in blobs] if blobs else ()
+    frame_bytes = _PREFIX_BYTES + 8 * count + header_bytes + sum(sizes)
+    if header_bytes > limits.header_bytes or count > limits.blobs or frame_bytes > limits.frame_bytes:
+        _allow(LocalProtocolError, limits, blobs=count, header_bytes=header_bytes, frame_bytes=frame_bytes)
     if not blobs:
-        return [memoryview(_PREFIX.pack(MAGIC, len(header), 0) + header)]
-    sizes = [blob.nbytes for blob in blobs]
-    front = _PREFIX.pack(MAGIC, len(header), len(blobs)) + struct.pack(f"<{len(blobs)}Q", *sizes) + header
+        return [memoryview(_PREFIX.pack(MAGIC, header_bytes, 0) + header)]
+    front = _PREFIX.pack(MAGIC, header_bytes, count) + struct.pack(f"<{count}Q", *sizes) + header
     if sum(sizes) <= _JOINED_BYTES:
         return [memoryview(b"".join((front, *blobs)))]
     return [memoryview(front), *(blob for blob in blobs if blob.nbytes)]
@@ -53,13 +61,6 @@ def unsent(buffers: Sequence[memoryview], sent_bytes: int) -> list[memoryview]:
             return [buffer[sent_bytes:], *buffers[index + 1 :]]
         sent_bytes -= buffer.nbytes
     return []
-
-
-def check_frame(parts: Parts, limits: Limits) -> None:
-    """Raises LocalProtocolError (limit_exceeded) when a frame of these parts is more than `limits` allow."""
-    sizes = [blob.nbytes for blob in parts.blobs]
-    total = _PREFIX_BYTES + 8 * len(sizes) + len(parts.header) + sum(sizes)
-    _allow(LocalProtocolError, limits, blobs=len(sizes), header_bytes=len(parts.header), frame_bytes=total)
 
 
 class FrameReader:
@@ -75,7 +76,7 @@ class FrameReader:
         self._front: memoryview | None = None  # sizes and header, where they are too large for the staging buffer
         self._count = 0  # of the sizes in it
         self._header: bytes | memoryview | None = None  # of a frame whose blobs are arriving
-        self._blobs: list[memoryview] = []
+        self._blobs: Sequence[memoryview] = _NO_BLOBS
         self._complete = 0  # blobs
 
     @property
@@ -112,46 +113,51 @@ class FrameReader:
 
     def _frames(self) -> Iterator[Frame]:
         while self._header is not None or self._begin():
-            while self._complete < len(self._blobs) and self._fill(self._blobs[self._complete]):
-                self._complete += 1
-            if self._complete < len(self._blobs):
+            if self._blobs and not self._fill_blobs():
                 break
             frame = Frame(self._header, self._blobs)  # type: ignore[arg-type]  # _begin has set it
-            self._header, self._blobs, self._complete = None, [], 0
+            self._header, self._blobs = None, _NO_BLOBS
             yield frame
-        left = self._end - self._start
         if self._start:  # move what is left to where there is most room behind it
-            self._staging[:left] = self._staging[self._start : self._end]
+            left = self._end - self._start
+            if left:
+                self._staging[:left] = self._staging[self._start : self._end]
             self._start, self._end = 0, left
 
     def _begin(self) -> bool:
         """Reads what comes before the blobs of the next frame; False when that has not all arrived."""
-        if self._front is None:
-            start, arrived = self._start, self._end - self._start
-            if arrived < _PREFIX_BYTES:
+        if self._front is not None:
+            return self._finish_front(self._front)
+        start, arrived = self._start, self._end - self._start
+        if arrived < _PREFIX_BYTES:
+            if arrived:
                 self._check_magic()
-                return False
-            magic, header_bytes, count = _PREFIX.unpack_from(self._staging, start)
-            if magic != MAGIC:
-                self._check_magic()
-            _allow(RemoteProtocolError, self.limits, blobs=count, header_bytes=header_bytes)
-            if not header_bytes:
-                raise RemoteProtocolError("bad_frame", "a frame without a header")
-            size = 8 * count + header_bytes
-            if _PREFIX_BYTES + size <= STAGING_BYTES:
-                if arrived < _PREFIX_BYTES + size:
-                    return False
-                self._start = end = start + _PREFIX_BYTES + size
-                self._header = bytes(self._staging[end - header_bytes : end])
-                if count:
-                    sizes = struct.unpack_from(f"<{count}Q", self._staging, start + _PREFIX_BYTES)
-                    self._announce(sizes, _PREFIX_BYTES + size)
-                return True
-            self._front, self._count = _memory(size), count
-            self._start += _PREFIX_BYTES
-        if not self._fill(self._front):
             return False
-        front, self._front = self._front, None
+        magic, header_bytes, count = _PREFIX.unpack_from(self._staging, start)
+        if magic != MAGIC:
+            self._check_magic()
+        front_bytes = _PREFIX_BYTES + 8 * count + header_bytes
+        limits = self.limits
+        if header_bytes > limits.header_bytes or count > limits.blobs or front_bytes > limits.frame_bytes:
+            _allow(RemoteProtocolError, limits, blobs=count, header_bytes=header_bytes, frame_bytes=front_bytes)
+        if not header_bytes:
+            raise RemoteProtocolError("bad_frame", "a frame without a header")
+        if front_bytes > STAGING_BYTES:
+            self._front, self._count = _memory(front_bytes - _PREFIX_BYTES), count
+            self._start += _PREFIX_BYTES
+            return self._finish_front(self._front)
+        if arrived < front_bytes:
+            return False
+        self._start = end = start + front_bytes
+        self._header = bytes(self._staging[end - header_bytes : end])
+        if count:
+            self._announce(struct.unpack_from(f"<{count}Q", self._staging, start + _PREFIX_BYTES), front_bytes)
+        return True
+
+    def _finish_front(self, front: memoryview) -> bool:
+        if not self._fill(front):
+            return False
+        self._front = None
         self._header = front[8 * self._count :]
         self._announce(struct.unpack_from(f"<{self._count}Q", front), _PREFIX_BYTES + front.nbytes)
         return True
@@ -159,6 +165,14 @@ class FrameReader:
     def _announce(self, sizes: tuple[int, ...], front_bytes: int) -> None:
         _allow(RemoteProtocolError, self.limits, frame_bytes=front_bytes + sum(sizes))
         self._blobs = [_memory(size) for size in sizes]
+        self._complete = 0
+
+    def _fill_blobs(self) -> bool:
+        while self._complete < len(self._blobs):
+            if not self._fill(self._blobs[self._complete]):
+                return False
+            self._complete += 1
+        return True
 
     def _fill(self, memory: memoryview) -> bool:
         """Moves what has arrived of `memory` out of the staging buffer; True when it is full."""
