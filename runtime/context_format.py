@@ -110,17 +110,18 @@ def read_header(path: Path | str) -> ContextHeader:
 
 
 class ContextFile:
-    """An open context binary. Sections are views of the mapped file and may not be used after close()."""
+    """An open context binary. Sections are views of its bytes and may not be used after close()."""
 
-    def __init__(self, path: Path | str) -> None:
-        """Raises ContextError subclasses for files that are none or damaged, OSError when it cannot be
-        read."""
-        self.path = str(path)
-        with Path(path).open("rb") as file:
-            size = _size(file)
-            self.header, self._start = _read_header(file.read(_PREFIX.size), file.read, size, self.path)
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._view = memoryview(self._map)
+    def __init__(self, data: memoryview, name: str, mapped: mmap.mmap | None = None) -> None:
+        """`name` is how errors call it; `mapped` is what to unmap in the end. Raises ContextError subclasses for
+        bytes that are no context binary or a damaged one."""
+        self.path = name
+
+        def after_prefix(count: int) -> bytes:
+            return bytes(data[_PREFIX.size : _PREFIX.size + count])
+
+        self.header, self._start = _read_header(bytes(data[: _PREFIX.size]), after_prefix, data.nbytes, name)
+        self._view, self._map = data, mapped
         self._verified: set[int] = set()
 
     def section(self, index: int) -> memoryview:
@@ -150,10 +151,11 @@ class ContextFile:
         return self.section(self.header.weights[index])
 
     def close(self) -> None:
-        """Unmaps the file, once no view of a section is in use any more."""
+        """Gives the bytes back, once no view of a section is in use any more."""
         with contextlib.suppress(BufferError):
             self._view.release()
-            self._map.close()
+            if self._map is not None:
+                self._map.close()
 
     def __enter__(self) -> ContextFile:
         return self
@@ -163,8 +165,18 @@ class ContextFile:
 
 
 def open_context(path: Path | str) -> ContextFile:
-    """Opens a context binary: header checked, sections mapped. Raises as ContextFile does."""
-    return ContextFile(path)
+    """Opens a context binary: header checked, sections mapped. Raises as ContextFile does, OSError when the file
+    cannot be read."""
+    with Path(path).open("rb") as file:
+        if not _size(file):  # nothing can be mapped
+            raise NotAContext(f"{path}: not a gputune context binary")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return ContextFile(memoryview(mapped), str(path), mapped)
+
+
+def context_of(data: memoryview, name: str) -> ContextFile:
+    """A context binary from its bytes, such as those that a host has sent. Raises as ContextFile does."""
+    return ContextFile(data.cast("B"), name)
 
 
 def _aligned(offset: int) -> int:

@@ -4,7 +4,7 @@ only writes inputs, launches and reads outputs."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context_format import ContextFile
 from gputune.runtime.context_records import BufferRef, ContextHeader, GraphRecord, LaunchRecord
 from gputune.runtime.errors import BuildFailed, DeviceError, WrongDevice
+from gputune.runtime.measure import LAUNCHES_ENQUEUED
 
 Array = npt.NDArray[Any]
 
@@ -77,14 +78,50 @@ class Executor:
     def run_timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
         """Like run; also the ns of the host's clock from before the first input is written until the last
         output is read."""
+        return self._infer(self._checked(inputs), self._backend.enqueue)
+
+    def profile(
+        self, inputs: Mapping[str, Array], inferences: int, after: Callable[[int], None] = lambda done: None
+    ) -> tuple[list[int], dict[str, list[int]]]:
+        """The ns of each of several inferences as run_timed has them, and what every operation took in each, in
+        ns of the device's clock. The device must have been opened with profiling.
+
+        `after` is called after each inference with the number of those that are done; what it raises ends the
+        profile. Raises as run does.
+        """
         ready = self._checked(inputs)
+        inference_ns: list[int] = []
+        operation_ns: dict[str, list[int]] = {launch.operation: [] for launch in self.graph.launches}
+        for done in range(1, inferences + 1):
+            whole_ns, launches_ns = self._timed(ready)
+            inference_ns.append(whole_ns)
+            for samples_ns in operation_ns.values():
+                samples_ns.append(0)
+            for launch, launch_ns in zip(self.graph.launches, launches_ns, strict=True):
+                operation_ns[launch.operation][-1] += launch_ns
+            after(done)
+        return inference_ns, operation_ns
+
+    def _timed(self, ready: Mapping[str, Array]) -> tuple[int, list[int]]:
+        """One inference: its ns by the host's clock, and those of every launch by the device's."""
+        clocks: list[Callable[[], int]] = []
+
+        def enqueue(bound: Bound) -> None:
+            clocks.append(self._backend.enqueue_timed(bound))
+            if len(clocks) % LAUNCHES_ENQUEUED == 0:
+                self._backend.finish()
+
+        _, inference_ns = self._infer(ready, enqueue)
+        return inference_ns, [clock() for clock in clocks]
+
+    def _infer(self, ready: Mapping[str, Array], enqueue: Callable[[Bound], None]) -> tuple[dict[str, Array], int]:
         results = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self.graph.outputs}
         backend = self._backend
         start = time.perf_counter_ns()
         for name, value in ready.items():
             backend.write(self._inputs[name], value)
         for bound in self._launches:
-            backend.enqueue(bound)
+            enqueue(bound)
         for name, result in results.items():
             backend.read(self._outputs[name], into=result.reshape(-1).view(np.uint8))
         return results, time.perf_counter_ns() - start

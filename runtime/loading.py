@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.context_format import open_context
+from gputune.runtime.context_format import ContextFile, open_context
 from gputune.runtime.context_records import ContextHeader, GraphRecord
 from gputune.runtime.devices import NULL, NULL_REPORT, DeviceReport, choose, discover, matches, wanted_device
 from gputune.runtime.drivers import driver_files
@@ -43,37 +43,58 @@ def load(
     """
     if cache_compatibility_mode not in ("permissive", "strict"):
         raise ValueError(f"cache_compatibility_mode is {cache_compatibility_mode!r}, expected 'permissive' or 'strict'")
-    strict = cache_compatibility_mode == "strict"
     with open_context(path) as file:
-        chosen_graph = _graph_named(file.header, graph, file.path)
+        chosen = graph_named(file, graph)
         start = time.perf_counter_ns()
         wanted = wanted_device(device)
         if not file.header.computes and wanted not in (None, NULL):
-            raise WrongDevice(
-                f"{file.path}: made by the null device: it holds no rearranged weights and cannot run on {wanted!r}; "
-                "make it again on a real device, or ask for the device 'null'"
-            )
+            raise _made_by_null(file, repr(wanted))
         backend = _open(file.header, wanted)
         device_open_ns = time.perf_counter_ns() - start
-        binaries = backend.identity.runs_binaries_of(file.header.device) or not file.header.computes
-        reasons = []
-        if not binaries and backend.computes:
-            difference = backend.identity.difference(file.header.device)
-            if strict:
-                raise WrongDevice(f"{file.path}: made for another device: {difference}")
-            reasons.append(f"building from source on another device: {difference}")
-        executor = Executor(backend, file, chosen_graph, binaries, strict, device_open_ns)
-        executor.warnings[:0] = reasons
+        executor = executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
         for reason in executor.warnings:
             warnings.warn(f"{file.path}: {reason}", stacklevel=2)
         return executor
 
 
-def _graph_named(header: ContextHeader, name: str | None, path: str) -> GraphRecord:
-    for graph in header.graphs:
+def executor_on(
+    backend: Backend, file: ContextFile, graph: str | None, strict: bool, device_open_ns: int = 0
+) -> Executor:
+    """A graph of a context (None: the first) on an open device. On another device or driver version than the
+    context was made for, programs are built from source, which the executor's warnings say, unless `strict`.
+
+    Raises ContextError subclasses (WrongDevice when this device cannot run it), BuildFailed, ValueError for an
+    unknown graph.
+    """
+    header, chosen = file.header, graph_named(file, graph)
+    if not header.computes and backend.computes:
+        raise _made_by_null(file, backend.identity.name)
+    binaries = backend.identity.runs_binaries_of(header.device) or not header.computes
+    reasons = []
+    if not binaries and backend.computes:
+        difference = backend.identity.difference(header.device)
+        if strict:
+            raise WrongDevice(f"{file.path}: made for another device: {difference}")
+        reasons.append(f"building from source on another device: {difference}")
+    executor = Executor(backend, file, chosen, binaries, strict, device_open_ns)
+    executor.warnings[:0] = reasons
+    return executor
+
+
+def _made_by_null(file: ContextFile, device: str) -> WrongDevice:
+    return WrongDevice(
+        f"{file.path}: made by the null device: it holds no rearranged weights and cannot run on {device}; "
+        "make it again on a real device, or ask for the device 'null'"
+    )
+
+
+def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
+    """The graph of this name; None is the first. Raises ValueError when there is none."""
+    graphs = file.header.graphs
+    for graph in graphs:
         if name is None or graph.name == name:
             return graph
-    raise ValueError(f"{path}: there is no graph {name!r}; the graphs are {[graph.name for graph in header.graphs]}")
+    raise ValueError(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
 
 
 def _open(header: ContextHeader, wanted: str | None) -> Backend:

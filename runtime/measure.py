@@ -5,6 +5,9 @@ launch. All variants get ROUNDS_FOR_ALL samples, round by round, so that a drift
 them alike. Then the best quarter, at least FINALISTS_AT_LEAST of them, and the first variant, which is what
 the others are compared with, get the rest. A variant for which the device's clock stands still or runs
 backwards is measured by the host's.
+
+A baseline is raced from the first round to the last, so that its samples tell whether the device has changed
+meanwhile, or since another race. Little is enqueued at a time: some drivers stall or give up on a full queue.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ ROUNDS_FOR_ALL = 3
 FINALISTS_AT_LEAST = 4
 FINALISTS_SHARE = 4
 SLOW_FACTOR = 20  # a variant this much slower than the best so far gets one sample
-LAUNCHES_AT_MOST = 4096  # in one sample, so that little is enqueued when a device's clock stands still
+LAUNCHES_AT_MOST = 4096  # in one sample, so that it ends when a device's clock stands still
+LAUNCHES_ENQUEUED = 256  # at most, and no more than should take ENQUEUED_NS
+ENQUEUED_NS = 100_000_000.0
+LONG_FACTOR = 20  # a baseline whose launch lasts this many samples is raced in three rounds only
 
 
 @dataclass(frozen=True)
@@ -66,14 +72,20 @@ class Runner:
         return statistics.median(self.samples_ns) if self.samples_ns else math.inf
 
 
+def enqueued_at_once(wanted: int, launch_ns: float) -> int:
+    """How many of the wanted launches may be enqueued at once."""
+    return max(1, min(wanted, LAUNCHES_ENQUEUED, int(ENQUEUED_NS / max(launch_ns, 1.0))))
+
+
 def warm_up(backend: Backend, bound: Bound, warm_up_ns: float) -> None:
     """Launches until warm_up_ns of the host's time have passed, so that clocks and threads are up."""
     passed, launches = 0.0, 1
     while passed < warm_up_ns:
         timing = backend.time(bound, launches)
         passed += max(timing.wall_ns, 1)
-        left = (warm_up_ns - passed) / max(timing.wall_ns / launches, 1)
-        launches = max(1, min(2 * launches, math.ceil(left), LAUNCHES_AT_MOST))
+        launch_ns = max(timing.wall_ns / launches, 1)
+        left = math.ceil((warm_up_ns - passed) / launch_ns)
+        launches = enqueued_at_once(min(2 * launches, left), launch_ns)
 
 
 def sample(backend: Backend, runner: Runner, sample_ns: float) -> None:
@@ -81,7 +93,8 @@ def sample(backend: Backend, runner: Runner, sample_ns: float) -> None:
     launches, passed_ns, wall_ns = 0, 0, 0
     while launches == 0 or (passed_ns < sample_ns and launches < LAUNCHES_AT_MOST):
         wanted = math.ceil((sample_ns - passed_ns) / max(runner.estimate_ns, 1))
-        timing = backend.time(runner.bound, max(1, min(wanted, LAUNCHES_AT_MOST - launches)))
+        wanted = min(wanted, LAUNCHES_AT_MOST - launches)
+        timing = backend.time(runner.bound, enqueued_at_once(wanted, runner.estimate_ns))
         launches += timing.launches
         wall_ns += timing.wall_ns
         passed_ns += runner.passed_ns(timing)
@@ -97,32 +110,47 @@ def race(
     runners: Sequence[Runner],
     protocol: Protocol,
     failed: Callable[[Runner, Exception], None],
+    baseline: Runner | None = None,
+    announce: Callable[[Runner], None] = lambda runner: None,
 ) -> list[Runner]:
     """Samples the runners in place and returns those that finished, fastest median first (ties: lower index).
 
-    A runner whose launch raises leaves the race through `failed`.
+    A runner whose launch raises leaves the race through `failed`. `baseline` may be one of the runners or another.
+    `announce` is called before each sample; what it raises ends the race.
     """
     running = list(runners)
+    if baseline is not None and baseline not in running:
+        running.append(baseline)
 
-    def round_of(chosen: Sequence[Runner]) -> None:
-        for runner in chosen:
-            try:
-                sample(backend, runner, protocol.sample_ns)
-            except Exception as error:
-                running.remove(runner)
-                failed(runner, error)
+    def round_of(number: int, chosen: Sequence[Runner]) -> None:
+        for runner in list(running):
+            if runner in chosen or (runner is baseline and _is_due(runner, number, protocol)):
+                announce(runner)
+                try:
+                    sample(backend, runner, protocol.sample_ns)
+                except Exception as error:
+                    running.remove(runner)
+                    failed(runner, error)
+
+    def fast_enough(among: Sequence[Runner]) -> list[Runner]:
+        best_ns = min((runner.estimate_ns for runner in running), default=0.0)
+        return [runner for runner in among if runner.estimate_ns <= SLOW_FACTOR * best_ns]
 
     for number in range(min(ROUNDS_FOR_ALL, protocol.samples)):
-        best = min((runner.estimate_ns for runner in running), default=0.0)
-        round_of([r for r in running if number == 0 or r.estimate_ns <= SLOW_FACTOR * best])
-    ranked = sorted(running, key=_rank)
+        round_of(number, fast_enough(running) if number else running)
+    ranked = sorted((runner for runner in runners if runner in running), key=_rank)
     finalists = ranked[: max(FINALISTS_AT_LEAST, math.ceil(len(ranked) / FINALISTS_SHARE))]
     finalists += [runner for runner in ranked if runner.index == 0 and runner not in finalists]
-    best = min((runner.estimate_ns for runner in running), default=0.0)
-    finalists = [runner for runner in finalists if runner.estimate_ns <= SLOW_FACTOR * best]
-    for _ in range(protocol.samples - ROUNDS_FOR_ALL):
-        round_of([runner for runner in finalists if runner in running])
-    return sorted(running, key=_rank)
+    finalists = fast_enough(finalists)
+    for number in range(ROUNDS_FOR_ALL, protocol.samples):
+        round_of(number, finalists)
+    return sorted((runner for runner in runners if runner in running), key=_rank)
+
+
+def _is_due(baseline: Runner, number: int, protocol: Protocol) -> bool:
+    """Whether a baseline takes part in this round: in all, or first, last and one between when it takes long."""
+    short = baseline.estimate_ns <= LONG_FACTOR * protocol.sample_ns
+    return short or number in (0, ROUNDS_FOR_ALL - 1, protocol.samples - 1)
 
 
 def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Builds, verifies and races the variants of one task; compiles one variant; runs finalize-time launches.
+"""Builds, verifies and races the variants of one task.
 
 Everything is built, launched with its real sizes and verified before anything is measured, so that no
 compiler runs beside a measurement.
@@ -6,17 +6,19 @@ compiler runs beside a measurement.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
+from gputune.runtime import device_state
+from gputune.runtime.backends import Backend, Bound, Buffer, Program, Timing
 from gputune.runtime.errors import DeviceError, LaunchFailed
+from gputune.runtime.launching import Launcher
 from gputune.runtime.measure import Protocol, Runner, how_measured, race, warm_up
-from gputune.runtime.variant import CORRECTNESS, OK, OUTPUT, Launch, Trial, Variant, Work
+from gputune.runtime.variant import CORRECTNESS, OK, OUTPUT, Trial, Variant, Work
 from gputune.runtime.verify import Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
+from gputune.runtime.watch import UNWATCHED, Course, Watcher
 
 MESSAGE_CHARACTERS = 4000
 
@@ -25,7 +27,8 @@ MESSAGE_CHARACTERS = 4000
 class ProfileRequest:
     """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output
     (float32, as many bytes as the output): |got - want| <= absolute + relative * max|want|. The first variant
-    is the one that the others are compared with and always gets all samples."""
+    is the one that the others are compared with and always gets all samples. `baseline` is raced with them and
+    never wins, unless it is one of them; `best_ns` is the fastest launch known before, 0 when none is."""
 
     task: str
     variants: Sequence[Variant]
@@ -35,24 +38,31 @@ class ProfileRequest:
     absolute: float
     work: Work
     protocol: Protocol = field(default_factory=Protocol)
+    baseline: Variant | None = None
+    best_ns: float = 0.0
+
+    def check(self) -> None:
+        """Raises ValueError when the request itself makes no sense."""
+        if OUTPUT in self.buffers:
+            raise ValueError(f"the buffer name {OUTPUT!r} is reserved for what the variants write")
+        if self.reference.nbytes % 4:
+            raise ValueError(f"the reference has {self.reference.nbytes} bytes, which are no float32 values")
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """Trials in the order of the variants, the index of the fastest right one, and its program's binary."""
+    """Trials in the order of the variants, the index of the fastest right one, and its program's binary.
+
+    baseline: its trial, with the samples in the order in which they were taken. spent_ns: the host's time for
+    "build", "verify" and "measure". state: what device_state reads "before" and "after".
+    """
 
     trials: tuple[Trial, ...]
     best: int | None
     binary: bytes
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A program binary harvested after a launch with the real sizes, and what that took."""
-
-    binary: bytes
-    compile_ns: int
-    first_launch_ns: int
+    baseline: Trial | None
+    spent_ns: Mapping[str, int]
+    state: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(eq=False)
@@ -70,81 +80,21 @@ class _WrongOutput(Exception):
     """A variant's output is wrong, or it wrote where it must not."""
 
 
-def profile(backend: Backend, request: ProfileRequest) -> Profiled:
+def profile(backend: Backend, request: ProfileRequest, watcher: Watcher = UNWATCHED) -> Profiled:
     """Profiles a batch. A variant that fails gets a trial that says why and never ends the batch.
 
-    Raises ValueError when the request itself makes no sense.
+    Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
     """
-    if OUTPUT in request.buffers:
-        raise ValueError(f"the buffer name {OUTPUT!r} is reserved for what the variants write")
-    if request.reference.nbytes % 4:
-        raise ValueError(f"the reference has {request.reference.nbytes} bytes, which are no float32 values")
-    batch = _Batch(backend, request)
-    trials: list[Trial] = []
-    entries: dict[int, _Entry] = {}
-    for index, variant in enumerate(request.variants):
-        try:
-            entries[index] = batch.prove(variant)
-            trials.append(entries[index].trial)
-        except Exception as error:
-            trials.append(failure(error))
-
-    def failed(runner: Runner, error: Exception) -> None:
-        trials[runner.index] = failure(error)
-
-    runners = [Runner(index, entry.bound, entry.estimate_ns) for index, entry in entries.items()]
-    _warm_up_with_fastest(backend, runners, request.protocol, failed)
-    ranked = race(backend, [r for r in runners if trials[r.index].status == OK], request.protocol, failed)
-    for runner in ranked:
-        trials[runner.index] = replace(
-            trials[runner.index],
-            samples_ns=tuple(runner.samples_ns),
-            wall_ns=tuple(runner.wall_ns),
-            measured=how_measured(runner, request.protocol),
-        )
-    for runner in ranked:
-        entry = entries[runner.index]
-        try:
-            batch.renew(entry.packed)  # somebody else in the race may have damaged what this one reads
-            batch.verify(entry.bound, entry.packed)  # once more: a data race may show only now
-            return Profiled(tuple(trials), runner.index, backend.harvest(entry.program))
-        except Exception as error:
-            trials[runner.index] = failure(error)
-    return Profiled(tuple(trials), None, b"")
-
-
-def compile_variant(backend: Backend, variant: Variant, buffers: Mapping[str, int]) -> Compiled:
-    """Builds variant.main and launches it once with its real sizes on buffers of zeros (`buffers` and
-    variant.packed give their bytes), then reads the binary. Raises DeviceError."""
-    made: dict[str, Buffer] = {}
-    for name, nbytes in {**buffers, **variant.packed}.items():
-        made[name] = backend.allocate(nbytes)
-        backend.fill(made[name], 0)
-    program, compile_ns = backend.program_for(variant.main)
-    bound = _bind(backend, program, variant.main, made)
-    start = time.perf_counter_ns()
-    backend.enqueue(bound)
-    backend.finish()
-    first_launch_ns = time.perf_counter_ns() - start
-    return Compiled(backend.harvest(program), compile_ns, first_launch_ns)
-
-
-def execute(
-    backend: Backend, launches: Sequence[Launch], buffers: Mapping[str, Buffer], outputs: Mapping[str, int]
-) -> dict[str, Bytes]:
-    """Runs launches in order. `outputs` (name -> bytes) are made here, start as zeros and come back. Raises
-    DeviceError."""
-    made = {name: backend.allocate(nbytes) for name, nbytes in outputs.items()}
-    for buffer in made.values():
-        backend.fill(buffer, 0)
-    bounds = [
-        _bind(backend, backend.program_for(launch, harvested=False)[0], launch, {**buffers, **made})
-        for launch in launches
-    ]
-    for bound in bounds:
-        backend.enqueue(bound)
-    backend.finish()
-    return {name: backend.read(buffer) for name, buffer in made.items()}
+    request.check()
+    before = device_state.read()
+    course = Course(watcher, request.best_ns)
+    batch = _Batch(backend, request, course, watcher)
+    batch.prove_all()
+    batch.race_all()
+    best, binary = batch.winner()
+    trials = tuple(batch.trials[index] for index in range(len(request.variants)))
+    baseline = None if batch.baseline is None else batch.trials[batch.baseline]
+    return Profiled(trials, best, binary, baseline, course.spent_ns, {"before": before, "after": device_state.read()})
 
 
 def failure(error: Exception) -> Trial:
@@ -159,38 +109,126 @@ def failure(error: Exception) -> Trial:
 
 
 class _Batch:
-    """What the variants of one request share: copies of the inputs, one output, packed buffers per packing; all
-    guarded."""
+    """One request on its way: what its variants share (copies of the inputs, one output, packed buffers per
+    packing; all guarded), and what has become of each so far.
 
-    def __init__(self, backend: Backend, request: ProfileRequest) -> None:
+    trials: by index; those of variants that work are filled in when they have been raced. baseline: its index,
+    which is that of the variant that it equals, or comes after all of them.
+    """
+
+    def __init__(self, backend: Backend, request: ProfileRequest, course: Course, watcher: Watcher) -> None:
         self._backend = backend
         self._request = request
+        self._course = course
+        self._watcher = watcher
+        self._launcher = Launcher(backend, course)
+        self._current: int | None = None  # whose work is being done
+        self._course.step("preparing", None)
         self._want: Floats = backend.read(request.reference).view(np.float32)
         self._output: GuardedBuffer = guarded(backend, request.reference.nbytes)
         sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
         self._inputs.fill()
         self._packed: dict[object, KeptBuffers] = {}
+        self._entries: dict[int, _Entry] = {}
+        self._ranked: list[Runner] = []
+        self.trials: dict[int, Trial] = {}
+        self.baseline: int | None = None
+        if request.baseline is not None:
+            variants = list(request.variants)
+            known = request.baseline in variants
+            self.baseline = variants.index(request.baseline) if known else len(variants)
 
-    def prove(self, variant: Variant) -> _Entry:
+    def prove_all(self) -> None:
+        """Builds and verifies everything; the baseline first, because limits scale with what is known to work."""
+        variants = dict(enumerate(self._request.variants))
+        if self.baseline is not None and self._request.baseline is not None:
+            variants = {self.baseline: self._request.baseline} | variants
+        for index, variant in variants.items():
+            self._course.go_on()
+            self._current = index
+            try:
+                entry = self._entries[index] = self._prove(variant)
+            except Exception as error:
+                self._fail(index, error)
+            else:
+                self.trials[index] = entry.trial
+                self._course.seen(entry.estimate_ns)
+                self._watcher.proven(index, entry.trial)
+
+    def race_all(self) -> None:
+        """Warms up with the fastest and samples everything that works."""
+        protocol = self._request.protocol
+        runners = {index: Runner(index, entry.bound, entry.estimate_ns) for index, entry in self._entries.items()}
+        for runner in sorted(runners.values(), key=lambda runner: runner.estimate_ns):
+            self._course.go_on()
+            self._course.step("measuring", runner.index, protocol.warm_up_ns + runner.estimate_ns)
+            try:
+                warm_up(self._backend, runner.bound, protocol.warm_up_ns)
+                break
+            except Exception as error:
+                del runners[runner.index]
+                self._fail(runner.index, error)
+
+        def announce(runner: Runner) -> None:
+            self._course.go_on()
+            self._course.step("measuring", runner.index, max(protocol.sample_ns, runner.estimate_ns))
+
+        self._ranked = race(
+            self._backend,
+            [runner for runner in runners.values() if runner.index < len(self._request.variants)],
+            protocol,
+            lambda runner, error: self._fail(runner.index, error),
+            None if self.baseline is None else runners.get(self.baseline),
+            announce,
+        )
+        for runner in runners.values():
+            if self.trials[runner.index].status == OK:
+                self.trials[runner.index] = replace(
+                    self.trials[runner.index],
+                    samples_ns=tuple(runner.samples_ns),
+                    wall_ns=tuple(runner.wall_ns),
+                    measured=how_measured(runner, protocol),
+                )
+
+    def winner(self) -> tuple[int | None, bytes]:
+        """The fastest variant that is still right after the race, and its binary; (None, b"") without one."""
+        for runner in self._ranked:
+            entry = self._entries[runner.index]
+            self._current = runner.index
+            try:
+                self._course.step("checking", runner.index)
+                self._renew(entry.packed)  # somebody else in the race may have damaged what this one reads
+                self._verify(entry.bound, entry.packed)  # once more: a data race may show only now
+                return runner.index, self._backend.harvest(entry.program)
+            except Exception as error:
+                self._fail(runner.index, error)
+        return None, b""
+
+    def _fail(self, index: int, error: Exception) -> None:
+        self.trials[index] = failure(error)
+        self._watcher.failed(index, self.trials[index])
+
+    def _prove(self, variant: Variant) -> _Entry:
         """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
-        backend = self._backend
-        program, compile_ns = backend.program_for(variant.main)
         packed = self._packed_for(variant)
         buffers = {**self._inputs.buffers, **packed.buffers, OUTPUT: self._output.inner}
-        bound = _bind(backend, program, variant.main, buffers, self._request.work)
-        timing = self.verify(bound, packed)
-        trial = Trial(OK, compile_ns=compile_ns, first_launch_ns=timing.wall_ns)
-        return _Entry(program, bound, packed, timing.event_ns if timing.event_ns > 0 else timing.wall_ns, trial)
+        built = self._launcher.build(variant.main, buffers, self._current, work=self._request.work)
+        timing = self._verify(built.bound, packed)
+        trial = Trial(OK, compile_ns=built.compile_ns, first_launch_ns=timing.wall_ns)
+        estimate_ns = timing.event_ns if timing.event_ns > 0 else timing.wall_ns
+        return _Entry(built.program, built.bound, packed, estimate_ns, trial)
 
-    def verify(self, bound: Bound, packed: KeptBuffers) -> Timing:
+    def _verify(self, bound: Bound, packed: KeptBuffers) -> Timing:
         """Launches once into a poisoned output, compares it, and checks all that was only to be read."""
         backend, request = self._backend, self._request
         self._output.poison(backend)
         backend.finish()
+        known_to_end = self._current == self.baseline  # it may be slow, but it has run before
         try:
-            timing = backend.time(bound, 1)
+            timing = self._launcher.run(bound, self._current, 0.0 if known_to_end else self._course.best_ns)
         finally:
+            self._course.step("checking", self._current)
             written = self._inputs.check(), packed.check()
         if not backend.computes:
             backend.write(self._output.inner, self._want)  # the reference stands in for what was not computed
@@ -200,7 +238,7 @@ class _Batch:
             raise _WrongOutput(found)
         return timing
 
-    def renew(self, packed: KeptBuffers) -> None:
+    def _renew(self, packed: KeptBuffers) -> None:
         """Fills inputs and packed buffers again if anything has changed them."""
         self._inputs.check()
         packed.check()
@@ -213,46 +251,16 @@ class _Batch:
         """The packed buffers of a variant; variants with equal prepare launches share them."""
         key = (variant.prepare, tuple(sorted(variant.packed.items())))
         if key not in self._packed:
-            backend = self._backend
 
             def prepare(made: Mapping[str, Buffer]) -> None:
+                buffers = {**self._inputs.buffers, **made}
                 for launch in variant.prepare:
-                    program, _ = backend.program_for(launch, harvested=False)
-                    backend.enqueue(_bind(backend, program, launch, {**self._inputs.buffers, **made}))
+                    built = self._launcher.build(launch, buffers, self._current, harvested=False)
+                    self._launcher.run(built.bound, self._current)
 
-            packed = KeptBuffers(backend, variant.packed, prepare)
+            packed = KeptBuffers(self._backend, variant.packed, prepare)
             damage = packed.fill()
             if found := "; ".join(filter(None, (damage, self._inputs.check()))):
                 raise _WrongOutput(f"preparing {found}")
             self._packed[key] = packed
         return self._packed[key]
-
-
-def _bind(
-    backend: Backend,
-    program: Program,
-    launch: Launch,
-    buffers: Mapping[str, Buffer],
-    work: Work | None = None,
-) -> Bound:
-    arguments: list[Buffer | int] = []
-    for argument in launch.arguments:
-        if isinstance(argument, str) and argument not in buffers:
-            raise LaunchFailed(f"kernel {launch.entry!r} wants a buffer {argument!r}; there are {sorted(buffers)}")
-        arguments.append(buffers[argument] if isinstance(argument, str) else argument)
-    return backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments, work)
-
-
-def _warm_up_with_fastest(
-    backend: Backend,
-    runners: Sequence[Runner],
-    protocol: Protocol,
-    failed: Callable[[Runner, Exception], None],
-) -> None:
-    """Warms up with the fastest variant that survives it."""
-    for runner in sorted(runners, key=lambda runner: runner.estimate_ns):
-        try:
-            warm_up(backend, runner.bound, protocol.warm_up_ns)
-            break
-        except Exception as error:
-            failed(runner, error)

@@ -1,35 +1,48 @@
-"""What somebody outside is told while a batch is profiled, so that a process that hangs or dies can be judged.
+"""What somebody outside is told while the device works, so that a process that hangs or dies can be judged.
 
-The profiler announces each step before it takes it, with the time that it may take at most. It cannot enforce
-that itself: a kernel that never ends holds the process. Whoever watches from another process can.
+Each step is announced before it is taken, with how long it should last. Nobody can enforce that in here: a kernel
+that never ends holds the process. Whoever watches from another process can.
 """
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from gputune.runtime.variant import Trial
 
 Step = Literal["preparing", "building", "starting", "launching", "checking", "measuring"]
 STEPS: tuple[Step, ...] = ("preparing", "building", "starting", "launching", "checking", "measuring")
-"""preparing: inputs and packed buffers; building: the driver's compiler; starting: a first launch before it runs,
-where some drivers still generate code; launching: it runs; checking: its output; measuring: a sample."""
+"""preparing: copies of the inputs; building: the driver's compiler; starting: a first launch before it runs,
+where some drivers still generate code; launching: it runs; checking: its output; measuring: warm-up or a sample."""
+
+_PURPOSE: Mapping[Step, str] = {
+    "preparing": "verify",
+    "building": "build",
+    "starting": "build",
+    "launching": "verify",
+    "checking": "verify",
+    "measuring": "measure",
+}
 
 
 class Cancelled(Exception):
-    """The batch was given up because the watcher wished so."""
+    """The work was given up because the watcher wished so."""
 
 
 class Watcher(Protocol):
-    """Who is told. `variant` counts in the order of the request; a baseline comes after the variants; None is
-    work for all of them. Every method returns at once and never raises."""
+    """Who is told. `variant` counts in the order of the request; a baseline that is none of the variants comes
+    after them; None is work for all of them. Every method returns at once and never raises."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether to give up; the profiler asks between steps and raises Cancelled."""
+        """Whether to give up; asked between variants and between samples, which ends in Cancelled."""
 
-    def step(self, step: Step, variant: int | None, best_ns: float) -> None:
-        """What is done next; best_ns is the fastest launch known, 0 when none is, for limits that scale with it."""
+    def step(self, step: Step, variant: int | None, expected_ns: float) -> None:
+        """What is done next. expected_ns is for limits that scale with it: the fastest launch known when
+        launching, the length of the sample when measuring; 0 when nothing is known."""
 
     def proven(self, variant: int, trial: Trial) -> None:
         """A variant was built and found right; its trial has no samples yet. Never called while measuring."""
@@ -43,8 +56,51 @@ class Unwatched:
 
     cancelled = False
 
-    def step(self, step: Step, variant: int | None, best_ns: float) -> None: ...
+    def step(self, step: Step, variant: int | None, expected_ns: float) -> None: ...
 
     def proven(self, variant: int, trial: Trial) -> None: ...
 
     def failed(self, variant: int, trial: Trial) -> None: ...
+
+
+UNWATCHED = Unwatched()
+
+
+class Course:
+    """The way of one request: announces its steps, sums up what they take, and remembers the fastest launch.
+
+    best_ns: the fastest launch known, 0 when none is. What lies between two announcements belongs to the first.
+    """
+
+    def __init__(self, watcher: Watcher, best_ns: float = 0.0) -> None:
+        self._watcher = watcher
+        self.best_ns = best_ns
+        self._spent_ns = {"build": 0, "verify": 0, "measure": 0}
+        self._purpose = "verify"
+        self._since_ns = time.perf_counter_ns()
+
+    def step(self, step: Step, variant: int | None, expected_ns: float = 0.0) -> None:
+        """Announces what comes next."""
+        self._account()
+        self._purpose = _PURPOSE[step]
+        self._watcher.step(step, variant, expected_ns)
+
+    def go_on(self) -> None:
+        """Raises Cancelled when the watcher wishes so."""
+        if self._watcher.cancelled:
+            raise Cancelled("the request was cancelled")
+
+    def seen(self, launch_ns: float) -> None:
+        """A right variant's launch took so long."""
+        self.best_ns = min(self.best_ns or math.inf, launch_ns)
+
+    @property
+    def spent_ns(self) -> dict[str, int]:
+        """The host's time until now, for "build", "verify" and "measure"."""
+        self._account()
+        return dict(self._spent_ns)
+
+    def _account(self) -> None:
+        now_ns = time.perf_counter_ns()
+        self._spent_ns[self._purpose] += now_ns - self._since_ns
+        self._since_ns = now_ns

@@ -1,104 +1,102 @@
-"""What the worker does for each request; the same names in the same order as in protocol/messages.py.
+"""What the worker does for each request; the same names in the same order as in worker_link.py.
 
-Handlers translate: messages in, gputune.runtime calls, messages out. Buffers and source texts belong to the
-client connection that sent them.
+Handlers translate: messages in, gputune.runtime calls, messages out. The daemon has checked who owns what.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections import OrderedDict
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gputune.runtime import profiler, variant
+import numpy as np
+
+from gputune.runtime import device_state, launching, profiler, variant
 from gputune.runtime.backends import Backend, Buffer
-from gputune.runtime.errors import BuildFailed, DeviceError
+from gputune.runtime.context_format import context_of
+from gputune.runtime.errors import BuildFailed, ContextError, DeviceError
+from gputune.runtime.executor import Executor
+from gputune.runtime.loading import executor_on
 from gputune.runtime.measure import Protocol
+from gputune.runtime.watch import Cancelled
+from gputune.server import worker_link
+from gputune.server.activity import Activity
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.launches import source_sha256, with_launches
-from gputune.server.worker_link import CloseConnection
+from gputune.server.protocol.launches import launches_of
+from gputune.server.watcher import LinkWatcher, trial_message
 
 log = logging.getLogger("gputune.server.worker")
 
 MESSAGE_CHARACTERS = 4000
-
-
-@dataclass
-class Session:
-    """What one client connection owns: device buffers by handle, source texts by hash (oldest use first)."""
-
-    buffers: dict[int, Buffer] = field(default_factory=dict)
-    sources: OrderedDict[str, str] = field(default_factory=OrderedDict)
+OPERATION_CHARACTERS = 200
+PROGRESS_SECONDS = 1.0
 
 
 class Handlers:
-    """Answers requests on one open device. Buffer handles count up from `first_handle`."""
+    """Answers requests on one open device, one at a time. `send` is for Progress."""
 
-    def __init__(self, backend: Backend, limits: messages.Limits, first_handle: int = 1) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        limits: messages.Limits,
+        activity: Activity,
+        send: Callable[[messages.Progress], None],
+    ) -> None:
         self._backend = backend
         self._limits = limits
-        self._handles = itertools.count(first_handle)
-        self._sessions: dict[int, Session] = {}
-        self._by_message: Mapping[type, Callable[[Session, Any], messages.Reply]] = {
-            messages.UploadBuffer: self.upload_buffer,
-            messages.DownloadBuffer: self.download_buffer,
-            messages.FreeBuffers: self.free_buffers,
+        self._activity = activity
+        self._send = send
+        self._buffers: dict[int, Buffer] = {}
+        self._contexts: dict[int, Executor] = {}
+        self._prebuilt: Mapping[str, messages.Blob] = {}
+        self._by_message: Mapping[type, Callable[[Any], object]] = {
             messages.CompileKernel: self.compile_kernel,
             messages.ProfileKernel: self.profile_kernel,
             messages.ExecuteKernel: self.execute_kernel,
+            messages.ExecuteContext: self.execute_context,
+            messages.ProfileContext: self.profile_context,
+            worker_link.PutBuffer: self.put_buffer,
+            worker_link.PutContext: self.put_context,
+            worker_link.Forget: self.forget,
+            worker_link.BuildPrograms: self.build_programs,
+            worker_link.PutPrograms: self.put_programs,
+            worker_link.ReadState: self.read_state,
         }
 
-    def handle(self, connection: int, request: Any) -> messages.Reply:
-        """The reply to a request of a client connection; every failure becomes an Error with a name."""
-        if isinstance(request, CloseConnection):
-            self._sessions.pop(connection, None)
-            return messages.Done()
-        session = self._sessions.setdefault(connection, Session())
+    def handle(self, request: Any) -> object:
+        """The reply to a request; every failure becomes an Error with a name."""
         try:
-            return self._by_message[type(request)](session, self._with_sources(session, request))
+            if isinstance(request, worker_link.REQUESTS):
+                self._take_prebuilt(request)
+            self._activity.begin("preparing", None, self._limits.request_seconds)
+            return self._by_message[type(request)](request)
+        except Cancelled as error:
+            return messages.Error("cancelled", str(error))
         except ProtocolError as error:
             return messages.Error(error.name, error.message, error.details)
+        except ContextError as error:
+            return messages.Error("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": error.name})
         except DeviceError as error:
             name = "build_failed" if isinstance(error, BuildFailed) else "launch_failed"
             return messages.Error(name, str(error)[:MESSAGE_CHARACTERS], {"status": error.status})
         except Exception as error:
             log.exception("a defect while handling %s", type(request).__name__)
             return messages.Error("internal_error", f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS])
+        finally:
+            self._activity.rest()
 
-    # --- requests -------------------------------------------------------------------------------------
+    # --- kernels --------------------------------------------------------------------------------------
 
-    def upload_buffer(self, session: Session, request: messages.UploadBuffer) -> messages.BufferReady:
-        if len(session.buffers) >= self._limits.buffers:
-            allowed = self._limits.buffers
-            raise ProtocolError(
-                "limit_exceeded",
-                f"this connection has {allowed} buffers, the server's limit buffers; free some first",
-                {"limit": "buffers", "allowed": allowed, "got": allowed + 1},
-            )
-        handle = next(self._handles)
-        session.buffers[handle] = self._backend.upload(request.data)
-        return messages.BufferReady(handle)
-
-    def download_buffer(self, session: Session, request: messages.DownloadBuffer) -> messages.BufferData:
-        return messages.BufferData(self._backend.read(_buffer(session, request.buffer)).data)
-
-    def free_buffers(self, session: Session, request: messages.FreeBuffers) -> messages.Done:
-        for handle in request.buffers:
-            _buffer(session, handle)
-        for handle in request.buffers:
-            session.buffers.pop(handle, None)
-        return messages.Done()
-
-    def compile_kernel(self, session: Session, request: messages.CompileKernel) -> messages.Compiled:
-        compiled = profiler.compile_variant(self._backend, _variant(request.variant), request.buffers)
+    def compile_kernel(self, request: messages.CompileKernel) -> messages.Compiled:
+        compiled = launching.compile_variant(
+            self._backend, _variant(request.variant), request.buffers, self._watcher(variants=0)
+        )
         return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
 
-    def profile_kernel(self, session: Session, request: messages.ProfileKernel) -> messages.Profiled:
-        reference = _buffer(session, request.reference)
+    def profile_kernel(self, request: messages.ProfileKernel) -> messages.Profiled:
+        reference = self._buffer(request.reference)
         if reference.nbytes != request.output_bytes:
             raise ProtocolError(
                 "bad_message",
@@ -109,60 +107,152 @@ class Handlers:
             profiler.ProfileRequest(
                 task=request.task,
                 variants=tuple(map(_variant, request.variants)),
-                buffers={name: _buffer(session, handle) for name, handle in request.buffers.items()},
+                buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},
                 reference=reference,
                 relative=request.relative,
                 absolute=request.absolute,
                 work=variant.Work(request.work.flops, request.work.bytes),
                 protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns),
+                baseline=None if request.baseline is None else _variant(request.baseline),
+                best_ns=request.best_ns,
             ),
+            self._watcher(len(request.variants)),
         )
-        return messages.Profiled(tuple(map(_trial, profiled.trials)), profiled.best, profiled.binary)
+        return messages.Profiled(
+            trials=tuple(map(trial_message, profiled.trials)),
+            best=profiled.best,
+            binary=profiled.binary,
+            baseline=None if profiled.baseline is None else trial_message(profiled.baseline),
+            spent_ns=dict(profiled.spent_ns),
+            state=dict(profiled.state),
+        )
 
-    def execute_kernel(self, session: Session, request: messages.ExecuteKernel) -> messages.Executed:
-        buffers = {name: _buffer(session, handle) for name, handle in request.buffers.items()}
+    def execute_kernel(self, request: messages.ExecuteKernel) -> messages.Executed:
+        buffers = {name: self._buffer(handle) for name, handle in request.buffers.items()}
         launches = tuple(map(_launch, request.launches))
-        outputs = profiler.execute(self._backend, launches, buffers, request.outputs)
+        outputs = launching.execute(self._backend, launches, buffers, request.outputs, self._watcher(variants=0))
         return messages.Executed({name: data.data for name, data in outputs.items()})
 
-    # --- sources --------------------------------------------------------------------------------------
+    # --- contexts -------------------------------------------------------------------------------------
 
-    def _with_sources(self, session: Session, request: Any) -> Any:
-        """The request with every source text filled in; remembers new ones, forgets the oldest."""
-        unknown: list[str] = []
+    def execute_context(self, request: messages.ExecuteContext) -> messages.ContextExecuted:
+        executor = self._context(request.context)
+        inputs = _arrays(executor, request.inputs)
+        self._activity.begin("launching", None, self._limits.request_seconds)
+        outputs, elapsed_ns = executor.run_timed(inputs)
+        content: dict[str, messages.Blob] = {
+            name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items()
+        }
+        return messages.ContextExecuted(content, elapsed_ns)
 
-        def fill(launch: messages.Launch) -> messages.Launch:
-            digest = launch.source_sha256
-            if launch.source and source_sha256(launch.source) != digest:
-                raise ProtocolError("bad_message", f"{launch.entry!r}: source_sha256 is not its source's")
-            source = launch.source or session.sources.get(digest)
-            if source is None:
-                unknown.append(digest)
-                return launch
-            session.sources[digest] = source
-            session.sources.move_to_end(digest)
-            return replace(launch, source=source)
+    def profile_context(self, request: messages.ProfileContext) -> messages.ContextProfiled:
+        executor = self._context(request.context)
+        inputs = _arrays(executor, request.inputs)
+        told = time.monotonic()
 
-        request = with_launches(request, fill)
-        while len(session.sources) > self._limits.sources:
-            session.sources.popitem(last=False)
-        if unknown:
-            digests = list(dict.fromkeys(unknown))
+        def after(done: int) -> None:
+            nonlocal told
+            if self._activity.cancelled:
+                raise Cancelled("the request was cancelled")
+            self._activity.begin("launching", None, self._limits.request_seconds)
+            if time.monotonic() - told > PROGRESS_SECONDS:
+                told = time.monotonic()
+                self._send(messages.Progress("running", done, request.inferences, ""))
+
+        self._activity.begin("launching", None, self._limits.request_seconds)
+        inference_ns, operation_ns = executor.profile(inputs, request.inferences, after)
+        return messages.ContextProfiled(
+            tuple(inference_ns),
+            tuple(
+                messages.LaunchTime(operation[:OPERATION_CHARACTERS] or "-", tuple(samples_ns))
+                for operation, samples_ns in operation_ns.items()
+            ),
+        )
+
+    # --- what the daemon puts on the device -----------------------------------------------------------
+
+    def put_buffer(self, request: worker_link.PutBuffer) -> messages.Done:
+        self._buffers[request.buffer] = self._backend.upload(request.data)
+        return messages.Done()
+
+    def put_context(self, request: worker_link.PutContext) -> messages.ContextLoaded:
+        self._activity.begin("building", None, self._limits.request_seconds)
+        file = context_of(memoryview(request.data), "the uploaded context")
+        wanted = request.request
+        try:
+            executor = executor_on(self._backend, file, wanted.graph or None, wanted.strict)
+        except ValueError as error:
+            raise ProtocolError("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": "unknown_graph"}) from None
+        self._contexts[request.context] = executor
+        return messages.ContextLoaded(request.context, executor.computes, tuple(executor.warnings), executor.load_ns)
+
+    def forget(self, request: worker_link.Forget) -> messages.Done:
+        for handle in request.buffers:
+            self._buffers.pop(handle, None)
+        for handle in request.contexts:
+            self._contexts.pop(handle, None)
+        return messages.Done()
+
+    def build_programs(self, request: worker_link.BuildPrograms) -> worker_link.ProgramsBuilt:
+        watcher = self._watcher(variants=0)
+        binaries: dict[str, messages.Blob] = {}
+        for key, launch in {worker_link.program_key(launch): launch for launch in request.launches}.items():
+            if watcher.cancelled:
+                raise Cancelled("the request was cancelled")
+            watcher.step("building", None, 0.0)
+            try:
+                binaries[key] = self._backend.harvest(self._backend.build(launch.source, launch.options))
+            except DeviceError as error:  # whoever launches it finds out again, and says so
+                log.info("a program was not built in advance: %s", error)
+        return worker_link.ProgramsBuilt(binaries)
+
+    def put_programs(self, request: worker_link.PutPrograms) -> messages.Done:
+        self._prebuilt = request.binaries
+        return messages.Done()
+
+    def read_state(self, request: worker_link.ReadState) -> worker_link.DeviceState:
+        return worker_link.DeviceState(dict(device_state.read()))
+
+    # --- helpers --------------------------------------------------------------------------------------
+
+    def _watcher(self, variants: int) -> LinkWatcher:
+        return LinkWatcher(self._activity, self._limits, self._send, variants)
+
+    def _take_prebuilt(self, request: object) -> None:
+        """What the last PutPrograms brought is for this request, and for none after it."""
+        prebuilt, self._prebuilt = self._prebuilt, {}
+        self._backend.prebuilt = {
+            (launch.source, launch.options): bytes(prebuilt[key])
+            for launch in launches_of(request)
+            if (key := worker_link.program_key(launch)) in prebuilt
+        }
+
+    def _buffer(self, handle: int) -> Buffer:
+        if handle not in self._buffers:
+            raise ProtocolError("unknown_buffer", f"the worker has no buffer {handle}", {"buffer": handle})
+        return self._buffers[handle]
+
+    def _context(self, handle: int) -> Executor:
+        if handle not in self._contexts:
+            raise ProtocolError("unknown_context", f"the worker has no context {handle}", {"context": handle})
+        return self._contexts[handle]
+
+
+def _arrays(executor: Executor, blobs: Mapping[str, messages.Blob]) -> dict[str, np.ndarray[Any, Any]]:
+    """The inputs of a graph from their bytes. Raises ProtocolError (bad_message) naming the one that does not fit."""
+    tensors = {tensor.name: tensor for tensor in executor.graph.inputs}
+    for name in [*blobs, *tensors]:
+        if name not in tensors or name not in blobs:
+            what = "has no" if name not in tensors else "needs the"
+            inputs = sorted(tensors)
             raise ProtocolError(
-                "unknown_source",
-                f"{len(digests)} source texts are not known here",
-                {"source_sha256": digests},
+                "bad_message", f"graph {executor.graph.name!r} {what} input {name!r}; its inputs are {inputs}"
             )
-        return request
-
-
-def _buffer(session: Session, handle: int) -> Buffer:
-    try:
-        return session.buffers[handle]
-    except KeyError:
-        raise ProtocolError(
-            "unknown_buffer", f"this connection has no buffer {handle} (any more)", {"buffer": handle}
-        ) from None
+        got, tensor = memoryview(blobs[name]).nbytes, tensors[name]
+        if got != tensor.nbytes:
+            shape = f"{tensor.dtype}{list(tensor.shape)}"
+            raise ProtocolError("bad_message", f"input {name!r} has {got} bytes, {shape} has {tensor.nbytes}")
+    return {name: np.frombuffer(blobs[name], tensor.dtype).reshape(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _launch(launch: messages.Launch) -> variant.Launch:
@@ -179,15 +269,3 @@ def _launch(launch: messages.Launch) -> variant.Launch:
 def _variant(message: messages.Variant) -> variant.Variant:
     prepare = tuple(map(_launch, message.prepare))
     return variant.Variant(message.configuration, prepare, _launch(message.main), message.packed)
-
-
-def _trial(trial: variant.Trial) -> messages.Trial:
-    return messages.Trial(
-        status=trial.status,  # type: ignore[arg-type]  # runtime's statuses are a subset of the protocol's
-        message=trial.message,
-        samples_ns=trial.samples_ns,
-        wall_ns=trial.wall_ns,
-        compile_ns=trial.compile_ns,
-        first_launch_ns=trial.first_launch_ns,
-        measured=dict(trial.measured),
-    )

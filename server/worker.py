@@ -1,6 +1,6 @@
 """The process that opens the device and does the work. The daemon starts it, and starts another if it dies.
 
-    python -m gputune.server.worker --link FD --device JSON --limits JSON --first_handle N
+    python -m gputune.server.worker --link FD --activity FD --device JSON --limits JSON
 
 It sees one driver only (the daemon sets the environment for that) and ends when the daemon's end of the link
 closes, even while a kernel runs.
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices import DeviceReport
 from gputune.runtime.errors import DeviceError, DeviceNotFound
+from gputune.server.activity import Activity
 from gputune.server.handlers import Handlers
 from gputune.server.protocol.decoder import decode
 from gputune.server.protocol.errors import LocalProtocolError
@@ -31,28 +32,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serves one link until it closes; returns the exit code."""
     parser = argparse.ArgumentParser(prog="gputune.server.worker")
     parser.add_argument("--link", type=int, required=True, help="inherited descriptor of the link")
+    parser.add_argument("--activity", type=int, required=True, help="inherited descriptor of the shared page")
     parser.add_argument("--device", required=True, help="the device report as JSON")
     parser.add_argument("--limits", required=True, help="the server's limits as JSON")
-    parser.add_argument("--first_handle", type=int, required=True, help="buffer handles count up from here")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which then closes the link
     _end_with_the_link(options.link)
-    link = WorkerLink(options.link)
+    link, activity = WorkerLink(options.link), Activity(options.activity)
     try:
         backend = open_backend(DeviceReport.from_dict(json.loads(options.device)))
     except (DeviceNotFound, DeviceError, ValueError) as error:
-        link.send(0, Error("device_unavailable", str(error)))
+        link.send(Error("device_unavailable", str(error)))
         return 1
-    handlers = Handlers(backend, decode(Limits, json.loads(options.limits)), options.first_handle)
+    handlers = Handlers(backend, decode(Limits, json.loads(options.limits)), activity, link.send)
     name = type(backend).__name__.removesuffix("Backend").lower()
-    link.send(0, WorkerReady(backend.identity.to_dict(), name, backend.settings))
-    while (received := link.receive()) is not None:
-        connection, request = received
-        reply = handlers.handle(connection, request)
+    link.send(WorkerReady(backend.identity.to_dict(), name, backend.settings))
+    while (request := link.receive()) is not None:
+        reply = handlers.handle(request)
         try:
-            link.send(connection, reply)
+            link.send(reply)
         except LocalProtocolError as error:
-            link.send(connection, Error("internal_error", error.message))
+            link.send(Error("internal_error", error.message))
     return 0
 
 

@@ -9,6 +9,7 @@ link only are below; the sources of all launches on it are complete.
 from __future__ import annotations
 
 import os
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,16 +118,21 @@ class WorkerLink:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._reader = framing.FrameReader(LINK_LIMITS)
+        self._arrived: deque[Any] = deque()
 
     def receive(self) -> Any | None:
         """The next request; None when the daemon is gone."""
-        while count := os.readv(self._descriptor, [self._reader.space()]):
+        while not self._arrived:
+            count = os.readv(self._descriptor, [self._reader.space()])
+            if not count:
+                return None
             for frame in self._reader.filled(count):
-                return codec.unpack(frame.header, frame.blobs, TO_WORKER)[1]
-        return None
+                self._arrived.append(codec.unpack(frame.header, frame.blobs, TO_WORKER)[1])
+        return self._arrived.popleft()
 
     def send(self, message: object) -> None:
-        """Sends a reply or Progress. Raises OSError when the daemon is gone."""
+        """Sends a reply or Progress. Raises OSError when the daemon is gone, LocalProtocolError (and sends nothing)
+        for a message that does not travel."""
         buffers = framing.encode(codec.pack(message, 0))
         while buffers:
             buffers = framing.unsent(buffers, os.writev(self._descriptor, buffers[:_BUFFERS_AT_ONCE]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.runtime.devices import DeviceReport
-from gputune.runtime.errors import DeviceNotFound, InvalidLaunch, LimitExceeded
+from gputune.runtime.errors import BuildFailed, DeviceNotFound, InvalidLaunch, LimitExceeded
 from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.variant import Launch, Work, check_sizes
 
@@ -68,7 +68,8 @@ class Timing:
 class Backend(ABC):
     """One open device. `computes` is False when launches leave the outputs alone (the null backend).
 
-    All methods raise the errors of errors.py with the status that a trial is recorded with.
+    prebuilt: binaries by source and options, which program_for loads instead of building. All methods raise the
+    errors of errors.py with the status that a trial is recorded with.
     """
 
     computes: ClassVar[bool] = True
@@ -77,6 +78,7 @@ class Backend(ABC):
     _programs: OrderedDict[Launch | tuple[str, str], Program] = field(
         default_factory=OrderedDict, init=False, repr=False
     )
+    prebuilt: Mapping[tuple[str, str], bytes] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -152,10 +154,19 @@ class Backend(ABC):
         if program is not None:
             self._programs.move_to_end(key)
             return program, 0
-        program = self._programs[key] = self.build(launch.source, launch.options)
+        program = self._programs[key] = self._loaded(launch) or self.build(launch.source, launch.options)
         if len(self._programs) > PROGRAMS_KEPT:
             self._programs.popitem(last=False)
         return program, program.build_ns
+
+    def _loaded(self, launch: Launch) -> Program | None:
+        binary = self.prebuilt.get((launch.source, launch.options))
+        if binary is None:
+            return None
+        try:
+            return self.load_binary(binary)
+        except BuildFailed:  # what was built elsewhere only saves time
+            return None
 
     # --- launches ---
 
@@ -180,8 +191,18 @@ class Backend(ABC):
         """Starts a launch behind all earlier ones, without waiting."""
 
     @abstractmethod
+    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
+        """Like enqueue. Once everything is finished, what it returns says how many ns the launch took by the
+        device's clock (0 when that ran backwards)."""
+
+    @abstractmethod
     def finish(self) -> None:
         """Waits for everything enqueued."""
+
+    @abstractmethod
+    def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
+        """Launches once and waits; calls `started` when the device begins to run it, which is after the driver
+        has generated what code it generates at a first launch."""
 
     @abstractmethod
     def time(self, bound: Bound, launches: int) -> Timing:
@@ -208,7 +229,8 @@ class Backend(ABC):
 
 
 def open_backend(report: DeviceReport, profiling: bool = True) -> Backend:
-    """Opens a device in this process. `profiling` gives launches a device clock, which time() needs.
+    """Opens a device in this process. `profiling` gives launches a device clock, which all
+    methods that return times need.
 
     Only one OpenCL driver may live in a process: the first call decides which. Raises DeviceNotFound when the
     device is not there (any more), or when this process has already opened another driver.

@@ -8,7 +8,7 @@ process.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,8 +58,15 @@ class NullBackend(Backend):
     def enqueue(self, bound: Bound) -> None:
         pass  # nothing runs, so there is nothing to wait for either
 
+    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
+        return lambda: int(bound.kernel)
+
     def finish(self) -> None:
         pass
+
+    def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
+        started()
+        return self.time(bound, 1)
 
     def time(self, bound: Bound, launches: int) -> Timing:
         total_ns = launches * int(bound.kernel)

@@ -7,7 +7,7 @@ import functools
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from gputune.runtime.variant import Work
 Error = cl.Error
 LOG_CHARACTERS = 2000
 SETTINGS = ("POCL_", "CL_CONFIG_")
+LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
 
 _LIMITS = {
     cl.status_code.INVALID_WORK_GROUP_SIZE,
@@ -47,6 +48,8 @@ _LIMITS = {
     cl.status_code.OUT_OF_RESOURCES,
     cl.status_code.OUT_OF_HOST_MEMORY,
 }
+
+_RUNNING, _COMPLETE = cl.command_execution_status.RUNNING, cl.command_execution_status.COMPLETE
 
 
 def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
@@ -94,7 +97,7 @@ def open_device(report: DeviceReport, profiling: bool) -> OpenCLBackend:
     assert report.identity is not None
     driver = Path(report.driver_file).name
     environment = report.environment()
-    if not profiling and "pocl" in library_of(Path(report.driver_file)).lower():
+    if "pocl" in library_of(Path(report.driver_file)).lower():
         environment |= _scratch_environment()
     visible = visible_devices(environment)
     wanted = (report.identity.platform, report.identity.name)
@@ -129,6 +132,9 @@ class OpenCLBackend(Backend):
             self._context = cl.Context([device])
             clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
             self._queue = cl.CommandQueue(self._context, device, **clock)
+        # Other drivers generate code when a program is built or a launch is enqueued, and some of them never say
+        # that a launch is running.
+        self._generates_late = self.identity.device_type == "cpu" or "Portable" in self.identity.platform
 
     @property
     def settings(self) -> dict[str, str]:
@@ -167,9 +173,26 @@ class OpenCLBackend(Backend):
         with _translated("a launch"):
             cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
 
+    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
+        with _translated("a launch"):
+            event = cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
+        return lambda: _event_ns(event)
+
     def finish(self) -> None:
         with _translated("waiting for a launch"):
             self._queue.finish()
+
+    def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
+        with _translated("a launch"):
+            start = time.perf_counter_ns()
+            event = cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
+            self._queue.flush()
+            if self._generates_late:
+                _wait_until_it_runs(event)
+            started()
+            event.wait()
+            wall_ns = time.perf_counter_ns() - start
+        return Timing(1, _event_ns(event), wall_ns)
 
     def time(self, bound: Bound, launches: int) -> Timing:
         queue, kernel, global_size, local_size = (
@@ -230,6 +253,22 @@ class OpenCLBackend(Backend):
             for place, argument in enumerate(arguments):
                 kernel.set_arg(place, argument.handle if isinstance(argument, Buffer) else np.int32(argument))
         return Bound(kernel, global_size, local_size, tuple(a for a in arguments if isinstance(a, Buffer)))
+
+
+def _wait_until_it_runs(event: cl.Event) -> None:
+    """Returns when a launch runs or has run, and no driver generates code for it any more."""
+    pause = 20e-6
+    while (status := event.command_execution_status) not in (_RUNNING, _COMPLETE):
+        if status < 0:
+            raise LaunchFailed(f"a launch failed: the driver ended it with status {status}")
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def _event_ns(event: cl.Event) -> int:
+    """What a finished launch took, 0 when the device's clock ran backwards."""
+    with _translated("reading the time of a launch"):
+        return max(event.profile.end - event.profile.start, 0)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from gputune.runtime.context_records import (
 )
 from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound, WrongDevice
-from gputune.runtime.profiler import compile_variant
+from gputune.runtime.launching import compile_variant
 from gputune.runtime.variant import Launch, Variant
 
 PROGRAMS = 12

@@ -6,8 +6,9 @@ import pytest
 from gputune.runtime.backends import Backend, Buffer, open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.errors import BuildFailed, LimitExceeded
+from gputune.runtime.launching import compile_variant, execute
 from gputune.runtime.measure import Protocol
-from gputune.runtime.profiler import Profiled, ProfileRequest, compile_variant, execute, profile
+from gputune.runtime.profiler import Profiled, ProfileRequest, profile
 from gputune.runtime.variant import Launch, Trial, Variant, Work
 from gputune.runtime.verify import Floats
 

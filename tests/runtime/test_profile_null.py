@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import InvalidLaunch, LaunchFailed, LimitExceeded
+from gputune.runtime.launching import execute
 from gputune.runtime.measure import Protocol, Runner, how_measured, race, sample, warm_up
-from gputune.runtime.profiler import Profiled, ProfileRequest, execute, profile
+from gputune.runtime.profiler import Profiled, ProfileRequest, profile
 from gputune.runtime.variant import Launch, Trial, Variant, Work
 from gputune.runtime.verify import guarded, mismatch
 
@@ -38,7 +40,8 @@ def null() -> Backend:
 def test_trials_are_right_and_the_same_in_every_process(null: Backend) -> None:
     profiled = run(null, range(16))
     assert {trial.status for trial in profiled.trials} == {"ok"}
-    assert profiled == run(open_backend(NULL_REPORT), range(16))
+    again = run(open_backend(NULL_REPORT), range(16))
+    assert (profiled.trials, profiled.best, profiled.binary) == (again.trials, again.best, again.binary)
     script = (
         "from gputune.runtime.backends import open_backend; from gputune.runtime.devices import NULL_REPORT\n"
         "b = open_backend(NULL_REPORT)\n"
@@ -226,6 +229,77 @@ def test_a_tie_goes_to_the_earlier_variant() -> None:
     runners = [runner(index, lambda n: 20 * n, 20) for index in range(6)]
     ranked = race(Clock(), runners, Protocol(), lambda r, e: None)  # type: ignore[arg-type]
     assert ranked[0].index == 0
+
+
+class Enqueued:
+    """Counts what is enqueued at once; every launch takes the same time."""
+
+    def __init__(self, launch_ns: int) -> None:
+        self.launch_ns = launch_ns
+        self.at_once: list[int] = []
+
+    def time(self, bound: Bound, launches: int) -> Timing:
+        self.at_once.append(launches)
+        return Timing(launches, launches * self.launch_ns, launches * self.launch_ns)
+
+
+@pytest.mark.parametrize(("launch_ns", "most"), [(1_000, 256), (1_000_000, 100), (40_000_000, 2), (10**9, 1)])
+def test_little_is_enqueued_at_once(launch_ns: int, most: int) -> None:
+    clock, one = Enqueued(launch_ns), runner(0, lambda launches: 0, launch_ns)
+    sample(clock, one, 2e9)  # type: ignore[arg-type]
+    assert max(clock.at_once) == most
+    assert one.launches == sum(clock.at_once) == min(2 * 10**9 // launch_ns, 4096)
+    clock.at_once.clear()
+    warm_up(clock, one.bound, 2e9)  # type: ignore[arg-type]
+    assert max(clock.at_once) == most
+
+
+def raced(baseline: Runner, runners: Sequence[Runner], samples: int = 7) -> list[int]:
+    """The indices of the runners in the order in which they are sampled; the baseline never wins."""
+    order: list[int] = []
+    protocol = Protocol(samples=samples, sample_ns=100)
+    ranked = race(
+        Clock(),  # type: ignore[arg-type]
+        runners,
+        protocol,
+        lambda r, e: None,
+        baseline,
+        lambda r: order.append(r.index),
+    )
+    assert baseline in runners or baseline not in ranked
+    return order
+
+
+def test_a_baseline_is_raced_from_the_first_round_to_the_last() -> None:
+    runners = [runner(index, lambda n: 20 * n, 20) for index in range(32)]
+    slow = runner(32, lambda n: 1_900 * n, 1_900)  # a variant as slow as this one would get one sample
+    order = raced(slow, runners)
+    rounds = [place for place, index in enumerate(order) if index == 32]
+    assert len(slow.samples_ns) == 7
+    assert [later - earlier for earlier, later in pairwise(rounds)] == [33, 33, 9, 9, 9, 9]
+    assert (rounds[0], rounds[-1]) == (32, len(order) - 1)
+
+
+def test_a_baseline_that_takes_long_is_raced_in_three_rounds() -> None:
+    slow = runner(2, lambda n: 2_100 * n, 2_100)
+    order = raced(slow, [runner(0, lambda n: 20 * n, 20), runner(1, lambda n: 30 * n, 30)])
+    assert order == [0, 1, 2, 0, 1, 0, 1, 2, 0, 1, 0, 1, 0, 1, 0, 1, 2]
+    few = runner(1, lambda n: 2_100 * n, 2_100)
+    assert raced(few, [runner(0, lambda n: 20 * n, 20)], samples=2) == [0, 1, 0, 1]
+
+
+def test_a_baseline_that_is_one_of_the_runners_is_raced_once_a_round() -> None:
+    runners = [runner(index, lambda n, ns=10 * (9 - index): ns * n, 90) for index in range(9)]  # type: ignore[misc]
+    order = raced(runners[1], runners)
+    assert order.count(1) == 7 and order.count(2) == 3
+
+
+def test_a_baseline_that_fails_leaves_the_race_alone() -> None:
+    def fail(launches: int) -> int:
+        raise LaunchFailed("lost")
+
+    runners = [runner(0, lambda n: 20 * n, 20)]
+    assert raced(runner(1, fail, 20), runners) == [0, 1, 0, 0, 0, 0, 0, 0]
 
 
 WANT = np.array([0.5, -4.0, 2.0], np.float32)

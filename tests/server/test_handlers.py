@@ -1,29 +1,57 @@
-"""The worker's side without a process: order of handlers, buffers and sources of a connection."""
+"""The worker's side without a process: what each request does on the null device, and what the page says."""
 
 import re
+import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.backends import Backend, Bound, Timing, open_backend
+from gputune.runtime.context_format import write_context
+from gputune.runtime.context_records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.errors import BuildFailed
+from gputune.runtime.variant import Trial
+from gputune.server.activity import Activity
 from gputune.server.handlers import Handlers
+from gputune.server.protocol import messages
+from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
-    REPLIES,
-    BufferData,
-    BufferReady,
+    CompileKernel,
     Done,
-    DownloadBuffer,
     Error,
+    ExecuteContext,
     ExecuteKernel,
-    FreeBuffers,
     Launch,
     Limits,
-    UploadBuffer,
+    LoadContext,
+    ProfileContext,
+    ProfileKernel,
+    Progress,
+    Variant,
+    Work,
 )
-from gputune.server.worker_link import CloseConnection
+from gputune.server.watcher import LinkWatcher, launch_seconds
+from gputune.server.worker_link import (
+    TO_WORKER,
+    BuildPrograms,
+    DeviceState,
+    Forget,
+    ProgramsBuilt,
+    PutBuffer,
+    PutContext,
+    PutPrograms,
+    ReadState,
+    program_key,
+)
+
+SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
+LIMITS = Limits(compile_seconds=50, launch_seconds=20, request_seconds=70)
+X = np.arange(8, dtype=np.float32)
 
 
 @pytest.fixture
@@ -31,78 +59,298 @@ def backend() -> Backend:
     return open_backend(NULL_REPORT)
 
 
-def error_name(reply: object) -> str:
+@dataclass
+class Worker:
+    """Handlers with a page of their own, and what they have sent."""
+
+    handlers: Handlers
+    activity: Activity
+    sent: list[Progress] = field(default_factory=list)
+
+    def __call__(self, request: object) -> Any:
+        reply = self.handlers.handle(request)
+        assert self.activity.read().step is None, "a worker that waits does nothing"
+        return reply
+
+
+@pytest.fixture
+def worker(backend: Backend) -> Worker:
+    activity, sent = Activity.create(), list[Progress]()
+    return Worker(Handlers(backend, LIMITS, activity, sent.append), activity, sent)
+
+
+def launch(options: str = "", *arguments: str) -> Launch:
+    return Launch(SOURCE, source_sha256(SOURCE), "copy", options, (16,), (4,), arguments or ("input", "output"))
+
+
+def variant(number: int) -> Variant:
+    return Variant({"N": number}, (), launch(f"-DN={number}"), {})
+
+
+def profile_request(variants: int, **fields: Any) -> ProfileKernel:
+    request = ProfileKernel(
+        task="copy",
+        buffers={"input": 7},
+        output_bytes=64,
+        reference=8,
+        relative=1e-3,
+        absolute=0.0,
+        variants=tuple(map(variant, range(variants))),
+        baseline=None,
+        best_ns=0.0,
+        work=Work(1000, 128),
+        samples=5,
+        sample_ns=1000,
+        warm_up_ns=1000,
+    )
+    return replace(request, **fields)
+
+
+@pytest.fixture
+def supplied(worker: Worker) -> Worker:
+    """A worker that has buffer 7, an input, and buffer 8, a reference."""
+    for handle in (7, 8):
+        assert worker(PutBuffer(handle, np.arange(16, dtype=np.float32).data)) == Done()
+    return worker
+
+
+def error_of(reply: object) -> tuple[str, str]:
     assert isinstance(reply, Error)
-    return reply.name
+    return reply.name, reply.message
 
 
-def test_handlers_have_the_names_and_the_order_of_the_messages(backend: Backend) -> None:
-    names = [re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).lower() for kind in REPLIES]
+def test_handlers_have_the_names_and_the_order_of_the_messages(worker: Worker) -> None:
+    names = [re.sub(r"(?<!^)([A-Z])", r"_\1", kind).lower() for kind in TO_WORKER]
     public = [name for name in vars(Handlers) if not name.startswith("_") and name != "handle"]
     assert public == names
-    assert list(Handlers(backend, Limits())._by_message) == list(REPLIES)
+    assert list(worker.handlers._by_message) == list(TO_WORKER.values())
 
 
-def test_handles_count_up_and_are_not_used_again(backend: Backend) -> None:
-    handlers = Handlers(backend, Limits(), first_handle=100)
-    assert handlers.handle(1, UploadBuffer(b"a")) == BufferReady(100)
-    assert handlers.handle(1, FreeBuffers((100,))) == Done()
-    assert handlers.handle(2, UploadBuffer(b"b")) == BufferReady(101)
+def test_a_buffer_is_there_until_it_is_forgotten(supplied: Worker) -> None:
+    assert not isinstance(supplied(profile_request(1)), Error)
+    assert supplied(Forget((7, 99), (5,))) == Done()
+    assert error_of(supplied(profile_request(1))) == ("unknown_buffer", "the worker has no buffer 7")
 
 
-def test_a_closed_connection_loses_its_buffers_and_no_others(backend: Backend) -> None:
-    handlers = Handlers(backend, Limits())
-    handlers.handle(1, UploadBuffer(b"a"))
-    handlers.handle(2, UploadBuffer(b"b"))
-    assert handlers.handle(1, CloseConnection()) == Done()
-    assert error_name(handlers.handle(1, DownloadBuffer(1))) == "unknown_buffer"
-    reply = handlers.handle(2, DownloadBuffer(2))
-    assert isinstance(reply, BufferData) and bytes(reply.data) == b"b"
+def test_profiling_gives_trials_a_baseline_and_what_it_cost(supplied: Worker) -> None:
+    reply = supplied(profile_request(3, baseline=variant(9)))
+    assert [trial.status for trial in reply.trials] == ["ok"] * 3
+    assert reply.baseline.status == "ok" and len(reply.baseline.samples_ns) == 5
+    assert set(reply.spent_ns) == {"build", "verify", "measure"}
+    assert set(reply.state) == {"before", "after"} and isinstance(reply.state["before"], dict)
+    assert supplied(profile_request(3)).baseline is None
+    assert error_of(supplied(profile_request(1, output_bytes=60)))[0] == "bad_message"
 
 
-def test_the_number_of_buffers_is_limited(backend: Backend) -> None:
-    handlers = Handlers(backend, Limits(buffers=2))
-    for _ in range(2):
-        handlers.handle(1, UploadBuffer(b"a"))
-    reply = handlers.handle(1, UploadBuffer(b"a"))
+def test_what_is_concluded_is_sent_at_once_and_nothing_of_the_baseline(supplied: Worker) -> None:
+    broken = replace(variant(1), main=launch("", "nowhere"))
+    request = profile_request(3, baseline=variant(9))
+    supplied(replace(request, variants=(variant(0), broken, variant(2))))
+    assert [(p.phase, p.done, p.total, p.variant) for p in supplied.sent] == [
+        ("building", 1, 3, 0),
+        ("building", 2, 3, 1),
+        ("building", 3, 3, 2),
+    ]
+    assert [p.trial.status for p in supplied.sent if p.trial] == ["ok", "runtime", "ok"]
+    assert supplied.sent[1].message.startswith("runtime: kernel 'copy' wants a buffer 'nowhere'")
+
+
+def test_a_failure_in_the_race_is_told_as_one(
+    supplied: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = backend.time
+
+    def failing(bound: Bound, launches: int) -> Timing:
+        assert launches == 1, "lost"
+        return time(bound, launches)
+
+    monkeypatch.setattr(backend, "time", failing)
+    supplied(profile_request(1, sample_ns=10**9))  # which takes more than one launch
+    assert [(p.phase, p.done, p.trial and p.trial.status) for p in supplied.sent] == [
+        ("building", 1, "ok"),
+        ("measuring", 1, "runtime"),
+    ]
+
+
+def test_a_cancelled_request_says_so_and_the_worker_lives_on(supplied: Worker) -> None:
+    supplied.activity.cancel(True)
+    for request in (
+        profile_request(2),
+        ExecuteKernel((launch(),), {"input": 7}, {"output": 64}),
+        BuildPrograms((launch(),)),
+    ):
+        assert error_of(supplied(request)) == ("cancelled", "the request was cancelled")
+    supplied.activity.cancel(False)
+    assert not isinstance(supplied(profile_request(2)), Error)
+
+
+@pytest.mark.parametrize(
+    ("expected_ns", "seconds"), [(0, 20), (1, 1.5), (0.5e9, 1.5), (0.6e9, 1.8), (6.0e9, 18), (7.0e9, 20)]
+)
+def test_the_limit_of_a_launch_scales_between_floor_and_ceiling(expected_ns: float, seconds: float) -> None:
+    assert launch_seconds(expected_ns, LIMITS) == pytest.approx(seconds)
+
+
+def test_each_step_has_its_limit_on_the_page(worker: Worker) -> None:
+    watcher = LinkWatcher(worker.activity, LIMITS, worker.sent.append, 2)
+    allowed = {}
+    for step in ("preparing", "building", "starting", "launching", "checking", "measuring"):
+        watcher.step(step, 1, 1e9)  # type: ignore[arg-type]
+        doing = worker.activity.read()
+        assert (doing.step, doing.variant) == (step, 1)
+        allowed[step] = doing.allowed_ns / 1e9
+    assert allowed == {
+        "preparing": 70,
+        "building": 50,
+        "starting": 50,
+        "launching": 3,
+        "checking": 70,
+        "measuring": 3,
+    }
+
+
+def test_nothing_that_goes_wrong_in_a_watcher_reaches_the_batch(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone(message: Progress) -> None:
+        raise BrokenPipeError
+
+    watcher = LinkWatcher(worker.activity, LIMITS, gone, 2)
+    watcher.proven(0, Trial("ok"))
+    watcher.failed(1, Trial("runtime"))
+    watcher.step("no such step", 1, 0.0)  # type: ignore[arg-type]
+    assert len(caplog.records) == 3
+
+
+def test_compiling_gives_a_binary(worker: Worker) -> None:
+    reply = worker(CompileKernel(variant(3), {"input": 64, "output": 64}))
+    assert isinstance(reply, messages.Compiled) and len(reply.binary) > 0
+    assert error_of(worker(CompileKernel(variant(3), {"input": 64})))[0] == "launch_failed"
+
+
+def test_programs_travel_from_one_worker_to_the_next_request_of_another(
+    supplied: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = [launch(f"-DN={number}") for number in (0, 1, 0)]
+    reply = supplied(BuildPrograms(tuple(launches)))
+    assert isinstance(reply, ProgramsBuilt)
+    assert list(reply.binaries) == [program_key(launches[0]), program_key(launches[1])]
+    built: list[str] = []
+    build = backend.build
+
+    def noted(source: str, options: str) -> object:
+        built.append(options)
+        if options == "-DN=5":
+            raise BuildFailed("no")
+        return build(source, options)
+
+    monkeypatch.setattr(backend, "build", noted)
+    assert supplied(PutPrograms(reply.binaries)) == Done()
+    assert supplied(PutBuffer(9, b"1234")) == Done()  # comes between, and is no request of a client's
+    supplied(profile_request(3))
+    assert built == ["-DN=2"]
+    backend._programs.clear()
+    supplied(profile_request(3))
+    assert built == ["-DN=2", "-DN=0", "-DN=1", "-DN=2"]
+    assert supplied(BuildPrograms((launch("-DN=5"),))) == ProgramsBuilt({})
+
+
+@pytest.fixture
+def context(backend: Backend, tmp_path: Path) -> bytes:
+    """y = f(x), twice: graphs "one" and "two"."""
+    program = backend.build(SOURCE, "")
+    assert program.binary is not None
+    x, y = BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32)
+    graph = GraphRecord(
+        "one",
+        (TensorRecord("x", (2, 4)),),
+        (TensorRecord("y", (8,)),),
+        tuple(LaunchRecord(name, "0" * 64, 0, "copy", (8,), (4,), (x, y)) for name in ("first", "second")),
+        arena_bytes=(),
+    )
+    made = Context(
+        graphs=(graph, replace(graph, name="two")),
+        programs=(ProgramRecord(program.binary, SOURCE, ""),),
+        weights=(),
+        device=backend.identity.to_dict(),
+        tier="null",
+        configuration={},
+        versions={},
+        computes=False,
+    )
+    write_context(tmp_path / "context.bin", made)
+    return (tmp_path / "context.bin").read_bytes()
+
+
+def test_a_context_is_loaded_run_profiled_and_forgotten(worker: Worker, context: bytes) -> None:
+    loaded = worker(PutContext(5, LoadContext(1, "", True), context))
+    assert (loaded.context, loaded.computes, loaded.warnings) == (5, False, ()) and loaded.load_ns > 0
+    ran = worker(ExecuteContext(5, {"x": X.data}))
+    assert bytes(ran.outputs["y"]) == bytes(32) and ran.elapsed_ns > 0
+    profiled = worker(ProfileContext(5, {"x": X.data}, 4))
+    assert len(profiled.inference_ns) == 4 and min(profiled.inference_ns) > 0
+    assert [(launch.operation, len(launch.samples_ns)) for launch in profiled.launches] == [("first", 4), ("second", 4)]
+    assert worker(Forget((), (5,))) == Done()
+    assert error_of(worker(ExecuteContext(5, {"x": X.data})))[0] == "unknown_context"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({}, "graph 'one' needs the input 'x'"),
+        ({"x": X.data, "z": X.data}, "graph 'one' has no input 'z'"),
+        ({"x": X[:7].data}, "input 'x' has 28 bytes, float32[2, 4] has 32"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(
+    worker: Worker, context: bytes, inputs: dict[str, memoryview], words: str
+) -> None:
+    worker(PutContext(5, LoadContext(1, "two", False), context))
+    worker(PutContext(5, LoadContext(1, "one", False), context))
+    for request in (ExecuteContext(5, dict(inputs)), ProfileContext(5, dict(inputs), 1)):
+        name, message = error_of(worker(request))
+        assert name == "bad_message" and message.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("damage", "graph", "reason", "words"),
+    [
+        (lambda data: b"no context" + data, "", "not_a_context", "the uploaded context: not a gputune context"),
+        (lambda data: data[:-1], "", "truncated", "the uploaded context: "),
+        (lambda data: data[:60] + b"!" + data[61:], "", "checksum_mismatch", "the header is damaged"),
+        (lambda data: data, "three", "unknown_graph", "there is no graph 'three'; the graphs are ['one', 'two']"),
+    ],
+)
+def test_a_context_that_cannot_be_loaded_says_why(
+    worker: Worker, context: bytes, damage: Callable[[bytes], bytes], graph: str, reason: str, words: str
+) -> None:
+    reply = worker(PutContext(5, LoadContext(1, graph, False), damage(context)))
     assert isinstance(reply, Error)
-    assert (reply.name, reply.details["limit"]) == ("limit_exceeded", "buffers")
-    assert handlers.handle(1, FreeBuffers((1,))) == Done()
-    assert handlers.handle(1, UploadBuffer(b"a")) == BufferReady(3)
+    assert (reply.name, reply.details["reason"]) == ("bad_context", reason) and words in reply.message
+    assert error_of(worker(ExecuteContext(5, {})))[0] == "unknown_context"
 
 
-def test_nothing_is_freed_when_one_handle_is_unknown(backend: Backend) -> None:
-    handlers = Handlers(backend, Limits())
-    handlers.handle(1, UploadBuffer(b"a"))
-    assert error_name(handlers.handle(1, FreeBuffers((1, 9)))) == "unknown_buffer"
-    assert isinstance(handlers.handle(1, DownloadBuffer(1)), BufferData)
-    assert handlers.handle(1, FreeBuffers((1, 1))) == Done()
+def test_profiling_a_context_can_be_cancelled_and_tells_of_itself(
+    worker: Worker, context: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker(PutContext(5, LoadContext(1, "", True), context))
+    monkeypatch.setattr("gputune.server.handlers.PROGRESS_SECONDS", 0.0)
+    worker(ProfileContext(5, {"x": X.data}, 3))
+    assert [(p.phase, p.done, p.total) for p in worker.sent] == [("running", done, 3) for done in (1, 2, 3)]
+    worker.activity.cancel(True)
+    assert error_of(worker(ProfileContext(5, {"x": X.data}, 3)))[0] == "cancelled"
 
 
-def test_the_source_used_longest_ago_is_forgotten(backend: Backend, make_launch: Callable[..., Launch]) -> None:
-    handlers = Handlers(backend, Limits(sources=2))
-
-    def run(source: str, send: bool) -> Any:
-        launch = make_launch(source)
-        launch = launch if send else replace(launch, source="")
-        return handlers.handle(1, ExecuteKernel((launch,), {}, {"input": 64, "output": 64}))
-
-    assert not isinstance(run("first", True), Error)
-    assert not isinstance(run("second", True), Error)
-    assert not isinstance(run("first", False), Error)  # now second is the older one
-    assert not isinstance(run("third", True), Error)
-    assert not isinstance(run("first", False), Error)
-    reply = run("second", False)
-    assert error_name(reply) == "unknown_source"
-    assert reply.details == {"source_sha256": [make_launch("second").source_sha256]}
-    assert error_name(handlers.handle(2, ExecuteKernel((replace(make_launch("first"), source=""),), {}, {}))) == (
-        "unknown_source"
-    )  # of another connection
+def test_the_state_of_the_device_can_be_read(worker: Worker) -> None:
+    reply = worker(ReadState())
+    assert isinstance(reply, DeviceState) and all(isinstance(value, float) for value in reply.state.values())
 
 
-def test_a_defect_is_an_error_and_not_the_end(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers = Handlers(backend, Limits())
-    handlers.handle(1, UploadBuffer(b"a"))
-    monkeypatch.setattr(backend, "read", lambda buffer: 1 / 0)
-    reply = handlers.handle(1, DownloadBuffer(1))
-    assert reply == Error("internal_error", "ZeroDivisionError: division by zero")
+def test_a_defect_is_an_error_and_not_the_end(
+    worker: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "upload", lambda data: 1 / 0)
+    assert worker(PutBuffer(1, b"a")) == Error("internal_error", "ZeroDivisionError: division by zero")
+    monkeypatch.undo()
+    assert error_of(worker(PutBuffer(1, b""))) == ("launch_failed", "a buffer of 0 bytes, at least 1 is needed")
+    assert worker(PutBuffer(1, struct.pack("<f", 1))) == Done()

@@ -1,0 +1,101 @@
+"""Builds launches, binds them to their buffers and runs them, step by step for whoever watches; compiles one
+variant; runs finalize-time launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
+from gputune.runtime.errors import LaunchFailed
+from gputune.runtime.variant import Launch, Variant, Work
+from gputune.runtime.watch import UNWATCHED, Course, Watcher
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A launch that can be run, and the ns that its program took to build: 0 when it was still there."""
+
+    program: Program
+    compile_ns: int
+    bound: Bound
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program binary harvested after a launch with the real sizes, and what that took."""
+
+    binary: bytes
+    compile_ns: int
+    first_launch_ns: int
+
+
+class Launcher:
+    """Builds and runs launches on a backend and announces both. `variant` is whose launches they are."""
+
+    def __init__(self, backend: Backend, course: Course) -> None:
+        self._backend = backend
+        self._course = course
+
+    def build(
+        self,
+        launch: Launch,
+        buffers: Mapping[str, Buffer],
+        variant: int | None = None,
+        *,
+        harvested: bool = True,
+        work: Work | None = None,
+    ) -> Built:
+        """Builds a launch's program, or finds it, and binds its arguments; `harvested` as in
+        Backend.program_for. Raises DeviceError."""
+        self._course.step("building", variant)
+        program, compile_ns = self._backend.program_for(launch, harvested)
+        arguments: list[Buffer | int] = []
+        for argument in launch.arguments:
+            if isinstance(argument, str) and argument not in buffers:
+                raise LaunchFailed(f"kernel {launch.entry!r} wants a buffer {argument!r}; there are {sorted(buffers)}")
+            arguments.append(buffers[argument] if isinstance(argument, str) else argument)
+        bound = self._backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments, work)
+        return Built(program, compile_ns, bound)
+
+    def run(self, bound: Bound, variant: int | None = None, expected_ns: float = 0.0) -> Timing:
+        """Launches once and waits. Raises DeviceError."""
+        self._course.step("starting", variant)
+        return self._backend.first_launch(bound, lambda: self._course.step("launching", variant, expected_ns))
+
+
+def compile_variant(
+    backend: Backend, variant: Variant, buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
+) -> Compiled:
+    """Builds variant.main and launches it once with its real sizes on buffers of zeros (`buffers` and
+    variant.packed give their bytes), then reads the binary. Raises DeviceError."""
+    launcher = Launcher(backend, Course(watcher))
+    built = launcher.build(variant.main, _zeros(backend, {**buffers, **variant.packed}))
+    backend.finish()
+    timing = launcher.run(built.bound)
+    return Compiled(backend.harvest(built.program), built.compile_ns, timing.wall_ns)
+
+
+def execute(
+    backend: Backend,
+    launches: Sequence[Launch],
+    buffers: Mapping[str, Buffer],
+    outputs: Mapping[str, int],
+    watcher: Watcher = UNWATCHED,
+) -> dict[str, Bytes]:
+    """Runs launches in order. `outputs` (name -> bytes) are made here, start as zeros and come back. Raises
+    DeviceError, Cancelled."""
+    course = Course(watcher)
+    launcher = Launcher(backend, course)
+    made = _zeros(backend, outputs)
+    for launch in launches:
+        course.go_on()
+        launcher.run(launcher.build(launch, {**buffers, **made}, harvested=False).bound)
+    return {name: backend.read(buffer) for name, buffer in made.items()}
+
+
+def _zeros(backend: Backend, sizes: Mapping[str, int]) -> dict[str, Buffer]:
+    made = {name: backend.allocate(nbytes) for name, nbytes in sizes.items()}
+    for buffer in made.values():
+        backend.fill(buffer, 0)
+    return made
