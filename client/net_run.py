@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import writing
+from gputune.client.remote_executor import RemoteExecutor
 from gputune.runtime.context_records import GraphRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
 
@@ -175,8 +176,9 @@ def file_stem(tensor: str) -> str:
 
 
 def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
-    """The names of --summary_json; the median leaves out the first inference when there are others."""
-    return {
+    """The names of --summary_json; medians leave out the first inference when there are others. Only a context that
+    runs on a target has round trips: what the same inferences took from here."""
+    summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
         "first_inference_ns": inference_ns[0],
@@ -187,6 +189,14 @@ def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
         "graph": executor.graph.name,
         "warnings": list(executor.warnings),
     }
+    if isinstance(executor, RemoteExecutor):
+        summary |= {
+            "target": executor.address,
+            "load_round_trip_ns": executor.load_round_trip_ns,
+            "round_trip_ns": list(executor.round_trip_ns),
+            "median_round_trip_ns": median_ns(executor.round_trip_ns),
+        }
+    return summary
 
 
 def median_ns(inference_ns: Sequence[float]) -> float:

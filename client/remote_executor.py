@@ -24,9 +24,9 @@ Array = npt.NDArray[Any]
 class RemoteExecutor:
     """A graph of a context binary, loaded on a target and ready to run there.
 
-    graph, header, device, computes, warnings, load_ns: as runtime.Executor has them; load_ns is the target's
-    time. device_open_ns is 0, because a server has its device open. load_round_trip_ns: from here, the upload
-    included. round_trip_ns: what each inference took from here, beside the target's own time.
+    address: of the target. graph, header, device, computes, warnings, load_ns: as runtime.Executor has them; load_ns
+    is the target's time. device_open_ns is 0, because a server has its device open. load_round_trip_ns: from here,
+    the upload included. round_trip_ns: what each inference took from here, beside the target's own time.
     """
 
     device_open_ns = 0
@@ -38,6 +38,7 @@ class RemoteExecutor:
         DeviceOrContextError when the target cannot run the context, TargetError.
         """
         self._client = client
+        self.address = client.address
         with open_context(path) as checked:
             self.header: ContextHeader = checked.header
             self.graph = graph_named(checked, graph)
@@ -84,7 +85,7 @@ class RemoteExecutor:
         return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
 
     def _nonsense(self, what: str) -> TargetError:
-        return TargetError("bad_message", f"target {self._client.address} sent {what}")
+        return TargetError("bad_message", f"target {self.address} sent {what}")
 
 
 def _bytes_of(inputs: Mapping[str, Array]) -> dict[str, memoryview]:

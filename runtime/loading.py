@@ -30,6 +30,7 @@ def load(
     device: str | None = None,
     cache_compatibility_mode: Compatibility = "permissive",
     graph: str | None = None,
+    profiling: bool = False,
 ) -> Executor:
     """Loads a context binary and opens its device.
 
@@ -37,6 +38,7 @@ def load(
     else the device the context was made for, else the best one. On another device or driver version the
     programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
     null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
+    profiling: opens the device with the clock that Executor.profile needs and that can cost other runs a little.
 
     Raises ContextError subclasses (WrongDevice in strict mode), DeviceNotFound, BuildFailed, ValueError for
     an unknown graph or mode, OSError when the file cannot be read.
@@ -49,7 +51,7 @@ def load(
         wanted = wanted_device(device)
         if not file.header.computes and wanted not in (None, NULL):
             raise _made_by_null(file, repr(wanted))
-        backend = _open(file.header, wanted)
+        backend = _open(file.header, wanted, profiling)
         device_open_ns = time.perf_counter_ns() - start
         executor = executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
         for reason in executor.warnings:
@@ -97,7 +99,7 @@ def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
     raise ValueError(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
 
 
-def _open(header: ContextHeader, wanted: str | None) -> Backend:
+def _open(header: ContextHeader, wanted: str | None, profiling: bool) -> Backend:
     """Opens the device: null for a null context, the recorded device when it is there and fits `wanted`, else
     a choice among all."""
     if not header.computes or wanted == NULL:
@@ -106,10 +108,10 @@ def _open(header: ContextHeader, wanted: str | None) -> Backend:
     # a number belongs to the list that discovery makes
     if recorded is not None and (wanted is None or (not wanted.isdecimal() and matches(recorded, wanted))):
         try:
-            return open_backend(recorded, profiling=False)
+            return open_backend(recorded, profiling)
         except DeviceNotFound:
-            return _open_among_visible(recorded, wanted)
-    return open_backend(choose(discover(), wanted).report, profiling=False)
+            return _open_among_visible(recorded, wanted, profiling)
+    return open_backend(choose(discover(), wanted).report, profiling)
 
 
 def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
@@ -120,7 +122,7 @@ def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
     return DeviceReport(0, made_for, files[made_for.driver], usable=True, reason="")
 
 
-def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> Backend:
+def _open_among_visible(recorded: DeviceReport, wanted: str | None, profiling: bool) -> Backend:
     """The recorded driver is open in this process, but has no such device: the best of its other devices."""
     reports = [report for report in discover() if report.driver_file == recorded.driver_file]
-    return open_backend(choose(reports, wanted).report, profiling=False)
+    return open_backend(choose(reports, wanted).report, profiling)

@@ -14,9 +14,11 @@ COMMANDS = {
         "context_binary_generator",
         "Tune a model on a target and write its context binary.",
     ),
-    "net-run": ("net_run", "Run a context binary on this machine's device."),
+    "net-run": ("net_run", "Run a context binary on this machine's device or on a target."),
     "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
-    "target-server": ("target_server", "Serve this machine's device to generators."),
+    "target-server": ("target_server", "Serve this machine's device to hosts."),
+    "target-status": ("target_status", "Say how a target server is."),
+    "doctor": ("doctor", "Say why a device or a target is not found."),
     "performance-cache": ("performance_cache", "Look into performance caches."),
     "devices": ("devices", "List OpenCL devices and whether they work."),
 }

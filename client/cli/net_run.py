@@ -1,19 +1,24 @@
 """gputune net-run"""
 
+import os
 import sys
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 from gputune.client import net_run
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.cli.options import log_level, summary_json
+from gputune.client.cli.options import ConnectionOptions, connection_options, log_level, summary_json
+from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output
 from gputune.client.progress import Reporter
+from gputune.client.remote_executor import RemoteExecutor
 from gputune.client.summary import write_json
-from gputune.runtime import load
+from gputune.client.target import choose_target
+from gputune.runtime import Executor, load
 
 
 @click.command("net-run")
@@ -47,6 +52,13 @@ from gputune.runtime import load
     show_default=True,
     help="On another device or driver: build from source with a warning, or refuse.",
 )
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="Then time as many inferences on the first line's inputs, operation by operation, and write that as JSON.",
+)
+@connection_options
 @log_level
 @summary_json
 def command(
@@ -58,10 +70,15 @@ def command(
     device: str | None,
     graph: str | None,
     cache_compatibility_mode: Literal["permissive", "strict"],
+    profile: Path | None,
+    connection: ConnectionOptions,
     log_level: str,
     summary_json: Path | None,
 ) -> None:
-    """Run a context binary on this machine's device and write its outputs.
+    """Run a context binary and write its outputs: with --target or --adb on that target, otherwise on this
+    machine's own device, whatever TARGET_SERVER_SOCKET says.
+
+    Times are those of the machine with the device; what a target adds to them is reported beside them.
 
     \b
     echo "x:=page.raw" > inputs.txt
@@ -70,29 +87,92 @@ def command(
     """
     reporter = Reporter(sys.stderr, log_level)
     check_output(output_dir, folder=True)
-    if summary_json is not None:
-        check_output(summary_json)
-    with device_errors(retrieve_context), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are said below, once, in the reporter's form
-        executor = load(retrieve_context, device=device, cache_compatibility_mode=cache_compatibility_mode, graph=graph)
-    for text in executor.warnings:
-        reporter.warn(f"{retrieve_context}: {text}")
-    if not executor.computes:
-        reporter.warn("the null device computes nothing: outputs are zeros, not results")
-    lines = net_run.read_input_list(input_list, executor.graph.inputs)
-    count = num_inferences or len(lines)
-    inference_ns: list[int] = []
-    with reporter, device_errors(retrieve_context):
-        reporter.begin("inference", count)
-        for number, outputs, elapsed_ns in net_run.run(executor, lines, count):
-            inference_ns.append(elapsed_ns)
-            if number < len(lines):
-                net_run.write_result(output_dir / f"Result_{number}", outputs, npy)
-            reporter.advance(1, executor.graph.name)
-    summary = net_run.summarise(executor, inference_ns)
-    reporter.info(
-        f"{count} inferences on {executor.device.name}: load {executor.load_ns / 1e6:.1f} ms, "
-        f"first {inference_ns[0] / 1e6:.2f} ms, median {summary['median_inference_ns'] / 1e6:.2f} ms"
+    for file in (summary_json, profile):
+        if file is not None:
+            check_output(file)
+    strict = cache_compatibility_mode == "strict"
+    with ExitStack() as stack:
+        executor: net_run.AnyExecutor
+        if connection.target is None and connection.adb is None:
+            _refuse_unused(connection)
+            executor = _local(retrieve_context, device, cache_compatibility_mode, graph, profile is not None)
+        else:
+            executor = _remote(stack, connection, device, reporter, retrieve_context, graph, strict)
+        for text in executor.warnings:
+            reporter.warn(f"{retrieve_context}: {text}")
+        if not executor.computes:
+            reporter.warn("the null device computes nothing: outputs are zeros, not results")
+        lines = net_run.read_input_list(input_list, executor.graph.inputs)
+        count = num_inferences or len(lines)
+        inference_ns: list[int] = []
+        with reporter, device_errors(retrieve_context):
+            reporter.begin("inference", count)
+            for number, outputs, elapsed_ns in net_run.run(executor, lines, count):
+                inference_ns.append(elapsed_ns)
+                if number < len(lines):
+                    net_run.write_result(output_dir / f"Result_{number}", outputs, npy)
+                reporter.advance(1, executor.graph.name)
+        summary = net_run.summarise(executor, inference_ns)
+        reporter.info(_in_short(executor, summary))
+        if summary_json is not None:
+            write_json(summary_json, summary)
+        if profile is not None:
+            inputs = net_run.read_inputs(lines[0], executor.graph.inputs)
+            with device_errors(retrieve_context):
+                content = net_run.profile(executor, inputs, count)
+            write_json(profile, content)
+            for line in net_run.profile_table(content):
+                reporter.info(line)
+
+
+def _refuse_unused(connection: ConnectionOptions) -> None:
+    if connection.credentials.options:
+        names = " and ".join(connection.credentials.options)
+        raise ConfigError(f"{names}: for a target, and none is named; give --target, too")
+
+
+def _local(
+    path: Path, device: str | None, mode: Literal["permissive", "strict"], graph: str | None, profiling: bool
+) -> Executor:
+    with device_errors(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the reporter says them, once, in its form
+        return load(path, device=device, cache_compatibility_mode=mode, graph=graph, profiling=profiling)
+
+
+def _remote(
+    stack: ExitStack,
+    connection: ConnectionOptions,
+    device: str | None,
+    reporter: Reporter,
+    path: Path,
+    graph: str | None,
+    strict: bool,
+) -> RemoteExecutor:
+    """Loaded on the target of the command line; `stack` closes the connection and stops a server of our own."""
+    target = stack.enter_context(
+        choose_target(
+            connection.target,
+            os.environ,
+            device,
+            credentials=connection.credentials,
+            adb=connection.adb,
+            notice=reporter.info,
+        )
     )
-    if summary_json is not None:
-        write_json(summary_json, summary)
+    for line in target.explanation:
+        reporter.info(line)
+    client = stack.enter_context(target.connect())
+    with device_errors(path):
+        return RemoteExecutor(client, path, graph, strict)
+
+
+def _in_short(executor: net_run.AnyExecutor, summary: dict[str, Any]) -> str:
+    times = [
+        ("load", summary["load_ns"]),
+        ("first", summary["first_inference_ns"]),
+        ("median", summary["median_inference_ns"]),
+    ]
+    if "median_round_trip_ns" in summary:
+        times.append(("round trip", summary["median_round_trip_ns"]))
+    said = ", ".join(f"{name} {ns / 1e6:.2f} ms" for name, ns in times)
+    return f"{len(summary['inference_ns'])} inferences on {executor.device.name}: {said}"

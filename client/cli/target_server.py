@@ -13,6 +13,6 @@ import click
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Serve this machine's device to generators: the same as `python -m gputune.server`."""
+    """Serve this machine's device to hosts: the same as `python -m gputune.server`."""
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "gputune.server", *arguments])

@@ -27,8 +27,7 @@ def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[F
     except DeviceNotFound as error:
         advice = "change or unset GPUTUNE_DEVICE" if any(r.usable for r in reports) else INSTALL_HINT
         return [*found, Finding("device", "problem", str(error), advice)]
-    status = "note" if wanted == NULL else "ok"
-    return [*softened(found), Finding("device", status, choice.explanation[0])]
+    return [*softened(found), Finding("device", "note" if wanted == NULL else "ok", choice.explanation[0])]
 
 
 def _pyopencl() -> Finding:

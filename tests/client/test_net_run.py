@@ -2,6 +2,7 @@
 
 import io
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import ConfigError
 from gputune.client.net_run import (
     InputLine,
@@ -21,6 +23,9 @@ from gputune.client.net_run import (
     write_result,
 )
 from gputune.runtime.context_records import TensorRecord
+
+from .commands import Gputune, read_json
+from .contexts import small_context
 
 ONE = (TensorRecord("x", (2, 3)),)
 TWO = (*ONE, TensorRecord("y", (4,)))
@@ -140,3 +145,71 @@ def test_the_table_of_a_profile_shows_the_slowest_first_and_sums_up_the_rest() -
     assert rows[0].split() == ["12.0", "us", "15.4%", "op12"]
     assert rows[-1].split() == ["3.0", "us", "3.8%", "2", "others", "together"]
     assert len(rows) == 11
+
+
+@pytest.fixture
+def net_run(gputune: Gputune, tmp_path: Path) -> Callable[..., Any]:
+    """net-run of a small context with two lines of inputs."""
+    small_context(tmp_path / "context.bin")
+    (tmp_path / "x.raw").write_bytes(bytes(32))
+    inputs = listed(tmp_path, f"{tmp_path}/x.raw\n{tmp_path}/x.raw\n")
+    return lambda *options: gputune(
+        "net-run", "--retrieve_context", tmp_path / "context.bin", "--input_list", inputs,
+        "--output_dir", tmp_path / "results", "--summary_json", tmp_path / "summary.json", *options,
+    )  # fmt: skip
+
+
+def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> None:
+    ran = net_run("--num_inferences", 5, "--profile", tmp_path / "profile.json")
+    assert ran.code == 0, ran.err
+    profile = read_json(tmp_path / "profile.json")
+    assert (profile["device"], profile["inferences"], len(profile["inference_ns"])) == ("null", 5, 5)
+    (operation,) = profile["operations"]
+    assert (operation["operation"], operation["share"]) == ("double", 1.0)
+    assert operation["median_ns"] == profile["operations_ns"] > 0
+    assert "100.0%  double" in ran.last_line
+    assert "round_trip_ns" not in read_json(tmp_path / "summary.json")
+
+
+def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    ran = net_run("--token_file", token)
+    assert ran.code == ConfigError.exit_code
+    assert "--token_file: for a target, and none is named" in ran.last_line
+
+
+def test_a_target_that_the_environment_names_is_not_used(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARGET_SERVER_SOCKET", "127.0.0.1:1")
+    assert net_run().code == 0
+
+
+def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(net_run: Any, tmp_path: Path) -> None:
+    local = net_run()
+    y = tmp_path / "results" / "Result_1" / "y.raw"
+    assert local.code == 0
+    content = y.read_bytes()
+    y.unlink()
+    server = EmbeddedServer.start("null")
+    try:
+        address = f"{server.host}:{server.port}"
+        (tmp_path / "token").touch(0o600)
+        (tmp_path / "token").write_text(server.token)
+        options = ("--target", address, "--token_file", tmp_path / "token", "--profile", tmp_path / "profile.json")
+        ran = net_run("--num_inferences", 3, *options)
+        assert ran.code == 0, ran.err
+        assert "round trip" in ran.err
+        refused = net_run(*options, "--device", "null")
+        assert (refused.code, "drop --device" in refused.last_line) == (4, True)
+        refused = net_run(*options, "--graph", "other")
+        assert (refused.code, "there is no graph 'other'" in refused.last_line) == (8, True)
+    finally:
+        server.stop()
+    assert y.read_bytes() == content
+    summary = read_json(tmp_path / "summary.json")
+    assert summary["target"] == address
+    assert len(summary["round_trip_ns"]) == len(summary["inference_ns"]) == 3
+    assert all(trip > own > 0 for trip, own in zip(summary["round_trip_ns"], summary["inference_ns"], strict=True))
+    assert summary["load_round_trip_ns"] > summary["load_ns"] > 0
+    assert [entry["operation"] for entry in read_json(tmp_path / "profile.json")["operations"]] == ["double"]

@@ -10,14 +10,12 @@ import pytest
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.net_run import profile
 from gputune.client.remote_executor import RemoteExecutor
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
-from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import NotAContext
 from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ContextProfiled, LaunchTime
 
+from .contexts import DEVICE, small_context
+
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
-DEVICE: dict[str, Any] = NULL_REPORT.identity.to_dict() if NULL_REPORT.identity else {}
 
 
 class FakeClient:
@@ -28,7 +26,7 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.loaded: list[tuple[memoryview, str, bool]] = []
-        self.outputs: dict[str, bytes] | None = None
+        self.outputs: dict[str, Any] | None = None
         self.launches = (LaunchTime("first", (100.0, 300.0, 200.0)), LaunchTime("second", (600.0, 600.0, 600.0)))
 
     def load_context(self, data: memoryview, graph: str, strict: bool) -> ContextLoaded:
@@ -47,16 +45,7 @@ class FakeClient:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    launch = LaunchRecord(
-        "f", "0" * 64, 0, "f", (8,), (4,), (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
-    )
-    graph = GraphRecord("main", (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),), (launch,), ())
-    program = ProgramRecord(b"binary", "__kernel void f(__global float *a, __global float *b) {}", "")
-    write_context(
-        tmp_path / "context.bin",
-        Context((graph,), (program,), (), DEVICE, "null", {}, {"gputune": "0.1.0"}, computes=False),
-    )
-    return tmp_path / "context.bin"
+    return small_context(tmp_path / "context.bin")
 
 
 def test_the_file_is_sent_as_it_is_and_outputs_come_back_as_arrays(path: Path) -> None:

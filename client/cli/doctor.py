@@ -1,0 +1,56 @@
+"""gputune doctor"""
+
+import dataclasses
+import json
+import os
+
+import click
+
+from gputune.client.cli.options import ConnectionOptions, connection_options
+from gputune.client.cli.printable import printable
+from gputune.client.doctor.diagnosis import Question, diagnose
+from gputune.client.doctor.findings import exit_code
+from gputune.client.target import choose_target
+from gputune.client.target_client import TargetClient
+
+_MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
+
+
+@click.command("doctor")
+@connection_options
+@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+def command(connection: ConnectionOptions, as_json: bool) -> None:
+    """Say why a device, a target or a phone is not found, and what to do.
+
+    Looks at packages, variables, drivers and their libraries, and tests every device. With --target (or
+    TARGET_SERVER_SOCKET) it goes the way to that server step by step; with --adb it looks at adb and the phone, and
+    starts nothing there.
+
+    Exits with 0 when nothing would stop a generation, with 8 for a problem of this machine, with 4 for one of the
+    target.
+    """
+
+    def connect(address: str) -> TargetClient:
+        return choose_target(address, {}, credentials=connection.credentials).connect()
+
+    adb = connection.adb
+    question = Question(
+        target=connection.target,
+        adb=adb is not None,
+        serial=None if adb is None else adb.serial,
+        python=None if adb is None else adb.python,
+        connect=connect,
+    )
+    findings = diagnose(question, os.environ)
+    code = exit_code(findings)
+    if as_json:
+        listed = [dataclasses.asdict(finding) for finding in findings]
+        click.echo(json.dumps({"findings": listed, "exit_code": code}, indent=1))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.area:<9} {_MARKS[finding.status]:<8} {printable(finding.line)}")
+            if finding.advice:
+                click.echo(f"{'':<19}do: {printable(finding.advice)}")
+        count = sum(finding.status == "problem" for finding in findings)
+        click.echo("no problem found" if not count else f"{count} problem{'' if count == 1 else 's'} found")
+    raise click.exceptions.Exit(code)

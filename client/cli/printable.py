@@ -1,0 +1,6 @@
+"""Text from a server or a driver, made fit for a terminal."""
+
+
+def printable(text: object) -> str:
+    """In one line, and without the characters by which a terminal is told to do something."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))

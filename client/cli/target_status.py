@@ -1,0 +1,44 @@
+"""gputune target-status"""
+
+import json
+import os
+from functools import partial
+
+import click
+
+from gputune.client.cli.options import ConnectionOptions, connection_options
+from gputune.client.cli.printable import printable
+from gputune.client.status import describe, lines_of
+from gputune.client.target import VARIABLE, choose_target
+from gputune.server.protocol.messages import DEFAULT_PORT
+
+
+@click.command("target-status")
+@connection_options
+@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+def command(connection: ConnectionOptions, as_json: bool) -> None:
+    """Say how a target server is: version, device and tier, clients and queue, restarts of its worker and why, memory,
+    and what can be read of clocks, temperatures and load.
+
+    Without --target or --adb: the server that TARGET_SERVER_SOCKET names, else the one on 127.0.0.1:22598; none is
+    started. Exits with 4 when it cannot be reached.
+    """
+    address = connection.target
+    if address is None and connection.adb is None:
+        address = os.environ.get(VARIABLE, "").strip() or f"127.0.0.1:{DEFAULT_PORT}"
+    with (
+        choose_target(
+            address,
+            os.environ,
+            credentials=connection.credentials,
+            adb=connection.adb,
+            notice=partial(click.echo, err=True),
+        ) as target,
+        target.connect() as client,
+    ):
+        status = describe(client)
+    if as_json:
+        click.echo(json.dumps(status, indent=1))
+    else:
+        for line in lines_of(status):
+            click.echo(printable(line))

@@ -1,0 +1,73 @@
+"""How a target server is, for programs and for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gputune.cache import tier_of
+from gputune.client.target_client import TargetClient
+from gputune.runtime.identity import DeviceIdentity
+from gputune.server.protocol.messages import PROTOCOL_VERSION
+
+
+def describe(client: TargetClient) -> dict[str, Any]:
+    """The answer of a server as values for JSON, with its address, protocol, device tier and own words.
+
+    Raises TargetError."""
+    report = dataclasses.asdict(client.status())
+    identity = DeviceIdentity.from_dict(client.device)
+    tier = tier_of(identity.name, identity.compute_units, identity.vendor, identity.device_version)
+    return {
+        "address": client.address,
+        "protocol": PROTOCOL_VERSION,
+        **report,
+        "device": identity.to_dict(),
+        "tier": tier.name,
+        "server": dict(client.server),
+        "limits": dataclasses.asdict(client.limits),
+    }
+
+
+def lines_of(status: Mapping[str, Any]) -> list[str]:
+    """What describe() gave, in a few lines."""
+    device = status["device"]
+    waiting = f"{_count(status['queued'], 'request')} waiting"
+    answered = ", ".join(f"{count} {kind}" for kind, count in sorted(status["requests"].items()) if count)
+    state = ", ".join(f"{name} {_short(value)}" for name, value in sorted(status["state"].items()))
+    restarts = f"started again {_count(status['worker_restarts'], 'time')}"
+    if status["worker_restarts"]:
+        restarts += f", last because {status['last_restart']}"
+    return [
+        f"{status['address']}: {status['software']}, protocol {status['protocol']}, "
+        f"up {_duration(status['uptime_seconds'])}",
+        f"device   {device['name']} ({device['platform']}, {device['device_type']}), driver {device['driver_version']}",
+        f"tier     {status['tier']}",
+        f"clients  {status['clients']}; running: {status['running'] or 'nothing'}; {waiting}",
+        f"worker   {restarts}",
+        f"memory   {status['memory_bytes'] / (1 << 20):.1f} MiB of buffers and requests",
+        f"answered {answered or 'nothing yet'}",
+        f"state    {state or 'nothing can be read'}",
+    ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{name} {_short(item)}" for name, item in value.items()) + ")"
+    if isinstance(value, list | tuple):
+        return "/".join(map(_short, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    first = next((place for place, (number, _) in enumerate(parts) if number), len(parts) - 1)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2])

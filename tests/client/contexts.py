@@ -1,0 +1,23 @@
+"""A small context binary of the null device."""
+
+from pathlib import Path
+from typing import Any
+
+from gputune.runtime.backends import open_backend
+from gputune.runtime.context_format import write_context
+from gputune.runtime.context_records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.devices import NULL_REPORT
+
+DEVICE: dict[str, Any] = NULL_REPORT.identity.to_dict() if NULL_REPORT.identity else {}
+SOURCE = "__kernel void f(__global float *a, __global float *b) {}"
+
+
+def small_context(path: Path) -> Path:
+    """Writes the graph main: x[2, 4] to y[8] in one operation, called double."""
+    program = open_backend(NULL_REPORT).build(SOURCE, "")
+    arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
+    launch = LaunchRecord("double", "0" * 64, 0, "f", (8,), (4,), arguments)
+    graph = GraphRecord("main", (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),), (launch,), ())
+    programs = (ProgramRecord(program.binary or b"", SOURCE, ""),)
+    write_context(path, Context((graph,), programs, (), DEVICE, "null", {}, {"gputune": "0.1.0"}, computes=False))
+    return path

@@ -1,0 +1,348 @@
+"""Each kind of finding of the doctor, with fakes for what it looks at."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import gputune.client
+from gputune.client import adb_device, adb_python
+from gputune.client.adb_device import Seen
+from gputune.client.doctor import diagnosis, drivers, software
+from gputune.client.doctor.adb import check_adb
+from gputune.client.doctor.advice import ADVICE
+from gputune.client.doctor.diagnosis import Question, diagnose
+from gputune.client.doctor.drivers import check_drivers
+from gputune.client.doctor.findings import Area, Finding, exit_code, softened
+from gputune.client.doctor.settings import check_settings
+from gputune.client.doctor.software import check_software, failure_of
+from gputune.client.doctor.target import check_target
+from gputune.client.errors import TargetError
+from gputune.runtime.devices import NULL_REPORT, DeviceReport
+from gputune.server.protocol.errors import ERROR_NAMES
+
+SECRET = "a token that nobody may see"
+
+
+def of(findings: list[Finding], status: str) -> list[str]:
+    return [finding.line for finding in findings if finding.status == status]
+
+
+def report(name: str, usable: bool = True) -> DeviceReport:
+    assert NULL_REPORT.identity is not None
+    identity = replace(NULL_REPORT.identity, name=name, platform="Test", driver="test.icd")
+    return DeviceReport(0, identity, "test.icd", usable, "" if usable else "computed a wrong result")
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("areas", "code"),
+    [([], 0), (["target"], 4), (["adb"], 4), (["drivers"], 8), (["target", "device"], 8), (["software", "adb"], 8)],
+)
+def test_the_exit_code_says_what_to_put_right_first(areas: list[Area], code: int) -> None:
+    findings = [Finding("settings", "note", "a note"), *(Finding(area, "problem", "no", "do") for area in areas)]
+    assert exit_code(findings) == code
+    assert exit_code(softened(findings)) == 0
+
+
+def test_a_problem_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match="without advice"):
+        Finding("adb", "problem", "no adb")
+
+
+def test_there_is_advice_for_every_error_of_the_protocol() -> None:
+    assert set(ERROR_NAMES) <= set(ADVICE)
+
+
+# --- software -------------------------------------------------------------------------------------
+
+
+def test_a_missing_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "onnx":
+            raise metadata.PackageNotFoundError(name)
+        return "7.7"
+
+    requires = ["numpy>=1.26", "onnx>=1.17", 'pytest>=8.0; extra == "dev"']
+    monkeypatch.setattr(software, "metadata", SimpleNamespace(
+        version=version, requires=lambda _: requires, PackageNotFoundError=metadata.PackageNotFoundError,
+    ))  # fmt: skip
+    findings = check_software()
+    assert of(findings, "problem") == ["the package onnx is not installed"]
+    assert "numpy 7.7" in of(findings, "ok")
+
+
+def test_a_command_that_fails_is_told_by_its_last_line() -> None:
+    assert failure_of(["sh", "-c", "true"], 30) == ""
+    assert failure_of(["sh", "-c", "echo one >&2; echo two >&2; exit 3"], 30) == "two"
+    assert failure_of(["sh", "-c", "kill -SEGV $$"], 30) == "signal 11"
+    assert failure_of(["sleep", "60"], 0.1) == "no answer for 0.1 s"
+    assert "cannot be started" in failure_of(["/no/such/program"], 1)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_settings_are_told_and_a_token_is_not_shown() -> None:
+    environment = {
+        "GPUTUNE_TOKEN": SECRET, "GPUTUNE_DEVICE": "Adreno", "POCL_AFFINITY": "0", "OCL_ICD_VENDORS": "/v",
+        "HOME": "/h",
+    }  # fmt: skip
+    findings = check_settings(environment)
+    text = repr(findings)
+    assert SECRET not in text
+    assert "/h" not in text
+    for words in ("GPUTUNE_TOKEN is set", "GPUTUNE_DEVICE=Adreno", "OCL_ICD_VENDORS=/v", "vary by a factor of two"):
+        assert words in text
+    assert of(check_settings({}), "ok") == ["no variable changes what is used"]
+
+
+# --- drivers --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of .icd files, the only one."""
+    folder = tmp_path / "vendors"
+    folder.mkdir()
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(folder))
+    monkeypatch.setattr(drivers, "_IMPORT", "")  # pyopencl need not be there
+    return folder
+
+
+def test_no_driver_is_a_problem(vendors: Path) -> None:
+    findings = check_drivers([], None)
+    assert f"no driver in {vendors}" in of(findings, "note")
+    assert of(findings, "problem")[0] == "no OpenCL driver is installed"
+    assert "no OpenCL device found" in of(findings, "problem")[1]
+    assert exit_code(findings) == 8
+
+
+def test_a_library_that_cannot_be_loaded_is_named(vendors: Path) -> None:
+    (vendors / "good.icd").write_text("libc.so.6\n")
+    (vendors / "gone.icd").write_text("libgone-1.so\n")
+    (vendors / "empty.icd").write_text("")
+    findings = drivers.check_files()
+    empty, gone = of(findings, "problem")
+    assert "empty.icd names no library" in empty
+    assert "gone.icd: libgone-1.so cannot be loaded" in gone
+    assert "No such file" in gone
+    assert of(findings, "ok") == [f"{vendors / 'good.icd'}: libc.so.6 can be loaded"]
+
+
+def test_a_broken_driver_beside_a_working_one_stops_nothing(vendors: Path) -> None:
+    (vendors / "gone.icd").write_text("libgone-1.so\n")
+    findings = check_drivers([report("good"), report("bad", usable=False)], None)
+    assert exit_code(findings) == 0
+    assert any("bad" in line and "wrong result" in line for line in of(findings, "note"))
+    assert any(line.startswith("using #0 good") for line in of(findings, "ok"))
+
+
+def test_a_device_that_is_asked_for_and_not_there_is_a_problem(vendors: Path) -> None:
+    findings = check_drivers([report("good")], "Adreno")
+    (finding,) = [f for f in findings if f.area == "device"]
+    assert finding.status == "problem"
+    assert finding.advice == "change or unset GPUTUNE_DEVICE"
+    assert exit_code(check_drivers([report("bad", usable=False)], "null")) == 0, "the null device needs no driver"
+
+
+def test_pyopencl_that_cannot_be_imported_is_a_problem(vendors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "_IMPORT", "raise ImportError('libOpenCL.so.1 is not there')")
+    assert "pyopencl cannot be imported: ImportError: libOpenCL.so.1 is not there" in of(
+        check_drivers([], None), "problem"
+    )
+
+
+# --- target ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port at which something listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+class FakeClient:
+    """A connection to a server in good order, or whose worker was started again."""
+
+    def __init__(self, restarts: int = 0) -> None:
+        self._restarts = restarts
+
+    def status(self) -> Any:
+        return SimpleNamespace(
+            software="gputune 7", device={"name": "Adreno"}, clients=3, queued=2,
+            worker_restarts=self._restarts, last_restart="SIGSEGV while launching",
+        )  # fmt: skip
+
+    def __enter__(self) -> "FakeClient":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def refusing(name: str) -> Callable[[], Any]:
+    def connect() -> Any:
+        raise TargetError(name, "the server refuses")
+
+    return connect
+
+
+def test_a_target_that_answers_is_told_with_what_it_says(port: int) -> None:
+    client: Any = FakeClient(restarts=2)
+    findings = check_target(f"127.0.0.1:{port}", "--target", lambda: client)
+    assert exit_code(findings) == 0
+    assert of(findings, "ok")[-2:] == [
+        "gputune 7 answers and speaks protocol 2",
+        "its device is Adreno; 3 clients, 2 requests waiting",
+    ]
+    assert "2 times, last because SIGSEGV while launching" in of(findings, "note")[0]
+
+
+@pytest.mark.parametrize("name", ["token_required", "authentication_failed", "version_mismatch", "not_a_target_server"])
+def test_a_refusal_is_told_with_what_to_do(port: int, name: str) -> None:
+    findings = check_target(f"127.0.0.1:{port}", "--target", refusing(name))
+    assert findings[-1] == Finding("target", "problem", f"the server refuses [{name}]", ADVICE[name])
+    assert exit_code(findings) == 4
+
+
+def test_the_steps_before_the_handshake_are_told_apart(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = refusing("internal_error")
+
+    def line(address: str) -> str:
+        (problem,) = of(check_target(address, "--target", connect), "problem")
+        return problem
+
+    assert "is not HOST:PORT" in line("nonsense")
+    assert "the name no-such-host.invalid leads nowhere" in line(f"no-such-host.invalid:{port}")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        free = closed.getsockname()[1]
+    assert line(f"127.0.0.1:{free}") == f"nothing listens on port {free} of 127.0.0.1"
+
+    def slow(*arguments: object) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    assert "does not answer within 5 s" in line(f"127.0.0.1:{port}")
+
+
+# --- adb ------------------------------------------------------------------------------------------
+
+
+def seeing(monkeypatch: pytest.MonkeyPatch, *states: str, python: str | None = "python3") -> None:
+    """adb lists devices A, B, ... with these states; the one in use has this Python."""
+
+    def find(serial: str | None) -> Any:
+        if "device" in states:
+            return SimpleNamespace(serial=serial or "A")
+        raise TargetError("adb_no_device", f"adb lists no device {serial}")
+
+    listed = [Seen(name, state) for name, state in zip("ABC", states, strict=False)]
+    monkeypatch.setattr(adb_device, "devices", lambda: listed)
+    monkeypatch.setattr(adb_device, "find", find)
+    monkeypatch.setattr(adb_python, "choose_python", lambda device, wanted: wanted or python)
+
+
+def test_no_adb_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise TargetError("adb_missing", "adb is not installed")
+
+    monkeypatch.setattr(adb_device, "devices", missing)
+    (finding,) = check_adb(None, None)
+    assert finding == Finding("adb", "problem", "adb is not installed [adb_missing]", ADVICE["adb_missing"])
+    assert exit_code([finding]) == 4
+
+
+def test_a_device_that_cannot_be_used_is_a_problem_with_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeing(monkeypatch, "unauthorized")
+    findings = check_adb("A", None)
+    assert of(findings, "note") == ["adb sees A, its state is 'unauthorized'"]
+    assert of(findings, "problem") == ["adb lists no device A [adb_no_device]"]
+
+
+def test_a_device_that_is_ready_is_told_with_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeing(monkeypatch, "device", "offline")
+    assert of(check_adb(None, None), "ok") == [
+        "adb sees A, its state is 'device'",
+        "python3 of A can run the target server",
+    ]
+    assert "/p/python of A" in of(check_adb(None, "/p/python"), "ok")[-1]
+    seeing(monkeypatch, "device", python=None)
+    assert of(check_adb(None, None), "note") == ["the shell of A may start no Python"]
+
+
+def test_a_missing_package_is_no_end_of_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gputune.client.adb_device", None)
+    monkeypatch.delattr(gputune.client, "adb_device")
+    (problem,) = of(check_adb(None, None), "problem")
+    assert problem.startswith("adb cannot be used: ")
+
+
+# --- the whole --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken_machine(monkeypatch: pytest.MonkeyPatch, vendors: Path) -> None:
+    """No driver, and nothing on the default port."""
+    monkeypatch.setattr(diagnosis, "discover", list)
+    monkeypatch.setattr(diagnosis, "DEFAULT_PORT", 1)
+
+
+def test_drivers_matter_only_where_no_target_is_asked_for(broken_machine: None, port: int) -> None:
+    client: Any = FakeClient()
+    address = f"127.0.0.1:{port}"
+    asked: list[str] = []
+
+    def connect(to: str) -> Any:
+        asked.append(to)
+        return client
+
+    here = Question(None, False, None, None, connect)
+    assert exit_code(diagnose(here, {})) == 8
+    assert exit_code(diagnose(replace(here, target=address), {})) == 0
+    assert exit_code(diagnose(here, {"TARGET_SERVER_SOCKET": address})) == 0
+    assert asked == [address, address]
+    assert exit_code(diagnose(here, {"TARGET_SERVER_SOCKET": "127.0.0.1:1"})) == 4
+
+
+def test_adb_is_looked_at_where_it_is_asked_for(broken_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeing(monkeypatch, "device")
+    asked = Question(None, True, "A", None, lambda address: refusing("x")())
+    findings = diagnose(asked, {"TARGET_SERVER_SOCKET": "127.0.0.1:1"})
+    assert exit_code(findings) == 0
+    assert {finding.area for finding in findings} >= {"adb", "drivers"}
+    assert "target" not in {finding.area for finding in findings}
+
+
+def test_nobody_misses_a_server_on_the_default_port(broken_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "discover", lambda: [report("good")])
+    findings = diagnose(Question(None, False, None, None, lambda address: refusing("x")()), {})
+    assert exit_code(findings) == 0
+    assert "no target server is used: nothing listens on port 1" in of(findings, "note")[-1]
+
+
+def test_the_command_prints_findings_and_no_token(
+    gputune: Any, broken_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUTUNE_TOKEN", SECRET)
+    ran = gputune("doctor")
+    assert ran.code == 8
+    assert "PROBLEM  no OpenCL driver is installed" in ran.out
+    assert "do: install an OpenCL driver" in ran.out
+    as_json = gputune("doctor", "--json")
+    content = json.loads(as_json.out)
+    assert (as_json.code, content["exit_code"]) == (8, 8)
+    assert {"area", "status", "line", "advice"} == set(content["findings"][0])
+    assert SECRET not in ran.out + ran.err + as_json.out + as_json.err
+    assert os.environ["GPUTUNE_TOKEN"] == SECRET
