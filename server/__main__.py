@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import signal
 import stat
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from gputune.runtime.devices import NULL, Choice, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound
-from gputune.server.daemon import CannotListen, Daemon, DeviceUnavailable, Listener
+from gputune.server import logs
+from gputune.server.daemon import Daemon, Guard
+from gputune.server.listener import CannotListen, Exposed, Listener
+from gputune.server.protocol.authentication import read_token
 from gputune.server.protocol.messages import DEFAULT_PORT, Welcome
+from gputune.server.tls import server_context
+from gputune.server.worker_process import DeviceUnavailable
 
-LOG_LEVELS = {
-    "error": logging.ERROR,
-    "warn": logging.WARNING,
-    "info": logging.INFO,
-    "verbose": logging.DEBUG,
-}
+TOKEN_VARIABLE = "GPUTUNE_TOKEN"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,7 +42,22 @@ def parser() -> argparse.ArgumentParser:
         help="part of a device's name, its number in `gputune devices`, or null (default: GPUTUNE_DEVICE, "
         "else a GPU, else the best CPU)",
     )
-    result.add_argument("--log_level", choices=LOG_LEVELS, default="warn", help="(default: %(default)s)")
+    result.add_argument(
+        "--token_file",
+        type=Path,
+        metavar="FILE",
+        help="a file with a secret of at least 16 characters that clients must know too, readable by its owner "
+        "only (default: GPUTUNE_TOKEN); needed for a --host that the network reaches",
+    )
+    result.add_argument("--tls_cert", type=Path, metavar="FILE", help="PEM certificate: serve over TLS only")
+    result.add_argument("--tls_key", type=Path, metavar="FILE", help="its PEM key (default: in the same file)")
+    result.add_argument(
+        "--tls_ca", type=Path, metavar="FILE", help="PEM certificates: let in only clients that one of these has signed"
+    )
+    result.add_argument("--log_level", choices=logs.LEVELS, default="warn", help="(default: %(default)s)")
+    result.add_argument(
+        "--log_format", choices=logs.FORMATS, default="text", help="json: one object a line (default: %(default)s)"
+    )
     result.add_argument(
         "--exit_with_parent",
         action="store_true",
@@ -53,40 +68,42 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the server until it is told to stop; returns the exit code."""
+    token_text = os.environ.pop(TOKEN_VARIABLE, None)  # no child shall see it
     options = parser().parse_args(arguments)
     if options.exit_with_parent and not stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
         parser().error("--exit_with_parent needs a pipe as standard input")
-    logging.basicConfig(
-        level=LOG_LEVELS[options.log_level], stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
-    )
+    logs.set_up(options.log_level, options.log_format, sys.stderr)
     try:
-        listener = Listener(options.host, options.port)
-        if not listener.is_loopback:
-            print(
-                f"warning: {listener.address} is open to the network and there is no authentication yet: "
-                "whoever reaches this port can run code on the device",
-                file=sys.stderr,
-            )
+        guard = _guard(options, token_text)
+        listener = Listener(options.host, options.port, protected=guard.token is not None)
+    except (ValueError, Exposed) as error:
+        return _fail(str(error), 2)
+    except CannotListen as error:
+        return _fail(str(error), 1)
+    try:
         choice = _choice(wanted_device(options.device))
         print("\n".join(choice.explanation), flush=True)
-        asyncio.run(_serve(listener, choice, options.exit_with_parent))
+        asyncio.run(_serve(listener, choice, guard, options.exit_with_parent))
     except (CannotListen, DeviceNotFound, DeviceUnavailable, OSError) as error:
-        return _fail(str(error))
+        return _fail(str(error), 1)
     except KeyboardInterrupt:  # before the loop has taken over the signals
         pass
     return 0
 
 
-async def _serve(listener: Listener, choice: Choice, exit_with_parent: bool) -> None:
+async def _serve(listener: Listener, choice: Choice, guard: Guard, exit_with_parent: bool) -> None:
     loop = asyncio.get_running_loop()
-    daemon = Daemon(listener, choice.report)
+    identity = choice.report.identity
+    # what a processor compiles beside a measurement on itself spoils that
+    overlap = identity is not None and identity.device_type != "cpu"
+    daemon = Daemon(listener, choice.report, guard=guard, overlap=overlap)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, daemon.stop)
 
     def read_parent() -> None:
         if not os.read(sys.stdin.fileno(), 4096):
             loop.remove_reader(sys.stdin.fileno())
-            daemon.stop()
+            daemon.stop_now()
 
     if exit_with_parent:
         loop.add_reader(sys.stdin.fileno(), read_parent)
@@ -96,6 +113,18 @@ async def _serve(listener: Listener, choice: Choice, exit_with_parent: bool) -> 
         print(f"gputune target server listening on {listener.address} (device: {name})", flush=True)
 
     await daemon.serve(announce)
+
+
+def _guard(options: argparse.Namespace, token_text: str | None) -> Guard:
+    """Who is let in. Raises ValueError with one line."""
+    for name in ("tls_key", "tls_ca"):
+        if getattr(options, name) is not None and options.tls_cert is None:
+            raise ValueError(f"--{name} needs --tls_cert, the certificate that the server shows")
+    source = options.token_file or token_text
+    return Guard(
+        token=None if source is None else read_token(source),
+        tls=server_context(options.tls_cert, options.tls_key, options.tls_ca) if options.tls_cert else None,
+    )
 
 
 def _choice(wanted: str | None) -> Choice:
@@ -108,9 +137,9 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, code: int) -> int:
     print(f"gputune target-server: error: {message}", file=sys.stderr)
-    return 1
+    return code
 
 
 if __name__ == "__main__":

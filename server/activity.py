@@ -9,13 +9,16 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import tempfile
 import time
 from dataclasses import dataclass
 
 from gputune.runtime.watch import STEPS, Step
 
-_RECORD = struct.Struct("<qqq")  # step, variant, deadline
-_CANCEL = _RECORD.size
+_WHAT = struct.Struct("<qqq")  # step, variant, nanoseconds allowed
+_WHEN = struct.Struct("<q")  # deadline; written last, and 0 while the rest changes
+_DEADLINE = _WHAT.size
+_CANCEL = _DEADLINE + _WHEN.size
 _SIZE = mmap.PAGESIZE
 _NOBODY = -1
 
@@ -23,10 +26,12 @@ _NOBODY = -1
 @dataclass(frozen=True)
 class Doing:
     """What the worker was doing when the page was read. deadline_ns is of the clock that counts on by itself
-    (time.monotonic_ns), the same in both processes."""
+    (time.monotonic_ns), the same in both processes; 0 means that there is none. allowed_ns is how far it lay
+    ahead when the step began."""
 
     step: Step | None
     variant: int | None
+    allowed_ns: int
     deadline_ns: int
 
 
@@ -40,28 +45,35 @@ class Activity:
     @classmethod
     def create(cls) -> Activity:
         """A new page where nothing is being done."""
-        descriptor = os.memfd_create("gputune-activity")
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("gputune-activity")
+        else:  # an older Android, or not Linux
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, _SIZE)
         activity = cls(descriptor)
         activity.rest()
         return activity
 
-    def close(self) -> None:
-        """Gives the page back. The other side's stays."""
-        self._page.close()
+    def detach(self) -> None:
+        """Closes the descriptor, once the other process has inherited it. The page stays."""
         os.close(self.descriptor)
 
     # --- the worker's side --------------------------------------------------------------------------
 
     def begin(self, step: Step, variant: int | None, seconds: float) -> None:
         """The worker does this now, for at most so many seconds."""
-        deadline_ns = time.monotonic_ns() + round(seconds * 1e9)
+        allowed_ns = round(seconds * 1e9)
+        deadline_ns = time.monotonic_ns() + allowed_ns
         number = _NOBODY if variant is None else variant
-        _RECORD.pack_into(self._page, 0, STEPS.index(step), number, deadline_ns)
+        _WHEN.pack_into(self._page, _DEADLINE, 0)  # nobody shall see this step with the last one's deadline
+        _WHAT.pack_into(self._page, 0, STEPS.index(step), number, allowed_ns)
+        _WHEN.pack_into(self._page, _DEADLINE, deadline_ns)
 
     def rest(self) -> None:
         """The worker does nothing that has a limit of its own."""
-        _RECORD.pack_into(self._page, 0, _NOBODY, _NOBODY, 0)
+        _WHEN.pack_into(self._page, _DEADLINE, 0)
+        _WHAT.pack_into(self._page, 0, _NOBODY, _NOBODY, 0)
 
     @property
     def cancelled(self) -> bool:
@@ -71,10 +83,12 @@ class Activity:
     # --- the daemon's side --------------------------------------------------------------------------
 
     def read(self) -> Doing:
-        """What the worker does, or did last."""
-        step, variant, deadline_ns = _RECORD.unpack_from(self._page, 0)
-        known = 0 <= step < len(STEPS)
-        return Doing(STEPS[step] if known else None, variant if known and variant >= 0 else None, deadline_ns)
+        """What the worker does, or did last. Whatever the page holds, the step is known or None."""
+        (deadline_ns,) = _WHEN.unpack_from(self._page, _DEADLINE)
+        step, variant, allowed_ns = _WHAT.unpack_from(self._page, 0)
+        if not 0 <= step < len(STEPS):
+            return Doing(None, None, 0, 0)
+        return Doing(STEPS[step], variant if variant >= 0 else None, allowed_ns, deadline_ns)
 
     def cancel(self, wanted: bool) -> None:
         """Asks the worker to give its request up, or takes that back before the next one."""

@@ -1,365 +1,198 @@
-"""The target server: accepts clients over TCP and passes their requests, one at a time, to the worker.
+"""The target server: lets clients in over TCP and keeps everything going that serves them.
 
-The daemon never imports pyopencl and touches no device: whatever a driver does to the worker process, the
-daemon and its connections live on. The only place in server/ that knows sockets.
+The daemon never imports pyopencl and touches no device: whatever a driver does to a worker process, the daemon
+and its connections live on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import signal
-import socket
-import sys
+import ssl
+import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, replace
-from ipaddress import ip_address
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gputune.runtime import device_state
 from gputune.runtime.devices import DeviceReport
-from gputune.server.protocol import codec, framing
-from gputune.server.protocol.connection import Connection, State, software_version
-from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
-from gputune.server.protocol.limits import check_limits
-from gputune.server.protocol.messages import KINDS, Error, Limits, Welcome
-from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, CloseConnection, WorkerReady
+from gputune.server.builder import Builder
+from gputune.server.client_link import ClientLink
+from gputune.server.listener import Listener
+from gputune.server.protocol.connection import Connection, software_version
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.messages import Limits, StatusReport, Welcome
+from gputune.server.service import Service
+from gputune.server.supervision import Supervisor
+from gputune.server.worker_process import WorkerProcess
 
 log = logging.getLogger("gputune.server")
 
-HANDSHAKE_SECONDS = 10.0
-LINGER_SECONDS = 1.0
-WORKER_STOP_SECONDS = 2.0
-WORKER_START_SECONDS = 60.0
-_HANDLES_PER_WORKER = 1 << 40  # a restarted worker never repeats the handle of a lost buffer
+TICK_SECONDS = 0.5
+FLUSH_SECONDS = 5.0  # for the last replies, when the server is stopped
 
 
-class DeviceUnavailable(Exception):
-    """The worker could not open the device."""
+@dataclass(frozen=True)
+class Guard:
+    """Who is let in: clients that know the token (None: all), over TLS when there is a context for it."""
 
-
-class CannotListen(Exception):
-    """The port is taken, or the address is none of this machine's."""
-
-
-class Listener:
-    """A bound port; port 0 picks a free one. Nobody can connect before `listen`, when the daemon has its device.
-
-    `address` is host:port as bound. Raises CannotListen.
-    """
-
-    def __init__(self, host: str, port: int) -> None:
-        try:
-            family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self.socket = socket.socket(family, kind)
-        except OSError as error:
-            raise _cannot_listen(f"{host} port {port}", error) from None
-        try:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.socket.bind(where)
-        except OSError as error:
-            self.socket.close()
-            raise _cannot_listen(f"{host} port {port}", error) from None
-        bound, number = self.socket.getsockname()[:2]
-        self.address = f"[{bound}]:{number}" if family == socket.AF_INET6 else f"{bound}:{number}"
-        self.is_loopback = ip_address(bound.partition("%")[0]).is_loopback
-
-    def listen(self) -> None:
-        """Lets clients connect. Raises CannotListen: two may bind a port, but only one may listen."""
-        self.socket.setblocking(False)
-        try:
-            self.socket.listen()
-        except OSError as error:
-            raise _cannot_listen(self.address, error) from None
-
-
-def _cannot_listen(where: str, error: OSError) -> CannotListen:
-    return CannotListen(f"cannot listen on {where}: {error.strerror or error}")
-
-
-class Worker:
-    """The worker process: started when needed, replaced when it dies. One request at a time."""
-
-    def __init__(self, report: DeviceReport, limits: Limits) -> None:
-        self._report = report
-        self._limits = limits
-        self._turn = asyncio.Lock()  # first come, first served
-        self._process: asyncio.subprocess.Process | None = None
-        self._socket: socket.socket | None = None
-        self._reader = framing.FrameReader(LINK_LIMITS)
-        self.starts = 0
-
-    async def start(self) -> WorkerReady:
-        """Starts the process and waits until it has opened the device. Raises DeviceUnavailable."""
-        ours, theirs = socket.socketpair()
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gputune.server.worker"),
-                *("--link", str(theirs.fileno())),
-                *("--device", json.dumps(self._report.to_dict())),
-                *("--limits", json.dumps(asdict(self._limits))),
-                *("--first_handle", str(self.starts * _HANDLES_PER_WORKER + 1)),
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, **self._report.environment()},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=2,  # what drivers print goes to stderr; the daemon's own stdout is for its callers
-                start_new_session=True,  # Ctrl-C reaches the daemon only, which then stops the worker
-            )
-        except OSError as error:
-            ours.close()
-            raise DeviceUnavailable(f"the worker process cannot be started: {error}") from None
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._socket, self._reader = ours, framing.FrameReader(LINK_LIMITS)
-        self.starts += 1
-        reply = await self._finish(self._receive(), WORKER_START_SECONDS)
-        if isinstance(reply, WorkerReady):
-            return reply
-        await self.stop()
-        raise DeviceUnavailable(reply.message)
-
-    async def request(self, connection: int, message: Any) -> Any:
-        """The worker's reply; Error worker_died or worker_timeout when it ends instead of answering."""
-        async with self._turn:
-            if self._process is None or self._process.returncode is not None:
-                await self.stop()
-                try:
-                    await self.start()
-                except DeviceUnavailable as error:
-                    return Error("device_unavailable", str(error))
-            return await self._finish(self._exchange(connection, message), self._limits.request_seconds)
-
-    async def close_connection(self, connection: int) -> None:
-        """Frees what a client connection owns."""
-        async with self._turn:
-            if self._process is not None:
-                await self._finish(self._exchange(connection, CloseConnection()), self._limits.request_seconds)
-
-    async def stop(self) -> None:
-        """Ends the process: by closing its link, else by force."""
-        process, sock = self._process, self._socket
-        self._process = self._socket = None
-        if sock is not None:
-            sock.close()
-        if process is None:
-            return
-        try:
-            await asyncio.wait_for(process.wait(), WORKER_STOP_SECONDS)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-    async def _finish(self, exchange: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        try:
-            async with asyncio.timeout(seconds):
-                return await exchange
-        except TimeoutError:
-            await self._kill()
-            return Error(
-                "worker_timeout",
-                f"no answer within {seconds:g} s; the worker was ended and its buffers are gone",
-                {"limit": "request_seconds", "allowed": int(seconds)},
-            )
-        except (ConnectionError, EOFError):
-            code = await self._kill()
-            known = -code in set(signal.Signals)
-            name = signal.Signals(-code).name if known else f"signal {-code}"
-            how = name if code < 0 else f"exit code {code}"
-            log.warning("the worker died with %s", how)
-            return Error(
-                "worker_died",
-                f"the process that runs OpenCL ended with {how}; its buffers are gone, it is started again",
-                {"signal": name} if code < 0 else {"exit_code": code},
-            )
-        except RemoteProtocolError as error:
-            await self._kill()
-            return Error("internal_error", f"the worker sent nonsense and was ended: {error.message}")
-        except asyncio.CancelledError:
-            await self._kill()  # its answer would be taken for that to the next request
-            raise
-
-    async def _kill(self) -> int:
-        process, sock = self._process, self._socket
-        self._process = self._socket = None
-        assert process is not None and sock is not None
-        try:
-            # a worker that has just died must keep its own exit code
-            await asyncio.wait_for(process.wait(), 0.2)
-        except TimeoutError:
-            process.kill()
-        sock.close()
-        return await process.wait()
-
-    async def _exchange(self, connection: int, message: Any) -> Any:
-        assert self._socket is not None
-        await _send(self._socket, framing.encode(codec.pack(message, connection)))
-        return await self._receive()
-
-    async def _receive(self) -> Any:
-        assert self._socket is not None
-        loop = asyncio.get_running_loop()
-        while count := await loop.sock_recv_into(self._socket, self._reader.space()):
-            if frame := self._reader.filled(count):
-                return codec.unpack(frame.header, frame.blobs, FROM_WORKER)[1]
-        raise EOFError
+    token: bytes | None = None
+    tls: ssl.SSLContext | None = None
 
 
 class Daemon:
-    """Serves clients on a bound port until `stop` is called."""
+    """Serves clients on a bound port until `stop` or `stop_now` is called.
 
-    def __init__(self, listener: Listener, report: DeviceReport, limits: Limits | None = None) -> None:
-        self._listener = listener
+    overlap: programs of waiting requests are built in a second worker while the first one measures; only for devices
+    that this does not disturb. limits: what clients are told, once the device is known.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        report: DeviceReport,
+        limits: Limits | None = None,
+        guard: Guard | None = None,
+        overlap: bool = False,
+    ) -> None:
         self.limits = limits or Limits()
-        self._worker = Worker(report, self.limits)
+        self._listener = listener
+        self._report = report
+        self._tls = (guard or Guard()).tls
+        self.token = (guard or Guard()).token
+        self._overlap = overlap
+        self._links: set[ClientLink] = set()
+        self._connections = 0  # until now
+        self._device: dict[str, object] = {}
+        self._server: dict[str, object] = {}
+        self._began = time.monotonic()
+        self._supervisor = Supervisor(self._start_worker, self.limits)
+        self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._stopping = asyncio.Event()
-        self._welcome = Welcome(self.limits, {}, {})
-        self._clients: set[asyncio.Task[None]] = set()
-        self._connections = 0
+        self._stopping_now = asyncio.Event()
 
     def stop(self) -> None:
-        """Makes `serve` return after it has stopped the worker."""
+        """Makes `serve` return once the batch in flight is answered; called again, at once."""
+        if self._stopping.is_set():
+            self._stopping_now.set()
         self._stopping.set()
 
+    def stop_now(self) -> None:
+        """Makes `serve` return as soon as the worker is stopped."""
+        self._stopping.set()
+        self._stopping_now.set()
+
     async def serve(self, announce: Callable[[Welcome], None]) -> None:
-        """Opens the device, calls announce(Welcome) once clients can connect, and serves until `stop`.
+        """Opens the device, calls announce(Welcome) once clients can connect, and serves until it is stopped.
 
         Raises DeviceUnavailable, CannotListen.
         """
         try:
-            ready = await self._worker.start()
+            ready = await self._supervisor.start()
             largest = ready.device["max_allocation_bytes"]
             assert isinstance(largest, int)
             self.limits = replace(self.limits, buffer_bytes=min(self.limits.buffer_bytes, largest))
-            server: dict[str, object] = {
-                "software": software_version(),
-                "backend": ready.backend,
-                "settings": ready.settings,
-            }
-            self._welcome = Welcome(self.limits, ready.device, server)
-            self._listener.listen()
-            announce(self._welcome)
-            accepting = asyncio.ensure_future(self._accept())
-            await self._stopping.wait()
-            accepting.cancel()
-            for client in self._clients:
-                client.cancel()
-            await asyncio.gather(accepting, *self._clients, return_exceptions=True)
+            self._device = ready.device
+            self._server = {"software": software_version(), "backend": ready.backend, "settings": ready.settings}
+            await self._serve_clients(announce)
         finally:
             self._listener.socket.close()
-            await self._worker.stop()
+            await self._supervisor.stop()
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, address = await loop.sock_accept(self._listener.socket)
-            except OSError as error:  # too many open files, or a client that left at once
-                log.warning("cannot accept a connection: %s", error)
-                await asyncio.sleep(0.1)
-                continue
-            self._connections += 1
-            where = f"{address[0]}:{address[1]}"
-            client = asyncio.ensure_future(self._serve_client(sock, self._connections, where))
-            self._clients.add(client)
-            client.add_done_callback(self._clients.discard)
-
-    async def _serve_client(self, sock: socket.socket, number: int, address: str) -> None:
-        requests: Counter[str] = Counter()
-        log.info("connection %d from %s", number, address)
+    async def _serve_clients(self, announce: Callable[[Welcome], None]) -> None:
+        self.service = Service(self._supervisor, self.limits, self._status)
+        serving = asyncio.ensure_future(self.service.serve())
+        others = [asyncio.ensure_future(self._tick())]
+        if self._overlap:
+            builder = Builder(self._start_worker, self.limits, self.service.waiting)
+            self.service.queued = builder.wake
+            others.append(asyncio.ensure_future(builder.serve()))
+        self._listener.listen()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: ClientLink(self),
+            sock=self._listener.socket,
+            ssl=self._tls,
+            ssl_handshake_timeout=self.limits.authenticate_seconds if self._tls else None,
+        )
         try:
-            with sock:
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                connection = Connection("server", software_version())
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    going = await self._shake_hands(sock, connection)
-                while going:
-                    going = await self._serve_request(sock, connection, number, requests)
-        except OSError as error:  # also the TimeoutError of a handshake that takes too long
-            log.info("connection %d broke off: %s", number, str(error) or type(error).__name__)
-        except Exception:
-            log.exception("a defect while serving connection %d", number)
+            announce(Welcome("", self.limits, self._device, self._server))
+            await self._until_stopped(server, serving)
         finally:
-            counts = ", ".join(f"{count} {kind}" for kind, count in sorted(requests.items())) or "no requests"
-            log.info("connection %d closed after %s", number, counts)
-            if requests and not self._stopping.is_set():
-                await self._worker.close_connection(number)
+            for task in (serving, *others):
+                task.cancel()
+            for link in list(self._links):
+                link.abort()
+            await asyncio.gather(serving, *others, return_exceptions=True)
 
-    async def _shake_hands(self, sock: socket.socket, connection: Connection) -> bool:
+    async def _until_stopped(self, server: asyncio.Server, serving: asyncio.Future[None]) -> None:
+        """Waits for the end, then finishes what is in flight unless it has to be at once."""
+        now = asyncio.ensure_future(self._stopping_now.wait())
+        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            arrived = await _receive(sock, connection)
-        except RemoteProtocolError as error:
-            await _last_words(sock, connection, error)
-            return False
-        if arrived is None:
-            return False
-        await _send(sock, connection.send(connection.hello()))
-        if connection.mismatch:
-            log.warning("%s", connection.mismatch)
-            return False
-        await _send(sock, connection.send(self._welcome))
-        return connection.state is State.READY
+            await _first(serving, stopping)
+            server.close()
+            if not serving.done():
+                self.service.stop()
+                await _first(serving, now)
+            if serving.done():
+                serving.result()  # a defect is not hidden
+                for link in list(self._links):
+                    link.close()
+                await _first(now, asyncio.gather(*(link.closed for link in self._links)), seconds=FLUSH_SECONDS)
+        finally:
+            now.cancel()
+            stopping.cancel()
 
-    async def _serve_request(
-        self, sock: socket.socket, connection: Connection, number: int, requests: Counter[str]
-    ) -> bool:
-        """Answers the next request; False when there is none any more."""
-        try:
-            arrived = await _receive(sock, connection)
-        except RemoteProtocolError as error:
-            if not error.request_id:
-                await _last_words(sock, connection, error)
-                return False
-            await _send(sock, connection.send(_as_message(error), error.request_id))
-            return True
-        if arrived is None:
-            return False
-        request_id, request = arrived
-        requests[KINDS[type(request)]] += 1
-        try:
-            check_limits(request, self.limits)
-            reply = await self._worker.request(number, request)
-        except ProtocolError as error:
-            reply = _as_message(error)
-        await _send(sock, connection.send(reply, request_id))
-        return True
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            for link in list(self._links):
+                link.check(now)
+            self.service.tell_places(now)
 
+    async def _start_worker(self) -> WorkerProcess:
+        return await WorkerProcess.start(self._report, self.limits)
 
-async def _send(sock: socket.socket, buffers: Sequence[memoryview]) -> None:
-    loop = asyncio.get_running_loop()
-    for buffer in buffers:
-        await loop.sock_sendall(sock, buffer)
+    # --- for the links --------------------------------------------------------------------------------
 
+    def enter(self, link: ClientLink) -> int:
+        """The number of a new connection. Raises ProtocolError (too_many_connections)."""
+        allowed = self.limits.connections
+        if len(self._links) >= allowed:
+            details = {"limit": "connections", "allowed": allowed, "got": allowed + 1}
+            message = f"the server serves {allowed} clients already, its limit connections; try again later"
+            raise ProtocolError("too_many_connections", message, details)
+        self._links.add(link)
+        self._connections += 1
+        return self._connections
 
-async def _receive(sock: socket.socket, connection: Connection) -> tuple[int, Any] | None:
-    """The next (request id, message); None when the client closed the connection."""
-    loop = asyncio.get_running_loop()
-    while count := await loop.sock_recv_into(sock, connection.space()):
-        if arrived := connection.filled(count):
-            return arrived
-    if not connection.between_frames:
-        log.info("a client left in the middle of a message")
-    return None
+    def welcome(self, connection: Connection) -> Welcome:
+        """What a client is told that has shown that it knows the token."""
+        return connection.welcome(self.limits, self._device, self._server)
 
+    def leave(self, link: ClientLink) -> None:
+        """The connection is gone."""
+        self._links.discard(link)
+        self._requests += link.requests
 
-async def _last_words(sock: socket.socket, connection: Connection, error: ProtocolError) -> None:
-    """Says why the connection ends, and reads on for a moment: closing at once could lose the words."""
-    log.info("closing a connection: %s", error)
-    await _send(sock, connection.send(_as_message(error)))
-    sock.shutdown(socket.SHUT_WR)
-    loop = asyncio.get_running_loop()
-    waste = bytearray(1 << 16)
-    try:
-        async with asyncio.timeout(LINGER_SECONDS):
-            while await loop.sock_recv_into(sock, waste):
-                pass
-    except TimeoutError:
-        return
+    def _status(self) -> StatusReport:
+        return StatusReport(
+            software=software_version(),
+            device=self._device,
+            uptime_seconds=time.monotonic() - self._began,
+            clients=self.service.clients,
+            queued=len(self.service.waiting()),
+            running=self.service.running,
+            worker_restarts=self._supervisor.restarts,
+            last_restart=self._supervisor.last_restart,
+            requests=dict(sum((link.requests for link in self._links), self._requests)),
+            memory_bytes=self.service.held_bytes,
+            state=dict(device_state.read()),
+        )
 
 
-def _as_message(error: ProtocolError) -> Error:
-    return Error(error.name, error.message, error.details)
+async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
+    """Waits until one of them is done, or so many seconds."""
+    await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

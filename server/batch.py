@@ -1,0 +1,138 @@
+"""A ProfileKernel request that outlives workers: what is concluded already, and what is left to ask for.
+
+The worker counts the variants of what it is asked for, which are fewer after each death; all numbers are translated
+here. No input and output: supervision.py runs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from gputune.runtime.watch import Step
+from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress, Trial, TrialStatus
+
+_LIMIT = {"building": "compile_seconds", "starting": "compile_seconds"} | dict.fromkeys(
+    ("launching", "measuring"), "launch_seconds"
+)
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a worker ended, and what it was doing: the step, and the number of the variant in what it was asked for.
+
+    how: a phrase such as "SIGSEGV"; killed: by SIGKILL that was not ours, which says nothing about the variant;
+    late_seconds: what it was allowed, when we have ended it for taking longer.
+    """
+
+    how: str
+    step: Step | None
+    variant: int | None
+    killed: bool = False
+    late_seconds: float | None = None
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        if self.late_seconds is not None:
+            return f"{self.step or 'it'} took longer than {self.late_seconds:.3g} s (limit {self._limit})"
+        return f"the worker ended with {self.how}" + (f" while {self.step}" if self.step else "")
+
+    @property
+    def trial(self) -> Trial:
+        """What becomes of a variant that is to blame."""
+        status: TrialStatus = "crash" if self.late_seconds is None else "timeout"
+        return Trial(status, self.message, (), (), 0, 0, {})
+
+    @property
+    def error(self) -> Error:
+        """The reply to a request that nothing can be blamed for but itself."""
+        if self.late_seconds is None:
+            return Error("worker_died", self.message, {"ended_with": self.how})
+        allowed = math.ceil(self.late_seconds)
+        return Error("worker_timeout", self.message, {"limit": self._limit, "allowed": allowed})
+
+    @property
+    def _limit(self) -> str:
+        return _LIMIT.get(self.step or "", "request_seconds")
+
+
+class Batch:
+    """The variants of one request: ask a worker for what is `remaining`, until one lives to the end of it."""
+
+    def __init__(self, request: ProfileKernel) -> None:
+        self._request = request
+        self._baseline = request.baseline
+        self._failed: dict[int, Trial] = {}
+        self._asked: tuple[int, ...] = ()
+        self._suspected: Counter[int | None] = Counter()
+
+    def remaining(self) -> ProfileKernel | None:
+        """The request for all that has no verdict yet; None when every variant has failed. What the worker says
+        next is about this."""
+        variants = self._request.variants
+        self._asked = tuple(index for index in range(len(variants)) if index not in self._failed)
+        if not self._asked:
+            return None
+        asked = tuple(variants[index] for index in self._asked)
+        return replace(self._request, variants=asked, baseline=self._baseline)
+
+    def progress(self, message: Progress) -> Progress:
+        """The worker's words in the numbers of the request; a failure in them is kept."""
+        variant = self._number(message.variant)
+        trial = message.trial if variant is not None else None
+        if variant is not None and trial is not None and trial.status != "ok":
+            self._failed.setdefault(variant, trial)
+        total = len(self._request.variants)
+        before = total - len(self._asked)
+        done = min(before + message.done, total)
+        return replace(message, done=done, total=total, variant=variant, trial=trial)
+
+    def lost(self, death: Death) -> Progress | None:
+        """Draws the conclusion from a worker's death: what to tell the client before going on, or None when it
+        would be no use to go on."""
+        baseline = len(self._asked) if self._baseline is not None else None
+        is_baseline = death.variant is not None and death.variant == baseline
+        culprit = len(self._request.variants) if is_baseline else self._number(death.variant)
+        if culprit in self._failed:
+            culprit = None
+        self._suspected[culprit] += 1
+        again = self._suspected[culprit] > 1
+        if culprit is None:
+            return None if again else self._recovering(death, "the batch is tried once more")
+        if death.killed and not again:
+            return self._recovering(death, "what it worked on is tried once more")
+        if is_baseline:
+            self._baseline = None
+            return self._recovering(death, "the batch goes on without its baseline")
+        self._failed[culprit] = death.trial
+        if self._request.variants[culprit] == self._baseline:
+            self._baseline = None
+        told = self._recovering(death, "the batch goes on without it")
+        return replace(told, variant=culprit, trial=death.trial)
+
+    def result(self, reply: Profiled | None, recover_ns: int) -> Profiled:
+        """The whole reply, of what remained (None when nothing did) and of what had failed before.
+
+        recover_ns: what was spent on workers that died. Raises ValueError when the reply makes no sense.
+        """
+        if reply is None:
+            reply = Profiled((), None, b"", None, {}, {})
+        if len(reply.trials) != len(self._asked):
+            raise ValueError(f"{len(reply.trials)} trials for {len(self._asked)} variants")
+        if reply.best is not None and not (reply.best < len(self._asked) and reply.trials[reply.best].status == "ok"):
+            raise ValueError(f"the best variant is {reply.best}, which is none that is ok")
+        trials = {**self._failed, **dict(zip(self._asked, reply.trials, strict=True))}
+        return replace(
+            reply,
+            trials=tuple(trials[index] for index in range(len(self._request.variants))),
+            best=self._number(reply.best),
+            spent_ns={"build": 0, "verify": 0, "measure": 0, **reply.spent_ns, "recover": recover_ns},
+        )
+
+    def _number(self, asked: int | None) -> int | None:
+        return self._asked[asked] if asked is not None and asked < len(self._asked) else None
+
+    def _recovering(self, death: Death, then: str) -> Progress:
+        return Progress("recovering", len(self._failed), len(self._request.variants), f"{death.message}; {then}")

@@ -1,0 +1,71 @@
+"""How the server's log lines look: text for people, or JSON for programs, one object a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from typing import Literal, TextIO
+
+Format = Literal["text", "json"]
+FORMATS: tuple[Format, ...] = ("text", "json")
+
+LEVELS = {
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "verbose": logging.DEBUG,
+}
+LINES_AT_MOST = 1000  # of one worker process: a kernel can print without end
+_LINE_BYTES = 4096
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC, ISO 8601), level, logger, message and, for a defect, its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def set_up(level: str, form: Format, stream: TextIO) -> None:
+    """Sends the log of this process to the stream, from this level of LEVELS on."""
+    handler = logging.StreamHandler(stream)
+    text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if form == "json" else text)
+    logging.basicConfig(level=LEVELS[level], handlers=[handler])
+
+
+class LinesToLog(asyncio.Protocol):
+    """The reading end of a pipe that another process prints to: its lines become warnings."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._rest = b""
+        self._left = LINES_AT_MOST
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self._write(line)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._write(self._rest)
+
+    def _write(self, line: bytes) -> None:
+        text = line[:_LINE_BYTES].decode(errors="replace").rstrip()
+        if text and self._left > 0:
+            self._left -= 1
+            self._log.warning("%s", text if self._left else "it prints without end; no more of it is shown")

@@ -1,0 +1,268 @@
+"""What the server does for its clients: answers what it can at once, and has the worker do the rest in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.limits import check_limits
+from gputune.server.protocol.messages import (
+    KINDS,
+    Blob,
+    Cancel,
+    ContextLoaded,
+    Done,
+    DownloadBuffer,
+    Error,
+    FreeBuffers,
+    FreeContexts,
+    Limits,
+    LoadContext,
+    ProfileKernel,
+    Progress,
+    Status,
+    StatusReport,
+    UploadBuffer,
+)
+from gputune.server.session import Session, size_of
+from gputune.server.supervision import Assignment, Supervisor
+from gputune.server.turns import Turns
+from gputune.server.worker_link import PutContext
+
+log = logging.getLogger("gputune.server")
+
+
+class Client(Protocol):
+    """Who asks (client_link.py)."""
+
+    def send(self, message: Any, request_id: int) -> None:
+        """Sends a reply or Progress, if the client is still there."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A request that waits for the device or has it. programs: their binaries, None until somebody has tried."""
+
+    client: Client
+    session: Session
+    request_id: int
+    request: Any
+    message: Any  # the request as the worker gets it
+    held_bytes: int
+    cancelled: asyncio.Future[None]
+    programs: Mapping[str, Blob] | None = None
+    before: int = -1  # requests that are served first, as the client was told last
+    told: float = 0.0
+
+    def progress(self, message: Progress) -> None:
+        self.client.send(message, self.request_id)
+
+
+class Service:
+    """Answers requests. `status` makes the reply to Status.
+
+    queued: called when something new waits for the device.
+    """
+
+    def __init__(self, supervisor: Supervisor, limits: Limits, status: Callable[[], StatusReport]) -> None:
+        self.queued: Callable[[], None] = lambda: None
+        self._supervisor = supervisor
+        self._limits = limits
+        self._handles = itertools.count(1)
+        self._turns: Turns[Client, Job] = Turns()
+        self._sessions: dict[Client, Session] = {}
+        self._jobs: dict[Client, dict[int, Job]] = {}
+        self._held_back: set[Client] = set()
+        self._running: Job | None = None
+        self._work = asyncio.Event()
+        self._stopping = False
+        self._at_once: Mapping[type, Callable[[Session, Any], Any]] = {
+            Status: lambda session, request: status(),
+            UploadBuffer: Session.upload,
+            DownloadBuffer: lambda session, request: session.download(request.buffer),
+            FreeBuffers: self._free_buffers,
+            FreeContexts: self._free_contexts,
+        }
+
+    # --- clients --------------------------------------------------------------------------------------
+
+    def join(self, client: Client) -> None:
+        """A client is let in: it may ask, until it leaves."""
+        self._jobs[client] = {}
+        self._sessions[client] = Session(self._limits, self._handles)
+
+    def leave(self, client: Client) -> None:
+        """The client is gone: what it has is freed, what it waits for is dropped or given up."""
+        for job in self._jobs.pop(client).values():
+            if job is self._running:
+                _set(job.cancelled)
+        self._turns.leave(client)
+        self._held_back.discard(client)
+        self._supervisor.forget(*self._sessions.pop(client).handles)
+        self._work.set()
+
+    def hold_back(self, client: Client, back: bool) -> None:
+        """Whether the client does not read its replies: no more are made for it then."""
+        if back:
+            self._held_back.add(client)
+        else:
+            self._held_back.discard(client)
+            self._work.set()
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def request(self, client: Client, request_id: int, request: Any) -> None:
+        """Answers a request now or later; every failure becomes an Error with a name."""
+        try:
+            check_limits(request, self._limits)
+            if self._stopping and not isinstance(request, _WHILE_STOPPING):
+                raise _stopping()
+            if isinstance(request, Cancel):
+                self._cancel(client, request)
+                client.send(Done(), request_id)
+            elif (answer := self._at_once.get(type(request))) is not None:
+                client.send(answer(self._sessions[client], request), request_id)
+            else:
+                self._queue(client, request_id, request)
+        except ProtocolError as error:
+            client.send(as_message(error), request_id)
+
+    def _queue(self, client: Client, request_id: int, request: Any) -> None:
+        session = self._sessions[client]
+        session.materials(request)  # an unknown handle need not wait to be told
+        request = message = session.with_sources(request)
+        held_bytes = size_of(request)
+        session.hold(held_bytes)
+        if isinstance(request, LoadContext):
+            handle, data = session.reserve_context(request)
+            message = PutContext(handle, request, data)
+        cancelled = asyncio.get_running_loop().create_future()
+        job = Job(client, session, request_id, request, message, held_bytes, cancelled)
+        self._jobs[client][request_id] = job
+        self._turns.add(client, job)
+        self._work.set()
+        self.queued()
+
+    def _cancel(self, client: Client, request: Cancel) -> None:
+        job = self._jobs[client].get(request.request)
+        if job is not None and job is self._running:
+            _set(job.cancelled)
+        elif job is not None and self._turns.remove(client, job):
+            self._finish(job, Error("cancelled", "the client has cancelled the request"))
+
+    def _free_buffers(self, session: Session, request: FreeBuffers) -> Done:
+        done = session.free_buffers(request)
+        self._supervisor.forget(request.buffers, ())
+        self._work.set()
+        return done
+
+    def _free_contexts(self, session: Session, request: FreeContexts) -> Done:
+        done = session.free_contexts(request)
+        self._supervisor.forget((), request.contexts)
+        self._work.set()
+        return done
+
+    # --- the device -----------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Has the worker do one job after the other; returns after `stop`, when the one in flight is answered."""
+        while not self._stopping:
+            self._work.clear()
+            job = self._turns.next(self._held_back)
+            if job is not None:
+                await self._run(job)
+            else:
+                await self._supervisor.tidy()
+                await self._work.wait()
+
+    def stop(self) -> None:
+        """Takes no more requests for the device; those that wait are told so."""
+        self._stopping = True
+        for job in self._turns.order():
+            self._turns.remove(job.client, job)
+            self._finish(job, as_message(_stopping()))
+        self._work.set()
+
+    async def _run(self, job: Job) -> None:
+        self._running = job
+        began = time.monotonic()
+        try:
+            materials = partial(job.session.materials, job.request)
+            reply = await self._supervisor.run(
+                Assignment(job.message, materials, job.progress, job.cancelled, job.programs or {})
+            )
+        except Exception as error:
+            log.exception("a defect while serving %s", type(job.request).__name__)
+            reply = Error("internal_error", f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS])
+        finally:
+            self._running = None
+        self._turns.spent(job.client, time.monotonic() - began)
+        self._finish(job, reply)
+
+    def _finish(self, job: Job, reply: Any) -> None:
+        job.session.release(job.held_bytes)
+        if isinstance(job.message, PutContext):
+            job.session.context_loaded(job.message.context, isinstance(reply, ContextLoaded))
+        if (jobs := self._jobs.get(job.client)) is not None:
+            del jobs[job.request_id]
+            job.client.send(reply, job.request_id)
+        elif isinstance(job.message, PutContext):
+            self._supervisor.forget((), (job.message.context,))
+
+    # --- what is going on -----------------------------------------------------------------------------
+
+    def waiting(self) -> list[Job]:
+        """The jobs that wait, about in the order in which they will be served."""
+        return self._turns.order()
+
+    @property
+    def clients(self) -> int:
+        """How many may ask."""
+        return len(self._sessions)
+
+    @property
+    def held_bytes(self) -> int:
+        """What buffers and queued requests of all clients take."""
+        return sum(session.bytes for session in self._sessions.values())
+
+    @property
+    def running(self) -> str:
+        """What the device does, in words; empty when nothing."""
+        if self._running is None:
+            return ""
+        request = self._running.request
+        return f"{KINDS[type(request)]} {request.task}" if isinstance(request, ProfileKernel) else KINDS[type(request)]
+
+    def tell_places(self, now: float) -> None:
+        """Tells those who wait how many are before them, when that has changed and every heartbeat."""
+        for before, job in enumerate(self._turns.order(), start=self._running is not None):
+            if job.client in self._held_back:
+                continue
+            if before != job.before or now - job.told >= self._limits.heartbeat_seconds:
+                job.before, job.told = before, now
+                job.progress(Progress("queued", 0, before, f"{before} requests are served before this one"))
+
+
+_MESSAGE_CHARACTERS = 4000
+_WHILE_STOPPING = (Status, Cancel, DownloadBuffer, FreeBuffers, FreeContexts)
+
+
+def as_message(error: ProtocolError) -> Error:
+    """The message that tells a client of an error."""
+    return Error(error.name, error.message, error.details)
+
+
+def _stopping() -> ProtocolError:
+    return ProtocolError("stopping", "the server is being stopped and takes no more requests")
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

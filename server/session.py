@@ -1,0 +1,212 @@
+"""What one client owns: buffers, contexts and source texts, counted and bounded. No input and output.
+
+Buffers are kept in host memory as they arrived; what a worker has of them are copies. So they outlive every worker,
+and they are gone with the client.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from gputune.server.protocol.errors import ProtocolError, limit_exceeded
+from gputune.server.protocol.launches import launches_of, source_sha256, with_launches
+from gputune.server.protocol.messages import (
+    Blob,
+    BufferData,
+    BufferReady,
+    Done,
+    ExecuteContext,
+    ExecuteKernel,
+    FreeBuffers,
+    FreeContexts,
+    Handle,
+    Launch,
+    Limits,
+    LoadContext,
+    ProfileContext,
+    ProfileKernel,
+    UploadBuffer,
+)
+
+T = TypeVar("T")
+_LAUNCH_BYTES = 1024  # about what the other fields of a launch take
+
+
+@dataclass(frozen=True)
+class Materials:
+    """The buffers and contexts that a request names, by handle; contexts as they are loaded, with their bytes."""
+
+    buffers: Mapping[Handle, Blob] = field(default_factory=dict)
+    contexts: Mapping[Handle, tuple[LoadContext, Blob]] = field(default_factory=dict)
+
+
+@dataclass
+class _Context:
+    """A context: how it is loaded, from which bytes. They stay whatever becomes of the buffer."""
+
+    request: LoadContext
+    data: memoryview
+    loaded: bool = False
+
+
+class Session:
+    """The belongings of one client. Handles come from `handles`, which all sessions share.
+
+    bytes: what buffers, contexts, source texts and queued requests take; never more than limits.session_bytes.
+    Every method raises ProtocolError.
+    """
+
+    def __init__(self, limits: Limits, handles: Iterator[Handle]) -> None:
+        self.bytes = 0
+        self._limits = limits
+        self._handles = handles
+        self._buffers: dict[Handle, memoryview] = {}
+        self._contexts: dict[Handle, _Context] = {}
+        self._sources: OrderedDict[str, str] = OrderedDict()
+
+    # --- memory ---------------------------------------------------------------------------------------
+
+    def hold(self, count: int) -> None:
+        """Counts so many bytes as used, if they still go in."""
+        allowed = self._limits.session_bytes
+        if self.bytes + count > allowed:
+            what = "with this request, buffers and queued requests of this connection have bytes:"
+            raise limit_exceeded(ProtocolError, what, "session_bytes", allowed, self.bytes + count)
+        self.bytes += count
+
+    def release(self, count: int) -> None:
+        """Counts so many bytes as free again."""
+        self.bytes -= count
+
+    # --- buffers --------------------------------------------------------------------------------------
+
+    def upload(self, request: UploadBuffer) -> BufferReady:
+        data = memoryview(request.data)
+        if not data.nbytes:
+            raise ProtocolError("bad_message", "a buffer of 0 bytes, at least 1 is needed")
+        if len(self._buffers) >= self._limits.buffers:
+            raise self._full("buffers", self._limits.buffers)
+        self.hold(data.nbytes)
+        handle = next(self._handles)
+        self._buffers[handle] = data
+        return BufferReady(handle)
+
+    def download(self, handle: Handle) -> BufferData:
+        return BufferData(self.buffer(handle))
+
+    def buffer(self, handle: Handle) -> memoryview:
+        """The bytes of a buffer."""
+        try:
+            return self._buffers[handle]
+        except KeyError:
+            message = f"this connection has no buffer {handle} (any more)"
+            raise ProtocolError("unknown_buffer", message, {"buffer": handle}) from None
+
+    def free_buffers(self, request: FreeBuffers) -> Done:
+        """Frees all of these buffers, or none when one is unknown."""
+        for handle in request.buffers:
+            self.buffer(handle)
+        for handle in set(request.buffers):
+            self.release(self._buffers.pop(handle).nbytes)
+        return Done()
+
+    # --- contexts -------------------------------------------------------------------------------------
+
+    def reserve_context(self, request: LoadContext) -> tuple[Handle, memoryview]:
+        """The handle and the bytes of a context that is going to be loaded. It counts from now on, and can be used
+        once it is `context_loaded`."""
+        data = self.buffer(request.buffer)
+        if len(self._contexts) >= self._limits.contexts:
+            raise self._full("contexts", self._limits.contexts)
+        self.hold(data.nbytes)
+        handle = next(self._handles)
+        self._contexts[handle] = _Context(request, data)
+        return handle, data
+
+    def context_loaded(self, handle: Handle, loaded: bool) -> None:
+        """Whether the reserved context could be loaded; if not, it is gone."""
+        if loaded:
+            self._contexts[handle].loaded = True
+        else:
+            self.release(self._contexts.pop(handle).data.nbytes)
+
+    def free_contexts(self, request: FreeContexts) -> Done:
+        """Frees all of these contexts, or none when one is unknown."""
+        for handle in request.contexts:
+            self._context(handle)
+        for handle in set(request.contexts):
+            self.release(self._contexts.pop(handle).data.nbytes)
+        return Done()
+
+    def _context(self, handle: Handle) -> _Context:
+        context = self._contexts.get(handle)
+        if context is None or not context.loaded:
+            message = f"this connection has no context {handle} (any more)"
+            raise ProtocolError("unknown_context", message, {"context": handle})
+        return context
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def materials(self, request: object) -> Materials:
+        """What the request names, as it is now."""
+        buffers: Mapping[Handle, Blob] = {}
+        match request:
+            case ProfileKernel():
+                buffers = {handle: self.buffer(handle) for handle in (*request.buffers.values(), request.reference)}
+            case ExecuteKernel():
+                buffers = {handle: self.buffer(handle) for handle in request.buffers.values()}
+            case ExecuteContext() | ProfileContext():
+                context = self._context(request.context)
+                return Materials({}, {request.context: (context.request, context.data)})
+        return Materials(buffers)
+
+    def with_sources(self, request: T) -> T:
+        """The request with every source text filled in; remembers new ones, forgets the oldest."""
+        unknown: list[str] = []
+
+        def fill(launch: Launch) -> Launch:
+            digest = launch.source_sha256
+            if launch.source and digest not in self._sources:
+                if source_sha256(launch.source) != digest:
+                    raise ProtocolError("bad_message", f"{launch.entry!r}: source_sha256 is not its source's")
+                self.hold(len(launch.source))
+                self._sources[digest] = launch.source
+            source = self._sources.get(digest)
+            if source is None:
+                unknown.append(digest)
+                return launch
+            self._sources.move_to_end(digest)
+            return launch if launch.source is source else replace(launch, source=source)
+
+        request = with_launches(request, fill)
+        while len(self._sources) > self._limits.sources:
+            self.release(len(self._sources.popitem(last=False)[1]))
+        if unknown:
+            digests = list(dict.fromkeys(unknown))
+            message = f"{len(digests)} source texts are not known here"
+            raise ProtocolError("unknown_source", message, {"source_sha256": digests})
+        return request
+
+    @property
+    def handles(self) -> tuple[Iterable[Handle], Iterable[Handle]]:
+        """Those of all buffers and of all contexts."""
+        return self._buffers.keys(), self._contexts.keys()
+
+    def _full(self, limit: str, allowed: int) -> ProtocolError:
+        what = f"free some {limit} first; on this connection there would be"
+        return limit_exceeded(ProtocolError, what, limit, allowed, allowed + 1)
+
+
+def size_of(request: object) -> int:
+    """About how many bytes a request takes while it waits: its blobs and source texts, and its launches."""
+    sources: dict[str, int] = {}
+    count = 0
+    for launch in launches_of(request):
+        sources[launch.source_sha256] = len(launch.source)
+        count += _LAUNCH_BYTES + len(launch.options)
+    if isinstance(request, ExecuteContext | ProfileContext):
+        count += sum(memoryview(data).nbytes for data in request.inputs.values())
+    return count + sum(sources.values())

@@ -1,0 +1,255 @@
+"""Keeps a worker alive, has it do what clients ask for, and draws the conclusions when it hangs or dies.
+
+The supervisor knows what it has put on the worker's device. With the worker that record is gone, so buffers and
+contexts come back by themselves: they are put there again before the next request that names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputune.server.batch import Batch
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.messages import (
+    REPLIES,
+    Blob,
+    ContextLoaded,
+    Done,
+    Error,
+    Handle,
+    Limits,
+    ProfileKernel,
+    Progress,
+)
+from gputune.server.session import Materials
+from gputune.server.watchdog import Listener, Worker, WorkerLost, watched
+from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
+from gputune.server.worker_process import DeviceUnavailable, WorkerEnded
+
+log = logging.getLogger("gputune.server")
+
+LIVED_SECONDS = 1.0  # a worker that has lived shorter, and was asked nothing, is not replaced before the next request
+
+
+@dataclass(eq=False)
+class Assignment:
+    """A request for the worker: one of worker_link's REQUESTS, or PutContext.
+
+    materials: what it needs on the device, asked for before each attempt; raises ProtocolError when something is gone.
+    cancelled: done when the client does not want the reply any more. programs: binaries that are there already.
+    """
+
+    request: Any
+    materials: Callable[[], Materials]
+    progress: Listener
+    cancelled: asyncio.Future[None]
+    programs: Mapping[str, Blob] = field(default_factory=dict)
+
+
+@dataclass
+class _Handles:
+    """Handles of buffers and contexts that the worker knows, and those of them that it can forget."""
+
+    buffers: set[Handle] = field(default_factory=set)
+    contexts: set[Handle] = field(default_factory=set)
+    freed_buffers: set[Handle] = field(default_factory=set)
+    freed_contexts: set[Handle] = field(default_factory=set)
+
+
+class Supervisor:
+    """One worker at a time, replaced as soon as it dies; one assignment at a time.
+
+    `start` makes a worker or raises DeviceUnavailable. restarts: how many workers were replaced; last_restart: why
+    the last of them was.
+    """
+
+    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: Limits) -> None:
+        self._start = start
+        self._limits = limits
+        self._worker: Worker | None = None
+        self._known = _Handles()  # to this worker
+        self._starting: asyncio.Task[Worker] | None = None
+        self._busy = False
+        self._stopped = False
+        self.restarts = 0
+        self.last_restart = ""
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    async def start(self) -> WorkerReady:
+        """Starts the first worker. Raises DeviceUnavailable."""
+        return (await self._living()).ready
+
+    async def stop(self) -> None:
+        """Ends the worker; no other is started."""
+        self._stopped = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        if self._worker is not None:
+            await self._worker.stop()
+
+    async def _living(self) -> Worker:
+        """The worker, once there is one. Raises DeviceUnavailable."""
+        if self._worker is not None and self._worker.ended.done():
+            self._replace(self._worker)
+        if self._worker is not None:
+            return self._worker
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start_one())
+        return await asyncio.shield(self._starting)
+
+    async def _start_one(self) -> Worker:
+        try:
+            worker = await self._start()
+        finally:
+            self._starting = None
+        self._worker, self._known = worker, _Handles()
+        born = time.monotonic()
+
+        def ended(_: asyncio.Future[int]) -> None:
+            # one that dies by itself at once would do so again and again
+            self._replace(worker, at_once=self._busy or time.monotonic() - born > LIVED_SECONDS)
+
+        worker.ended.add_done_callback(ended)
+        return worker
+
+    def _replace(self, worker: Worker, at_once: bool = True) -> None:
+        if worker is not self._worker or self._stopped:
+            return
+        self._worker = None
+        self.restarts += 1
+        self.last_restart = str(WorkerEnded(worker.ended.result()))
+        log.warning("%s; it is started again", self.last_restart)
+        if at_once:
+            self._starting = asyncio.ensure_future(self._start_one())
+            self._starting.add_done_callback(_note_failure)
+
+    # --- work -----------------------------------------------------------------------------------------
+
+    async def run(self, work: Assignment) -> Any:
+        """The reply to the assignment's request; every failure becomes an Error with a name."""
+        self._busy = True
+        try:
+            return await (self._profile(work) if isinstance(work.request, ProfileKernel) else self._do(work))
+        except DeviceUnavailable as error:
+            return Error("device_unavailable", f"the worker cannot be started again: {error}")
+        except ProtocolError as error:
+            return Error(error.name, error.message, error.details)
+        finally:
+            self._busy = False
+
+    def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> None:
+        """These handles are not used any more; the worker is told at the next occasion."""
+        known = self._known
+        known.freed_buffers |= known.buffers.intersection(buffers)
+        known.freed_contexts |= known.contexts.intersection(contexts)
+
+    async def tidy(self) -> None:
+        """Tells the worker what it can forget."""
+        if self._worker is not None:
+            with suppress(WorkerLost, ProtocolError):
+                await self._tell_freed(self._worker, self._known)
+
+    async def _do(self, work: Assignment) -> Any:
+        again = False
+        while True:
+            worker = await self._living()
+            try:
+                return await self._attempt(worker, work, work.request, work.progress)
+            except WorkerLost as lost:
+                _go_on_unless(work.cancelled)
+                if again or not lost.death.killed:
+                    return lost.death.error
+                again = True  # SIGKILL comes from outside, where memory runs out for example
+                work.progress(Progress("recovering", 0, 1, f"{lost.death.message}; the request is tried once more"))
+
+    async def _profile(self, work: Assignment) -> Any:
+        batch = Batch(work.request)
+        began_ns = time.perf_counter_ns()
+        while True:
+            request, worker = batch.remaining(), await self._living()
+            recover_ns = time.perf_counter_ns() - began_ns
+            if request is None:
+                return batch.result(None, recover_ns)
+            try:
+                reply = await self._attempt(worker, work, request, lambda told: work.progress(batch.progress(told)))
+                return reply if isinstance(reply, Error) else batch.result(reply, recover_ns)
+            except WorkerLost as lost:
+                _go_on_unless(work.cancelled)
+                if (told := batch.lost(lost.death)) is None:
+                    return lost.death.error
+                work.progress(told)
+            except ValueError as error:
+                raise _nonsense(worker, str(error)) from None
+
+    async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: Listener) -> Any:
+        """The reply of this worker, once it has all that the request needs. Raises WorkerLost, ProtocolError."""
+        known, materials = self._known, work.materials()
+        await self._tell_freed(worker, known)
+        puts = [
+            *((known.buffers, handle, PutBuffer(handle, data)) for handle, data in materials.buffers.items()),
+            *((known.contexts, handle, PutContext(handle, *how)) for handle, how in materials.contexts.items()),
+        ]
+        for there, handle, message in puts:
+            if handle not in there:
+                reply = await self._put(worker, there, handle, message, work)
+                if isinstance(reply, Error):
+                    return reply
+        if work.programs:
+            await self._ask(worker, PutPrograms(dict(work.programs)), work.cancelled)
+        if isinstance(request, PutContext):
+            return await self._put(worker, known.contexts, request.context, request, work)
+        return await self._ask(worker, request, work.cancelled, progress)
+
+    async def _put(self, worker: Worker, there: set[Handle], handle: Handle, message: Any, work: Assignment) -> Any:
+        _go_on_unless(work.cancelled)
+        there.add(handle)  # also while it is on the way, so that it is not forgotten to be freed
+        reply = await self._ask(worker, message, work.cancelled)
+        if isinstance(reply, Error):
+            there.discard(handle)
+        return reply
+
+    async def _tell_freed(self, worker: Worker, known: _Handles) -> None:
+        buffers, contexts = known.freed_buffers, known.freed_contexts
+        if buffers or contexts:
+            known.buffers -= buffers
+            known.contexts -= contexts
+            known.freed_buffers, known.freed_contexts = set(), set()
+            await self._ask(worker, Forget(tuple(buffers), tuple(contexts)))
+
+    async def _ask(
+        self,
+        worker: Worker,
+        message: Any,
+        cancelled: asyncio.Future[None] | None = None,
+        progress: Listener = lambda message: None,
+    ) -> Any:
+        if cancelled is not None:
+            _go_on_unless(cancelled)
+        reply = await watched(worker, message, self._limits.request_seconds, cancelled, progress)
+        expected = ContextLoaded if isinstance(message, PutContext) else REPLIES.get(type(message), Done)
+        if not isinstance(reply, (expected, Error)):
+            raise _nonsense(worker, f"{type(reply).__name__} in reply to {type(message).__name__}")
+        return reply
+
+
+def _go_on_unless(cancelled: asyncio.Future[None]) -> None:
+    if cancelled.done():
+        raise ProtocolError("cancelled", "the client has cancelled the request")
+
+
+def _nonsense(worker: Worker, what: str) -> ProtocolError:
+    worker.kill()
+    return ProtocolError("internal_error", f"the worker sent nonsense and was ended: {what}")
+
+
+def _note_failure(starting: asyncio.Task[Worker]) -> None:
+    if not starting.cancelled() and (error := starting.exception()) is not None:
+        log.error("no worker can be started: %s", error)

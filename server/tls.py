@@ -1,0 +1,40 @@
+"""TLS by the standard library: the server's certificate, and which clients it lets in. The only door to ssl."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+
+def server_context(certificate: Path, key: Path | None, authority: Path | None) -> ssl.SSLContext:
+    """A context for servers, TLS 1.2 at least.
+
+    certificate: PEM, with the chain; key: PEM, None when it is in the certificate's file; authority: clients must
+    show a certificate that one of these (PEM) has signed. Raises ValueError with one line that names the file.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (OSError, ValueError) as error:
+        files = f"{certificate} and {key}" if key else f"{certificate}"
+        raise ValueError(f"{files}: no certificate and key that can be used together: {_reason(error)}") from None
+    if authority is not None:
+        try:
+            context.load_verify_locations(authority)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{authority}: no certificates that clients could be checked with: {_reason(error)}"
+            ) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _no_password() -> str:
+    # without this, OpenSSL asks on the terminal
+    raise ValueError("the key is encrypted; give one without a password that only the server's user can read")
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).lower().replace("_", " ")

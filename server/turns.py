@@ -1,0 +1,82 @@
+"""Whose request the device serves next: the client's that has used least of the device's time lately."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Owner = TypeVar("Owner")
+Item = TypeVar("Item")
+
+
+@dataclass
+class _Line(Generic[Item]):
+    """The waiting items of one owner with the numbers they arrived under, and what the owner has used."""
+
+    used: float
+    items: deque[tuple[int, Item]] = field(default_factory=deque)
+
+
+class Turns(Generic[Owner, Item]):
+    """Start-time fair queueing: items of one owner keep their order; between owners, the one that has used least
+    goes first, and of equals the one that has waited longest.
+
+    Whoever comes, or comes back, starts level with those who wait: an idle hour is no credit, and a busy hour
+    while nobody else was there is no debt.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[Owner, _Line[Item]] = {}
+        self._level = 0.0  # what the owner that was served last had used before
+        self._arrivals = itertools.count()
+
+    def __len__(self) -> int:
+        return sum(len(line.items) for line in self._lines.values())
+
+    def add(self, owner: Owner, item: Item) -> None:
+        """The item waits behind the others of its owner."""
+        line = self._lines.setdefault(owner, _Line(self._level))
+        if not line.items:
+            line.used = max(line.used, self._level)
+        line.items.append((next(self._arrivals), item))
+
+    def next(self, held_back: Collection[Owner] = ()) -> Item | None:
+        """Takes the item that is served now; none of an owner that is held back."""
+        waiting = [line for owner, line in self._lines.items() if line.items and owner not in held_back]
+        if not waiting:
+            return None
+        line = min(waiting, key=lambda line: (line.used, line.items[0][0]))
+        self._level = line.used
+        return line.items.popleft()[1]
+
+    def spent(self, owner: Owner, seconds: float) -> None:
+        """The owner has used the device for so long; nothing for one that has left."""
+        if line := self._lines.get(owner):
+            line.used += seconds
+
+    def order(self) -> list[Item]:
+        """Everything that waits, roughly in the order in which it will be served: everybody's first items, then
+        everybody's second ones."""
+        places = [
+            (place, line.used, arrival, item)
+            for line in self._lines.values()
+            for place, (arrival, item) in enumerate(line.items)
+        ]
+        return [entry[3] for entry in sorted(places, key=lambda entry: entry[:3])]
+
+    def remove(self, owner: Owner, item: Item) -> bool:
+        """Takes a waiting item out; False when it does not wait (any more)."""
+        line = self._lines.get(owner)
+        for entry in line.items if line else ():
+            if entry[1] is item:
+                assert line is not None
+                line.items.remove(entry)
+                return True
+        return False
+
+    def leave(self, owner: Owner) -> None:
+        """Forgets an owner and what waits for it."""
+        self._lines.pop(owner, None)

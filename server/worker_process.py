@@ -1,0 +1,200 @@
+"""One worker process as the daemon sees it: started once, asked one thing at a time, ended at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from gputune.runtime.devices import DeviceReport
+from gputune.server.activity import Activity
+from gputune.server.logs import LinesToLog
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.errors import RemoteProtocolError
+from gputune.server.protocol.messages import Limits, Progress
+from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, WorkerReady
+
+log = logging.getLogger("gputune.server.worker")
+
+START_SECONDS = 60.0
+STOP_SECONDS = 2.0  # for a process whose link is closed, and again for one that was killed
+
+Listener = Callable[[Progress], None]
+
+
+class DeviceUnavailable(Exception):
+    """No worker could open the device."""
+
+
+class WorkerEnded(Exception):
+    """The worker process has ended; `code` is its exit code, or minus the number of the signal."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        known = -code in set(signal.Signals)
+        self.signal = signal.Signals(-code).name if known else f"signal {-code}" if code < 0 else ""
+        self.how = self.signal or f"exit code {code}"
+        super().__init__(f"the worker ended with {self.how}")
+
+
+class WorkerProcess:
+    """A process that has opened the device. Make one with `start`.
+
+    ready: what it has said about the device; activity: what it does; ended: its exit code, once there is one.
+    """
+
+    ready: WorkerReady
+
+    def __init__(self, process: asyncio.subprocess.Process, link: socket.socket, activity: Activity) -> None:
+        self.activity = activity
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._process = process
+        self._link = link
+        self._asked: asyncio.Future[Any] | None = asyncio.get_running_loop().create_future()
+        self._progress: Listener = _ignore
+        self._reading = asyncio.ensure_future(self._read())
+
+    @classmethod
+    async def start(cls, report: DeviceReport, limits: Limits) -> WorkerProcess:
+        """Starts a process and waits until it has opened the device. Raises DeviceUnavailable."""
+        worker = await cls._spawn(report, limits)
+        assert worker._asked is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                reply = await worker._asked
+        except TimeoutError:
+            worker.kill()
+            raise DeviceUnavailable(f"the device was not open within {START_SECONDS:g} s") from None
+        except WorkerEnded as ended:
+            raise DeviceUnavailable(f"{ended} while it opened the device") from None
+        except asyncio.CancelledError:
+            worker.kill()
+            raise
+        if isinstance(reply, WorkerReady):
+            worker.ready = reply
+            return worker
+        await worker.stop()
+        raise DeviceUnavailable(getattr(reply, "message", "the worker sent nonsense"))
+
+    @classmethod
+    async def _spawn(cls, report: DeviceReport, limits: Limits) -> WorkerProcess:
+        ours, theirs = socket.socketpair()
+        activity = Activity.create()
+        output, printed = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "gputune.server.worker"),
+                *("--link", str(theirs.fileno())),
+                *("--activity", str(activity.descriptor)),
+                *("--device", json.dumps(report.to_dict())),
+                *("--limits", json.dumps(asdict(limits))),
+                pass_fds=[theirs.fileno(), activity.descriptor],
+                env={**os.environ, **report.environment()},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=printed,  # what drivers print is logged; the daemon's own stdout is for its callers
+                stderr=printed,
+                start_new_session=True,  # Ctrl-C reaches the daemon only, which then stops the worker
+            )
+        except OSError as error:
+            ours.close()
+            os.close(output)
+            raise DeviceUnavailable(f"the worker process cannot be started: {error}") from None
+        finally:
+            theirs.close()
+            os.close(printed)
+            activity.detach()
+        ours.setblocking(False)
+        worker = cls(process, ours, activity)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: LinesToLog(log), os.fdopen(output, "rb", 0))
+        return worker
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ask(self, message: Any, progress: Listener = lambda message: None) -> Any:
+        """The reply to a message of worker_link. Raises WorkerEnded."""
+        assert self._asked is None, "one thing at a time"
+        if self.ended.done():
+            raise WorkerEnded(self.ended.result())
+        loop = asyncio.get_running_loop()
+        self._asked, self._progress = loop.create_future(), progress
+        try:
+            for buffer in framing.encode(codec.pack(message, 0)):
+                await loop.sock_sendall(self._link, buffer)
+        except OSError:
+            pass  # it has ended; how comes with the future
+        except BaseException:
+            self.kill()  # half a message: nothing after it would be understood
+            raise
+        try:
+            return await self._asked
+        except asyncio.CancelledError:
+            self.kill()  # its answer would be taken for that to the next request
+            raise
+
+    def kill(self) -> None:
+        """Ends the process by force, whatever it does."""
+        if not self.ended.done():
+            self._process.kill()
+            self._hang_up()
+
+    async def stop(self) -> None:
+        """Ends the process by closing its link, else by force; returns when it is gone."""
+        if not self.ended.done():
+            self._hang_up()
+        await asyncio.shield(self._reading)
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # it has hung up before us
+            self._link.shutdown(socket.SHUT_RDWR)
+
+    async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
+        reader = framing.FrameReader(LINK_LIMITS)
+        try:
+            while count := await loop.sock_recv_into(self._link, reader.space()):
+                for frame in reader.filled(count):
+                    self._arrived(codec.unpack(frame.header, frame.blobs, FROM_WORKER)[1])
+        except RemoteProtocolError as error:
+            log.error("the worker sent nonsense and is ended: %s", error)
+            self.kill()
+        except OSError:
+            pass
+        finally:
+            code = await self._reap()
+            self._link.close()
+            self.ended.set_result(code)
+            if self._asked is not None and not self._asked.done():
+                self._asked.set_exception(WorkerEnded(code))
+
+    def _arrived(self, message: Any) -> None:
+        if self._asked is None:
+            raise RemoteProtocolError("unexpected_message", f"{type(message).__name__}, and nothing was asked")
+        if isinstance(message, Progress):
+            self._progress(message)
+        else:
+            if not self._asked.done():
+                self._asked.set_result(message)
+            self._asked = None
+
+    async def _reap(self) -> int:
+        for _ in range(2):
+            try:
+                return await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                self._process.kill()
+        log.error("process %d does not end, not even by SIGKILL; it is left to itself", self.pid)
+        return -signal.SIGKILL
+
+
+def _ignore(message: Progress) -> None:
+    """For requests whose progress nobody is told."""

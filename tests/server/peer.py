@@ -1,0 +1,129 @@
+"""A client as small as the protocol allows, for tests that look at the server's side of it."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gputune.server.protocol.connection import Connection
+from gputune.server.protocol.messages import Error, Hello, Ping, Pong, Progress, Proof, UploadBuffer, Welcome
+
+SECONDS = 20.0
+
+
+class Refused(Exception):
+    """The server has answered with an Error; `name` and `details` are its."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(f"{error.name}: {error.message}")
+        self.name = error.name
+        self.details = error.details
+
+
+class Peer:
+    """One connection, blocking. Every wait ends after SECONDS with TimeoutError; a closed connection is EOFError."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        token: bytes | None = None,
+        tls: ssl.SSLContext | None = None,
+        receive_bytes: int | None = None,
+    ) -> None:
+        plain = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        if receive_bytes is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        plain.settimeout(SECONDS)
+        plain.connect(address)
+        self.socket = tls.wrap_socket(plain, server_hostname=address[0]) if tls else plain
+        self.connection = Connection("client", "peer", token)
+        self.progress: list[Progress] = []
+        self._arrived: deque[tuple[int, Any]] = deque()
+        self._ids = itertools.count(1)
+        self.send(self.connection.hello(), 0)
+        hello = self.receive()[1]
+        assert isinstance(hello, Hello), hello
+        self.send(Proof(self.connection.proof().mac), 0)
+        welcome = self.receive()[1]
+        if isinstance(welcome, Error):
+            raise Refused(welcome)
+        assert isinstance(welcome, Welcome)
+        self.welcome = welcome
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, message: Any, request_id: int | None = None) -> int:
+        """Sends a message and returns its id."""
+        number = next(self._ids) if request_id is None else request_id
+        for buffer in self.connection.send(message, number):
+            self.socket.sendall(buffer)
+        return number
+
+    def receive(self) -> tuple[int, Any]:
+        """The next message."""
+        while not self._arrived:
+            count = self.socket.recv_into(self.connection.space())
+            if not count:
+                raise EOFError
+            self._arrived.extend(self.connection.filled(count))
+        return self._arrived.popleft()
+
+    def reply(self, request_id: int, progress: Callable[[Progress], None] = lambda message: None) -> Any:
+        """The reply to an open request; Progress on the way is collected. Raises Refused."""
+        while True:
+            number, message = self.receive()
+            if isinstance(message, Progress):
+                self.progress.append(message)
+                progress(message)
+            elif isinstance(message, Error) and number in (request_id, 0):
+                raise Refused(message)
+            elif number == request_id:
+                return message
+            else:
+                assert isinstance(message, Pong), (number, message)
+
+    def ask(self, message: Any, progress: Callable[[Progress], None] = lambda message: None) -> Any:
+        """Sends a request and returns its reply. Raises Refused."""
+        return self.reply(self.send(message), progress)
+
+    def upload(self, data: bytes) -> int:
+        handle = self.ask(UploadBuffer(data)).buffer
+        assert isinstance(handle, int)
+        return handle
+
+    def ping_until(self, done: Callable[[], bool]) -> None:
+        """Asks again and again until something is as it should be."""
+        deadline = time.monotonic() + SECONDS
+        while not done():
+            assert time.monotonic() < deadline
+            self.ask(Ping())
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """Calls work(0), work(1) ... at the same time and raises what one of them raises."""
+    faults: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if faults:
+        raise faults[0]
