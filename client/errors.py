@@ -1,5 +1,7 @@
 """Errors that a user can act on: one line, and the exit code of the command that meets it."""
 
+from collections.abc import Mapping
+
 
 class GputuneError(Exception):
     """What went wrong, where, and what to do about it, in one line.
@@ -28,6 +30,23 @@ class ModelError(GputuneError):
     """The model is missing, broken, or needs what is not supported."""
 
     exit_code = 3
+
+
+class TargetError(GputuneError):
+    """What went wrong with a target, in one line that ends with its name.
+
+    `name` is a name of gputune.server.protocol.errors.ERROR_NAMES, or one of: unreachable, not_a_target_server,
+    tls_failed, connection_lost, lost_again, device_changed, bad_address, contradiction, server_not_started; those of
+    client/adb.py begin with adb_. `reason` is the line without the name, `details` are the server's numbers.
+    """
+
+    exit_code = 4
+
+    def __init__(self, name: str, reason: str, details: Mapping[str, object] | None = None) -> None:
+        super().__init__(f"{reason} [{name}]")
+        self.name = name
+        self.reason = reason
+        self.details = dict(details or {})
 
 
 class TuningError(GputuneError):

@@ -1,33 +1,59 @@
 """Which target server to use, and a server of our own when there is none.
 
-The rule: --target HOST:PORT, else TARGET_SERVER_SOCKET, else a gputune server that answers on this machine's
-default port, else an embedded server: a child process that lives as long as we do.
+The rule: a device that --adb asks for, else --target HOST:PORT, else TARGET_SERVER_SOCKET, else a gputune server that
+answers on this machine's default port, else an embedded server: a child process that lives as long as we do.
 """
 
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO
+from typing import Protocol
 
-from gputune.client.target_client import TargetClient, TargetError, address_text, probe
+from gputune.client.credentials import NONE, TOKEN_VARIABLE, Credentials
+from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.errors import TargetError
+from gputune.client.reconnecting import RECONNECT_SECONDS, Reconnecting
+from gputune.client.stream import address_text
+from gputune.client.target_client import TargetClient
+from gputune.client.target_connection import TargetConnection, dial, probe
 from gputune.server.protocol.messages import DEFAULT_PORT
+
+__all__ = ["AdbRequest", "EmbeddedServer", "Target", "choose_target", "parse_address"]
 
 VARIABLE = "TARGET_SERVER_SOCKET"
 DEVICE_VARIABLE = "GPUTUNE_DEVICE"
 PROBE_SECONDS = 0.3
-STOP_SECONDS = 5.0
-DYING_SECONDS = 0.5  # a connection breaks off a moment before its process is gone
-LAST_LINES = 3
-_LISTENING = re.compile(r"gputune target server listening on (\S+) \(device: (.*)\)")
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]\s]+)\]|(?P<plain>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True)
+class AdbRequest:
+    """A device to be reached over adb: its serial number, needed where there are several, and its Python, looked for
+    where it is not given."""
+
+    serial: str | None = None
+    python: str | None = None
+
+
+class OwnServer(Protocol):
+    """A server that was started for us, with a token of its own."""
+
+    host: str
+    port: int
+    token: str
+    explanation: tuple[str, ...]
+
+    def revive(self) -> tuple[str, int]:
+        """Starts it again; where it listens now. Raises TargetError."""
+
+    def last_words(self) -> str:
+        """How it ended; nothing while it runs."""
+
+    def stop(self) -> None:
+        """Stops it. May be called twice."""
 
 
 def parse_address(text: str, origin: str) -> tuple[str, int]:
@@ -44,23 +70,35 @@ def parse_address(text: str, origin: str) -> tuple[str, int]:
 
 @dataclass
 class Target:
-    """A target server to connect to. Close it at the end: that stops an embedded server.
+    """A target server to connect to. Close it at the end: that stops a server of our own.
 
-    `explanation` says in lines for people which server it is and what was passed over.
+    `explanation` says in lines for people which server it is and what was passed over. `notice` hears when the target
+    is lost and when it is back; it is waited for `reconnect_seconds`.
     """
 
     host: str
     port: int
     explanation: tuple[str, ...]
-    server: EmbeddedServer | None = None
+    credentials: Credentials = NONE
+    server: OwnServer | None = None
+    notice: Callable[[str], None] | None = None
+    reconnect_seconds: float = RECONNECT_SECONDS
 
     def connect(self) -> TargetClient:
-        """A new connection. Raises TargetError."""
+        """A new session. Raises TargetError."""
+        revive = None if self.server is None else self._revive
+        return TargetClient(Reconnecting(self._dial, revive, self.notice, self.reconnect_seconds))
+
+    def _dial(self) -> TargetConnection:
         last_words = None if self.server is None else self.server.last_words
-        return TargetClient.connect(self.host, self.port, last_words=last_words)
+        return dial(self.host, self.port, credentials=self.credentials, last_words=last_words)
+
+    def _revive(self) -> None:
+        if self.server is not None:
+            self.host, self.port = self.server.revive()
 
     def close(self) -> None:
-        """Stops the embedded server, if there is one."""
+        """Stops the server, if it is our own."""
         if self.server is not None:
             self.server.stop()
 
@@ -79,17 +117,27 @@ def choose_target(
     device: str | None = None,
     default_port: int = DEFAULT_PORT,
     log_level: str | None = None,
+    credentials: Credentials = NONE,
+    adb: AdbRequest | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> Target:
     """The target by the rule above.
 
     option: what --target says; environment: where TARGET_SERVER_SOCKET and GPUTUNE_DEVICE are looked up;
-    device: what --device says; log_level: of a server of our own. A device can only be chosen for a server of
-    our own, so a server that happens to answer on the default port is passed over. An address contradicts
-    --device, and GPUTUNE_DEVICE, which may be meant for something else, does not apply to it. Raises TargetError.
+    device: what --device says; log_level: of a server of our own; credentials: for one that is not; adb: what --adb
+    says; notice: hears lines for people while something takes its time.
+
+    A device can only be chosen for a server of our own, so a server that happens to answer on the default port is
+    passed over. An address contradicts --device; options that say how a running server is reached contradict a server
+    of our own. Variables may be meant for something else: they are said not to apply. Raises TargetError.
     """
-    by_variable = environment.get(DEVICE_VARIABLE, "").strip()
-    variable = environment.get(VARIABLE, "").strip()
-    for text, origin in ((option, "--target"), (variable or None, VARIABLE)):
+    by_device = environment.get(DEVICE_VARIABLE, "").strip()
+    by_address = environment.get(VARIABLE, "").strip()
+    if adb is not None:
+        others = {"--target": option, "--device": device}
+        unused = [name for name in (DEVICE_VARIABLE, VARIABLE) if environment.get(name, "").strip()]
+        return _over_adb(adb, others, unused, credentials, log_level, notice)
+    for text, origin in ((option, "--target"), (by_address or None, VARIABLE)):
         if text is None:
             continue
         if device is not None:
@@ -99,113 +147,61 @@ def choose_target(
             )
         host, port = parse_address(text, origin)
         lines = [f"target server {address_text(host, port)} (from {origin})"]
-        if by_variable:
+        if by_device:
             lines.append(f"{DEVICE_VARIABLE} does not apply: this server has chosen its device")
-        return Target(host, port, tuple(lines))
-    wanted, asking = (by_variable or None, DEVICE_VARIABLE) if device is None else (device, "--device")
+        return Target(host, port, tuple(lines), credentials, notice=notice)
+    wanted, asking = (by_device or None, DEVICE_VARIABLE) if device is None else (device, "--device")
     if wanted is not None:
         passed_over = f"a server on the default port was not looked for, because {asking} asks for a device"
     else:
         where = address_text("127.0.0.1", default_port)
         try:
-            software = probe("127.0.0.1", default_port, PROBE_SECONDS)
+            software = probe("127.0.0.1", default_port, PROBE_SECONDS, credentials)
         except TargetError as error:
             passed_over = f"no target server on {where}"
             if error.name != "unreachable":
                 passed_over = f"passed over: {error.reason}"
         else:
-            return Target("127.0.0.1", default_port, (f"target server {where} ({software} answers there)",))
+            lines = [f"target server {where} ({software} answers there)"]
+            return Target("127.0.0.1", default_port, tuple(lines), credentials, notice=notice)
+    _only_for_running(credentials, passed_over)
     server = EmbeddedServer.start(wanted, log_level)
-    first = f"embedded target server {address_text(server.host, server.port)}"
-    return Target(server.host, server.port, (first, passed_over, *server.explanation), server)
+    lines = [f"embedded target server {address_text(server.host, server.port)}", passed_over, *server.explanation]
+    if credentials.token is not None:
+        lines.append(f"{TOKEN_VARIABLE} does not apply: the embedded server has a token of its own")
+    return _own(server, lines, notice)
 
 
-class EmbeddedServer:
-    """A target server in a child process on a free port of this machine.
+def _over_adb(
+    adb: AdbRequest,
+    others: Mapping[str, str | None],
+    unused: Sequence[str],
+    credentials: Credentials,
+    log_level: str | None,
+    notice: Callable[[str], None] | None,
+) -> Target:
+    from gputune.client.adb import AdbTarget  # needs a library that nothing else does
 
-    It stops when the pipe to its standard input closes: when `stop` is called, or when this process ends in
-    any way. It has a session of its own, so that Ctrl-C reaches this process only.
-    """
+    for option, value in others.items():
+        if value is not None:
+            raise TargetError(
+                "contradiction", f"--adb starts a server on the phone that it finds; drop --adb or {option}"
+            )
+    _only_for_running(credentials, "--adb")
+    options = () if log_level is None else ("--log_level", log_level)
+    server = AdbTarget.start(adb.serial, adb.python, None, notice or (lambda line: None), options)
+    return _own(server, [*server.explanation, *(f"{name} does not apply: --adb is given" for name in unused)], notice)
 
-    def __init__(
-        self, process: subprocess.Popen[str], errors: IO[bytes], host: str, port: int, lines: tuple[str, ...]
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.explanation = lines
-        self._process = process
-        self._errors = errors
 
-    @classmethod
-    def start(cls, device: str | None = None, log_level: str | None = None) -> EmbeddedServer:
-        """Starts a server and waits until it listens. Raises TargetError (server_not_started)."""
-        command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent"]
-        if device is not None:
-            command += ["--device", device]
-        if log_level is not None:
-            command += ["--log_level", log_level]
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
+def _own(server: OwnServer, lines: Sequence[str], notice: Callable[[str], None] | None) -> Target:
+    return Target(server.host, server.port, tuple(lines), Credentials(token=server.token), server, notice)
+
+
+def _only_for_running(credentials: Credentials, why: str) -> None:
+    """Options that say how a running server is reached are an error where none is used."""
+    if credentials.options:
+        raise TargetError(
+            "contradiction",
+            f"{' and '.join(credentials.options)}: for a server that runs already, and a new one would be started "
+            f"({why}); name the running one with --target",
         )
-        try:
-            return cls._wait(process, errors)
-        except BaseException as error:
-            _stop(process)
-            with errors:
-                if not isinstance(error, EOFError):
-                    raise
-                reason = _tail(errors, 1) or f"it ended with exit code {process.returncode}"
-            raise TargetError("server_not_started", f"the embedded server did not start: {reason}") from None
-
-    @classmethod
-    def _wait(cls, process: subprocess.Popen[str], errors: IO[bytes]) -> EmbeddedServer:
-        assert process.stdout is not None
-        lines: list[str] = []
-        for line in process.stdout:
-            if match := _LISTENING.fullmatch(line.strip()):
-                host, port = parse_address(match[1], "the embedded server")
-                return cls(process, errors, host, port, tuple(lines))
-            lines.append(line.strip())
-        raise EOFError
-
-    def last_words(self) -> str:
-        """How the server ended and the last lines that it wrote; nothing while it runs."""
-        try:
-            code = self._process.wait(DYING_SECONDS)
-        except subprocess.TimeoutExpired:
-            return ""
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        said = "" if self._errors.closed else _tail(self._errors, LAST_LINES)
-        return f"the embedded server ended with {how}" + (f": {said}" if said else "")
-
-    def stop(self) -> None:
-        """Stops the server and waits for its end. May be called twice."""
-        _stop(self._process)
-        self._errors.close()
-
-
-def _tail(file: IO[bytes], count: int) -> str:
-    """The last lines of what an ended process wrote, in one."""
-    file.seek(0)
-    return " | ".join(file.read().decode(errors="replace").strip().splitlines()[-count:])
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None and process.stdout is not None
-    steps: tuple[Callable[[], None], ...] = (
-        process.stdin.close,
-        lambda: process.send_signal(signal.SIGTERM),
-        process.kill,
-    )
-    for step in steps:
-        step()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
-            break
-    process.stdout.close()

@@ -1,107 +1,81 @@
-"""A blocking connection to a target server. The only place in client/ that knows sockets.
+"""A session with a target server that outlives its connection.
 
 with TargetClient.connect("127.0.0.1", 22598) as target:
     handle = target.upload(array)
     profiled = target.profile_kernel(ProfileKernel(...))
+
+When the target is lost, the client connects again, puts what a request needs there again, and sends the request again.
 """
 
 from __future__ import annotations
 
-import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gputune.client.errors import GputuneError
-from gputune.runtime.identity import DeviceIdentity
-from gputune.server.protocol.connection import Connection, State, software_version
+from gputune.client.credentials import NONE, Credentials
+from gputune.client.errors import TargetError
+from gputune.client.profiling import Profiling
+from gputune.client.reconnecting import Reconnecting
+from gputune.client.session import Link, OnProgress, Session
+from gputune.client.target_connection import CONNECT_SECONDS, dial, probe
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.framing import unsent
-from gputune.server.protocol.launches import with_launches
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
-    KINDS,
     Blob,
     BufferData,
     BufferReady,
     Compiled,
     CompileKernel,
+    ContextExecuted,
+    ContextLoaded,
+    ContextProfiled,
     Done,
     DownloadBuffer,
-    Error,
+    ExecuteContext,
     Executed,
     ExecuteKernel,
     FreeBuffers,
-    Launch,
+    FreeContexts,
     Limits,
+    LoadContext,
+    Ping,
+    Pong,
+    ProfileContext,
     Profiled,
     ProfileKernel,
+    Status,
+    StatusReport,
     UploadBuffer,
-    Welcome,
 )
 
 R = TypeVar("R")
+Data: TypeAlias = NDArray[Any] | Blob
 
-CONNECT_SECONDS = 10.0
-_NO_HELLO = ("bad_frame", "bad_message", "connection_lost")
-_BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
+__all__ = ["TargetClient", "TargetError", "probe"]
 
-
-class TargetError(GputuneError):
-    """What went wrong with a target, in one line that ends with its name.
-
-    `name` is a name of gputune.server.protocol.errors.ERROR_NAMES, or one of: unreachable,
-    not_a_target_server, connection_lost, bad_address, contradiction, server_not_started.
-    `reason` is the line without the name, `details` are the server's numbers.
-    """
-
-    exit_code = 4
-
-    def __init__(self, name: str, reason: str, details: Mapping[str, object] | None = None) -> None:
-        super().__init__(f"{reason} [{name}]")
-        self.name = name
-        self.reason = reason
-        self.details = dict(details or {})
-
-
-def address_text(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def probe(host: str, port: int, timeout: float) -> str:
-    """The software that the target server at host:port names in its hello. Raises TargetError."""
-    with TargetClient._greet(host, port, timeout) as client:
-        return client._software
+_PING = Ping()
 
 
 class TargetClient:
-    """A connection to a target server, made with `connect`. Not for use by several threads at once.
+    """Connected when it is made. For one thread; another keeps the connection alive while it idles.
 
-    device: the device's identity as the server tells it; limits: what the server accepts;
-    server: what the server says about itself; requests: how many requests of each kind were sent
-    ("upload", "download", "free", "compile", "profile", "execute").
-    Every method raises TargetError.
+    Handles are this client's own: they outlive the connection. Every method raises TargetError: lost_again when the
+    target was lost twice during one request, what Reconnecting raises when it does not come back, else the server's
+    error.
     """
 
-    def __init__(self, sock: socket.socket, address: str, last_words: Callable[[], str] | None = None) -> None:
-        self.address = address
-        self._last_words = last_words
-        self.device: dict[str, object] = {}
-        self.limits = Limits()
-        self.server: dict[str, object] = {}
-        self.requests: Counter[str] = Counter()
-        self._socket = sock
-        self._connection = Connection("client", software_version())
-        self._software = ""
-        self._last_id = 0
-        self._sent_sources: set[str] = set()
+    def __init__(self, reconnecting: Reconnecting) -> None:
+        self._session = Session(reconnecting)
+        self._last_handle = 0
+        self._data: dict[int, Blob] = {}  # what the caller gave, not a copy
+        self._contexts: dict[int, LoadContext] = {}  # with our handle of the buffer
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -110,63 +84,17 @@ class TargetClient:
         cls,
         host: str,
         port: int,
+        credentials: Credentials = NONE,
         timeout: float = CONNECT_SECONDS,
-        last_words: Callable[[], str] | None = None,
+        notice: Callable[[str], None] | None = None,
     ) -> TargetClient:
-        """Connects and shakes hands within `timeout` seconds; requests wait as long as the server needs.
-
-        last_words: what is known of the server's end, for the error when the connection is lost; may be empty.
-        """
-        client = cls._greet(host, port, timeout, last_words)
-        try:
-            client._welcome()
-        except BaseException:
-            client.close()
-            raise
-        return client
-
-    @classmethod
-    def _greet(cls, host: str, port: int, timeout: float, last_words: Callable[[], str] | None = None) -> TargetClient:
-        address = address_text(host, port)
-        deadline = time.monotonic() + timeout
-        try:
-            sock = socket.create_connection((host, port), timeout)
-        except (OSError, UnicodeError) as error:
-            if last_words is not None and (words := last_words()):
-                raise TargetError("unreachable", f"target {address} cannot be reached: {words}") from None
-            raise _unreachable(address, port, error) from None
-        client = cls(sock, address, last_words)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
-            client._transmit(client._connection.send(client._connection.hello()))
-            client._software = client._receive()[1].software
-        except BaseException as error:
-            sock.close()
-            if isinstance(error, TargetError) and error.name in _NO_HELLO:
-                raise TargetError(
-                    "not_a_target_server",
-                    f"{address} answers, but not as a gputune target server: {error.reason}",
-                ) from None
-            raise
-        return client
-
-    def _welcome(self) -> None:
-        _, welcome = self._receive()
-        if not isinstance(welcome, Welcome):
-            raise self._refusal(welcome)
-        try:
-            DeviceIdentity.from_dict(welcome.device)
-        except ValueError as error:
-            raise self._nonsense(str(error)) from None
-        self.device, self.limits, self.server = welcome.device, welcome.limits, welcome.server
-        self._socket.settimeout(None)
+        """Connects and shakes hands within `timeout` seconds. notice: hears when the target is lost and when it is
+        back."""
+        return cls(Reconnecting(partial(dial, host, port, timeout, credentials), notice=notice))
 
     def close(self) -> None:
-        """Ends the connection; the server frees its buffers. May be called twice."""
-        self._connection.close()
-        self._socket.close()
+        """Ends the session; the server frees its buffers. May be called twice."""
+        self._session.close()
 
     def __enter__(self) -> TargetClient:
         return self
@@ -176,134 +104,194 @@ class TargetClient:
     ) -> None:
         self.close()
 
-    # --- requests ---------------------------------------------------------------------------------
+    # --- the server -------------------------------------------------------------------------------
 
-    def upload(self, data: NDArray[Any] | Blob) -> int:
-        """Makes a device buffer of the data's bytes in C order (contiguous data is not copied)."""
-        if isinstance(data, np.ndarray):
-            data = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
-        return self._request(UploadBuffer(data), BufferReady).buffer
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the target."""
+        return self._session.link.connection.address
+
+    @property
+    def device(self) -> dict[str, object]:
+        """The device's identity, as the server tells it."""
+        return self._session.link.connection.device
+
+    @property
+    def limits(self) -> Limits:
+        """What the server accepts."""
+        return self._session.link.connection.limits
+
+    @property
+    def server(self) -> dict[str, object]:
+        """What the server says about itself."""
+        return self._session.link.connection.server
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests of each kind were sent: "upload", "profile" and so on."""
+        return self._session.requests
+
+    def ping(self) -> None:
+        """Returns when the server has answered."""
+        self._session.through(self._ping)
+
+    def pings(self, count: int) -> None:
+        """So many pings, many of them under way at a time."""
+        self._session.through(lambda link: link.connection.pings(count))
+        self.requests["ping"] += count
+
+    def status(self) -> StatusReport:
+        """How the server is."""
+        return self._session.through(lambda link: self._session.ask(link, Status(), StatusReport))
+
+    # --- buffers ----------------------------------------------------------------------------------
+
+    def upload(self, data: Data) -> int:
+        """Makes a buffer of the data's bytes in C order. Contiguous data is not copied, and must not be changed until
+        the buffer is freed: it may have to be sent again."""
+        content = _bytes_of(data)
+        self._check(UploadBuffer(content))
+        handle = self._last_handle = self._last_handle + 1
+        self._data[handle] = content
+        try:
+            self._session.through(lambda link: self._buffer(link, handle))
+        except BaseException:
+            del self._data[handle]
+            raise
+        return handle
 
     def download(self, buffer: int) -> memoryview:
-        """The bytes of a device buffer."""
-        return memoryview(self._request(DownloadBuffer(buffer), BufferData).data)
+        """The bytes of a buffer."""
+        reply = self._session.through(
+            lambda link: self._session.ask(link, DownloadBuffer(self._buffer(link, buffer)), BufferData)
+        )
+        return memoryview(reply.data)
 
     def free(self, *buffers: int) -> None:
-        """Frees device buffers."""
-        self._request(FreeBuffers(buffers), Done)
+        """Frees buffers."""
+        for handle in buffers:
+            self._known(self._data, handle, "buffer")
+        for handle in dict.fromkeys(buffers):
+            del self._data[handle]
+        self._session.if_connected(lambda link: self._give_back(link, link.buffers, buffers, FreeBuffers))
+
+    # --- kernels ----------------------------------------------------------------------------------
 
     def compile_kernel(self, request: CompileKernel) -> Compiled:
         """Builds a variant; its binary is read after a launch with the real sizes."""
-        return self._request(request, Compiled)
+        self._check(request)
+        return self._session.through(lambda link: self._session.ask(link, request, Compiled))
 
-    def profile_kernel(self, request: ProfileKernel) -> Profiled:
-        """Builds, verifies and races at most limits.variants variants; trials in their order."""
-        profiled = self._request(request, Profiled)
-        wanted, got, best = len(request.variants), len(profiled.trials), profiled.best
-        if got != wanted:
-            raise self._nonsense(f"{got} trials for {wanted} variants")
-        if best is not None and not (0 <= best < got and profiled.trials[best].status == "ok"):
-            raise self._nonsense(f"the best of {got} variants is {best}, which is none that is ok")
-        return profiled
+    def profile_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
+        """Builds, verifies and races at most limits.variants variants; trials in their order. A variant that fails is
+        told to on_progress at once, and only once, also when the request has to be sent again."""
+        self._check(request)
+        profiling = Profiling(request, self.address, on_progress)
+
+        def profile(link: Link) -> Profiled | None:
+            left = profiling.left()
+            if left is None:
+                return None
+            buffers = {name: self._buffer(link, handle) for name, handle in left.buffers.items()}
+            left = replace(left, buffers=buffers, reference=self._buffer(link, left.reference))
+            return self._session.ask(link, left, Profiled, profiling.hear)
+
+        return profiling.whole(self._session.through(profile))
 
     def execute_kernel(self, request: ExecuteKernel) -> dict[str, memoryview]:
         """Runs launches in order; returns the bytes of each output by name."""
-        return {name: memoryview(data) for name, data in self._request(request, Executed).outputs.items()}
+        self._check(request)
 
-    def _request(self, request: Any, expected: type[R]) -> R:
+        def execute(link: Link) -> Executed:
+            buffers = {name: self._buffer(link, handle) for name, handle in request.buffers.items()}
+            return self._session.ask(link, replace(request, buffers=buffers), Executed)
+
+        return {name: memoryview(data) for name, data in self._session.through(execute).outputs.items()}
+
+    # --- contexts ---------------------------------------------------------------------------------
+
+    def load_context(self, data: Data, graph: str = "", strict: bool = False) -> ContextLoaded:
+        """Loads a graph of a context binary, the first where `graph` is empty. The data must not be changed until the
+        context is freed."""
+        buffer = self.upload(data)
+        handle = self._last_handle = self._last_handle + 1
+        self._contexts[handle] = LoadContext(buffer, graph, strict)
+        try:
+            loaded = self._session.through(lambda link: self._load(link, handle))
+        except TargetError:
+            del self._contexts[handle]
+            self.free(buffer)
+            raise
+        return replace(loaded, context=handle)
+
+    def execute_context(self, context: int, inputs: Mapping[str, Data]) -> ContextExecuted:
+        """One inference on inputs by name."""
+        given = {name: _bytes_of(data) for name, data in inputs.items()}
+        return self._session.through(
+            lambda link: self._session.ask(link, ExecuteContext(self._context(link, context), given), ContextExecuted)
+        )
+
+    def profile_context(
+        self, context: int, inputs: Mapping[str, Data], inferences: int, on_progress: OnProgress = None
+    ) -> ContextProfiled:
+        """Times inferences on the same inputs, as a whole and launch by launch."""
+        given = {name: _bytes_of(data) for name, data in inputs.items()}
+
+        def profile(link: Link) -> ContextProfiled:
+            request = ProfileContext(self._context(link, context), given, inferences)
+            return self._session.ask(link, request, ContextProfiled, on_progress)
+
+        return self._session.through(profile)
+
+    def free_contexts(self, *contexts: int) -> None:
+        """Frees contexts, and the bytes that they were loaded from."""
+        for handle in contexts:
+            self._known(self._contexts, handle, "context")
+        buffers = [self._contexts.pop(handle).buffer for handle in dict.fromkeys(contexts)]
+        self._session.if_connected(lambda link: self._give_back(link, link.contexts, contexts, FreeContexts))
+        self.free(*buffers)
+
+    # --- what belongs to this client, on the server -----------------------------------------------
+
+    def _ping(self, link: Link) -> Pong:
+        return self._session.ask(link, _PING, Pong)
+
+    def _buffer(self, link: Link, handle: int) -> int:
+        """The server's handle of a buffer, put there if it is not."""
+        if handle not in link.buffers:
+            data = self._known(self._data, handle, "buffer")
+            link.buffers[handle] = self._session.ask(link, UploadBuffer(data), BufferReady).buffer
+        return link.buffers[handle]
+
+    def _context(self, link: Link, handle: int) -> int:
+        """The server's handle of a context, loaded if it is not."""
+        if handle not in link.contexts:
+            self._load(link, handle)
+        return link.contexts[handle]
+
+    def _load(self, link: Link, handle: int) -> ContextLoaded:
+        request = self._known(self._contexts, handle, "context")
+        loaded = self._session.ask(link, replace(request, buffer=self._buffer(link, request.buffer)), ContextLoaded)
+        link.contexts[handle] = loaded.context
+        return loaded
+
+    def _give_back(self, link: Link, table: dict[int, int], handles: tuple[int, ...], kind: Any) -> None:
+        if theirs := tuple(table.pop(handle) for handle in dict.fromkeys(handles) if handle in table):
+            self._session.ask(link, kind(theirs), Done)
+
+    def _check(self, request: Any) -> None:
+        """Refuses what the server would refuse, before it is sent."""
         try:
             check_limits(request, self.limits)
         except ProtocolError as error:
             raise TargetError(error.name, error.message, error.details) from None
-        reply = self._ask(with_launches(request, self._only_new_source))
-        if isinstance(reply, Error) and reply.name == "unknown_source":
-            # a restarted worker, or one that had to forget: send the texts again
-            self._sent_sources.clear()
-            reply = self._ask(with_launches(request, self._only_new_source))
-        if not isinstance(reply, expected):
-            raise self._refusal(reply)
-        return reply
 
-    def _only_new_source(self, launch: Launch) -> Launch:
-        if launch.source_sha256 in self._sent_sources:
-            return replace(launch, source="")
-        self._sent_sources.add(launch.source_sha256)
-        return launch
-
-    def _refusal(self, reply: Any) -> TargetError:
-        if isinstance(reply, Error):
-            return TargetError(reply.name, f"target {self.address}: {reply.message}", reply.details)
-        return TargetError("unexpected_message", f"target {self.address} sent {type(reply).__name__}")
-
-    def _nonsense(self, what: str) -> TargetError:
-        return TargetError("bad_message", f"target {self.address}: {what}")
-
-    # --- bytes ------------------------------------------------------------------------------------
-
-    def _ask(self, message: Any) -> Any:
-        if self._connection.state is not State.READY:
-            raise TargetError("connection_lost", f"the connection to target {self.address} is closed")
-        self._last_id += 1
-        try:
-            buffers = self._connection.send(message, self._last_id)
-        except ProtocolError as error:
-            raise TargetError(error.name, error.message) from None
-        self.requests[KINDS[type(message)]] += 1
-        try:
-            self._transmit(buffers)
-            return self._receive()[1]
-        except BaseException:  # also Ctrl-C: the answer to this would be taken for the next one's
-            self.close()
-            raise
-
-    def _transmit(self, buffers: list[memoryview]) -> None:
-        try:
-            while buffers:
-                buffers = unsent(buffers, self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE]))
-        except TimeoutError:
-            raise self._lost("took too long to answer") from None
-        except OSError as error:
-            self._receive_last_words()
-            raise self._lost(f"broke off: {error.strerror or error}") from None
-
-    def _receive(self) -> tuple[int, Any]:
-        connection = self._connection
-        try:
-            while True:
-                count = self._socket.recv_into(connection.space())
-                if count == 0:
-                    raise self._lost("closed the connection")
-                arrived = connection.filled(count)
-                if arrived is not None:
-                    break
-        except TimeoutError:
-            raise self._lost("took too long to answer") from None
-        except OSError as error:
-            raise self._lost(f"broke off: {error.strerror or error}") from None
-        except ProtocolError as error:
-            raise TargetError(error.name, f"target {self.address}: {error.message}", error.details) from None
-        request_id, message = arrived
-        if isinstance(message, Error) and request_id == 0:
-            raise self._refusal(message)
-        return arrived
-
-    def _receive_last_words(self) -> None:
-        """A server that cuts us off says why before it does; raises that, if it came through."""
-        try:
-            self._receive()
-        except TargetError as error:
-            if error.name != "connection_lost":
-                raise
-
-    def _lost(self, what: str) -> TargetError:
-        words = self._last_words() if self._last_words is not None else ""
-        return TargetError("connection_lost", f"target {self.address} {what}" + (f": {words}" if words else ""))
+    def _known(self, table: Mapping[int, R], handle: int, what: str) -> R:
+        if handle not in table:
+            raise TargetError(f"unknown_{what}", f"target {self.address}: there is no {what} {handle}", {what: handle})
+        return table[handle]
 
 
-def _unreachable(address: str, port: int, error: Exception) -> TargetError:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return TargetError(
-        "unreachable",
-        f"no target server reached at {address} over TCP: {reason}; start one there with "
-        f"`gputune target-server --port {port}`, for a phone on USB run `adb forward tcp:{port} tcp:{port}`",
-    )
+def _bytes_of(data: Data) -> Blob:
+    """The bytes of an array in C order, not copied when they lie so."""
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if isinstance(data, np.ndarray) else data

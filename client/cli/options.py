@@ -1,11 +1,19 @@
 """Option types and options that several commands share."""
 
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import platformdirs
 
+from gputune.client.credentials import Credentials, read_credentials
+from gputune.client.errors import ConfigError
 from gputune.client.progress import LEVELS
+from gputune.client.target import AdbRequest
 
 log_level = click.option(
     "--log_level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much is said."
@@ -15,6 +23,71 @@ summary_json = click.option(
     type=click.Path(path_type=Path),
     metavar="F",
     help="Write a summary for scripts to this file.",
+)
+
+
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """What a command line says about its target; see gputune.client.target.choose_target."""
+
+    target: str | None
+    credentials: Credentials
+    adb: AdbRequest | None
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say which target a command talks to and how; it gets them as `connection`, a
+    ConnectionOptions."""
+
+    @functools.wraps(command)
+    def with_connection(
+        *arguments: Any,
+        target: str | None,
+        token_file: Path | None,
+        tls_ca: Path | None,
+        tls_cert: Path | None,
+        tls_key: Path | None,
+        adb: str | None,
+        adb_python: str | None,
+        **options: Any,
+    ) -> Any:
+        credentials = read_credentials(os.environ, token_file, tls_ca, tls_cert, tls_key)
+        if adb is None and adb_python is not None:
+            raise ConfigError("--adb_python says which Python a phone has; give --adb, too")
+        phone = None if adb is None else AdbRequest(adb or None, adb_python)
+        return command(*arguments, connection=ConnectionOptions(target, credentials, phone), **options)
+
+    for option in reversed(_CONNECTION_OPTIONS):
+        with_connection = option(with_connection)
+    return with_connection
+
+
+_PATH = click.Path(path_type=Path)
+_CONNECTION_OPTIONS = (
+    click.option(
+        "--target",
+        metavar="HOST:PORT",
+        help="The target server; else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one.",
+    ),
+    click.option(
+        "--token_file",
+        type=_PATH,
+        metavar="F",
+        help="File with the target server's token, which only you can read; else GPUTUNE_TOKEN.",
+    ),
+    click.option(
+        "--tls_ca", type=_PATH, metavar="F", help="Connect with TLS; the server's certificate is signed by this one."
+    ),
+    click.option("--tls_cert", type=_PATH, metavar="F", help="Own certificate, for a server that asks for one."),
+    click.option("--tls_key", type=_PATH, metavar="F", help="Key of --tls_cert."),
+    click.option(
+        "--adb",
+        is_flag=False,
+        flag_value="",
+        metavar="[SERIAL]",
+        help="Start a target server on a phone over adb, and use that; SERIAL says which of several.",
+    ),
+    click.option("--adb_python", metavar="PATH", help="Python on the phone; looked for where it is not given."),
 )
 
 

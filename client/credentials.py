@@ -1,0 +1,85 @@
+"""What this side shows a target server and asks of it: the token, and TLS."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gputune.client.errors import ConfigError
+from gputune.server.protocol.authentication import read_token
+
+TOKEN_VARIABLE = "GPUTUNE_TOKEN"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """`token` is the secret that both sides must know; None for servers that have none. `tls` is how a connection
+    is encrypted and whose certificate is believed; None is plain TCP. `options` names the options that were given,
+    because one that does not apply is an error."""
+
+    token: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    options: tuple[str, ...] = ()
+
+
+NONE = Credentials()
+
+
+def read_credentials(
+    environment: Mapping[str, str],
+    token_file: Path | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+) -> Credentials:
+    """What the options and GPUTUNE_TOKEN say; a token file comes before the variable. Raises ConfigError.
+
+    tls_ca: certificates of those who may have signed the server's; tls_cert and tls_key: this side's own.
+    """
+    options = {"--token_file": token_file, "--tls_ca": tls_ca, "--tls_cert": tls_cert, "--tls_key": tls_key}
+    return Credentials(
+        _token(environment, token_file),
+        _tls(tls_ca, tls_cert, tls_key),
+        tuple(name for name, value in options.items() if value is not None),
+    )
+
+
+def _token(environment: Mapping[str, str], token_file: Path | None) -> str | None:
+    text = environment.get(TOKEN_VARIABLE, "")
+    if token_file is None and not text.strip():
+        return None
+    try:
+        return read_token(text if token_file is None else token_file).decode()
+    except ValueError as error:
+        raise ConfigError(f"{TOKEN_VARIABLE if token_file is None else '--token_file'}: {error}") from None
+
+
+def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if (cert is None) != (key is None):
+        raise ConfigError("--tls_cert and --tls_key belong together: give both or none")
+    if ca is None:
+        if cert is not None:
+            raise ConfigError("--tls_cert needs --tls_ca: the certificate that the server's is checked against")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and whom it was made for
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with _reading(f"--tls_ca {ca}"):
+        context.load_verify_locations(ca)
+    if cert is not None:
+        with _reading(f"--tls_cert {cert} with --tls_key {key}"):
+            context.load_cert_chain(cert, key, password=lambda: "")  # never asks on the terminal
+    return context
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        reason = error.reason or str(error)
+        raise ConfigError(f"{what}: not in PEM form, encrypted, or not made for each other ({reason})") from None
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,129 @@
+"""What holds while connections to a target come and go: the connection now, and how a request gets through."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
+
+from gputune.client.errors import TargetError
+from gputune.client.heartbeat import Heartbeat
+from gputune.client.reconnecting import Reconnecting
+from gputune.client.target_connection import TargetConnection
+from gputune.server.protocol.launches import with_launches
+from gputune.server.protocol.messages import KINDS, Error, Launch, Ping, Progress
+
+R = TypeVar("R")
+OnProgress: TypeAlias = Callable[[Progress], None] | None
+
+LOST = ("connection_lost", "stopping")
+"""Errors after which a target is waited for."""
+_PING = Ping()
+
+
+@dataclass
+class Link:
+    """What is lost with a connection: the server's handles by the client's, and the source texts that it has."""
+
+    connection: TargetConnection
+    buffers: dict[int, int] = field(default_factory=dict)
+    contexts: dict[int, int] = field(default_factory=dict)
+    sources: set[str] = field(default_factory=set)
+    lost: str = ""  # why it is over
+
+
+class Session:
+    """Connected when it is made. For one thread; another keeps the connection alive while it idles.
+
+    link: the connection now, or the one that was lost last; requests: how many of each kind were sent.
+    """
+
+    def __init__(self, reconnecting: Reconnecting) -> None:
+        self.requests: Counter[str] = Counter()
+        self._reconnecting = reconnecting
+        self._closed = False
+        self._lock = threading.Lock()
+        self.link = Link(reconnecting.dial())
+        self._beat_seconds = max(1, self.link.connection.limits.heartbeat_seconds) / 2
+        self._heartbeat = Heartbeat(self._beat_seconds, self._beat)
+
+    def close(self) -> None:
+        """Ends the session; the server frees what belongs to it. May be called twice."""
+        self._closed = True
+        self._heartbeat.stop()
+        self.link.connection.hang_up()  # a heartbeat under way ends at once
+        self._heartbeat.join()
+        self.link.connection.close()
+
+    def through(self, work: Callable[[Link], R]) -> R:
+        """Does some work on the connection; once more on a new one when that is lost meanwhile. Raises TargetError:
+        lost_again when it is lost a second time, what Reconnecting raises, and what the work does."""
+        with self._lock:
+            losses = 0
+            while True:
+                link = self._connected()
+                try:
+                    return work(link)
+                except TargetError as error:
+                    if error.name not in LOST:
+                        raise
+                    self._lose(link, error)
+                    losses += error.name == "connection_lost"  # one that is being stopped was not ended by the work
+                    if losses == 2:
+                        raise TargetError("lost_again", f"lost twice during one request: {error.reason}") from None
+
+    def if_connected(self, work: Callable[[Link], object]) -> None:
+        """Does work that a lost connection has made needless. Raises TargetError for what else goes wrong."""
+        with self._lock:
+            if not self.link.lost:
+                try:
+                    work(self.link)
+                except TargetError as error:
+                    if error.name not in LOST:
+                        raise
+                    self._lose(self.link, error)
+
+    def ask(self, link: Link, request: Any, expected: type[R], on_progress: OnProgress = None) -> R:
+        """The reply to a request, inside `work`. Source texts travel once per connection. Raises TargetError."""
+        reply = self._send(link, request, on_progress)
+        if isinstance(reply, Error) and reply.name == "unknown_source":  # the server had to forget some texts
+            link.sources.clear()
+            reply = self._send(link, request, on_progress)
+        if not isinstance(reply, expected):
+            raise link.connection.refusal(reply)
+        return reply
+
+    def _send(self, link: Link, request: Any, on_progress: OnProgress) -> Any:
+        def only_new_source(launch: Launch) -> Launch:
+            if launch.source_sha256 in link.sources:
+                return replace(launch, source="")
+            link.sources.add(launch.source_sha256)
+            return launch
+
+        self.requests[KINDS[type(request)]] += 1
+        return link.connection.ask(with_launches(request, only_new_source), on_progress)
+
+    def _connected(self) -> Link:
+        if self._closed:
+            address = self.link.connection.address
+            raise TargetError("connection_lost", f"the connection to target {address} is closed")
+        if self.link.lost:
+            self.link = Link(self._reconnecting.again(self.link.lost, self.link.connection))
+        return self.link
+
+    def _lose(self, link: Link, error: TargetError) -> None:
+        link.connection.close()
+        link.lost = error.reason
+
+    def _beat(self) -> None:
+        """Pings when nothing was sent for a while. Requests do that themselves while they wait."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self.link.lost and self.link.connection.idle_seconds >= self._beat_seconds:
+                    self.link.connection.ask(_PING)
+            except TargetError as error:
+                self._lose(self.link, error)  # the next request connects again
+            finally:
+                self._lock.release()

@@ -1,0 +1,98 @@
+"""Bytes to and from a target server over TCP, plain or with TLS. The only place in client/ that knows sockets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from gputune.client.errors import TargetError
+
+_BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
+_TLS_BYTES_AT_ONCE = 1 << 18  # a TLS socket encrypts all that it is given before it sends any of it
+
+
+def address_text(host: str, port: int) -> str:
+    """host:port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Stream:
+    """A connection, encrypted where `tls` says how. Raises TargetError (unreachable, tls_failed, not_a_target_server)
+    when it cannot be made before the deadline, a time of time.monotonic(). Afterwards every method raises OSError, or
+    TimeoutError when nothing moved for the time that `patience` was given."""
+
+    def __init__(self, host: str, port: int, deadline: float, tls: ssl.SSLContext | None) -> None:
+        self.address = address_text(host, port)
+        self._deadline = deadline
+        try:
+            plain = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
+        except (OSError, UnicodeError) as error:
+            raise _unreachable(self.address, port, error) from None
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            plain.settimeout(max(0.001, deadline - time.monotonic()))
+            self._tls = None if tls is None else _encrypted(plain, tls, host, self.address)
+        except BaseException:
+            plain.close()
+            raise
+        self._socket: socket.socket = self._tls or plain
+
+    def hurry(self) -> None:
+        """Lets the next call take until the deadline."""
+        self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
+
+    def patience(self, seconds: float) -> None:
+        """Lets each call from now on take so many seconds."""
+        self._socket.settimeout(seconds)
+
+    def send(self, buffers: Sequence[memoryview]) -> int:
+        """Sends the first bytes of some buffers; returns how many."""
+        if self._tls is not None:  # has no sendmsg
+            return self._tls.send(buffers[0][:_TLS_BYTES_AT_ONCE])
+        return self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE])
+
+    def receive(self, space: memoryview) -> int:
+        """Fills the first bytes of `space`; returns how many, 0 when the other side has closed."""
+        return self._socket.recv_into(space)
+
+    def hang_up(self) -> None:
+        """Wakes whoever waits in `receive` in another thread; only `close` may follow."""
+        with suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own, which is for one thread only
+
+    def close(self) -> None:
+        """Ends the connection. May be called twice."""
+        self._socket.close()
+
+
+def _encrypted(plain: socket.socket, context: ssl.SSLContext, host: str, address: str) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        raise TargetError(
+            "tls_failed",
+            f"target {address}: its certificate is not accepted ({error.verify_message}): --tls_ca must name the "
+            f"certificate that signed it, and it must be made for {host}",
+        ) from None
+    except TimeoutError:
+        raise TargetError("not_a_target_server", f"{address} takes too long to answer with TLS") from None
+    except OSError as error:
+        reason = getattr(error, "reason", None) or error.strerror or error
+        raise TargetError(
+            "tls_failed",
+            f"target {address} does not answer with TLS ({reason}): start it with --tls_cert and --tls_key, or drop "
+            "--tls_ca here",
+        ) from None
+
+
+def _unreachable(address: str, port: int, error: Exception) -> TargetError:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return TargetError(
+        "unreachable",
+        f"no target server reached at {address} over TCP: {reason}; start one there with "
+        f"`gputune target-server --port {port}`, for a phone on USB run `adb forward tcp:{port} tcp:{port}`",
+    )
