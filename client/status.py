@@ -36,9 +36,9 @@ def lines_of(status: Mapping[str, Any]) -> list[str]:
     waiting = f"{_count(status['queued'], 'request')} waiting"
     answered = ", ".join(f"{count} {kind}" for kind, count in sorted(status["requests"].items()) if count)
     state = ", ".join(f"{name} {_short(value)}" for name, value in sorted(status["state"].items()))
-    restarts = f"started again {_count(status['worker_restarts'], 'time')}"
+    restarts = "never started again"
     if status["worker_restarts"]:
-        restarts += f", last because {status['last_restart']}"
+        restarts = f"started again {_count(status['worker_restarts'], 'time')}, last because {status['last_restart']}"
     return [
         f"{status['address']}: {status['software']}, protocol {status['protocol']}, "
         f"up {_duration(status['uptime_seconds'])}",

@@ -17,7 +17,7 @@ _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 
 
 @click.command("doctor")
-@connection_options
+@connection_options(otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598")
 @click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 def command(connection: ConnectionOptions, as_json: bool) -> None:
     """Say why a device, a target or a phone is not found, and what to do.

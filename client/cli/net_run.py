@@ -58,7 +58,7 @@ from gputune.runtime import Executor, load
     metavar="F",
     help="Then time as many inferences on the first line's inputs, operation by operation, and write that as JSON.",
 )
-@connection_options
+@connection_options(otherwise="else this machine's own device is used")
 @log_level
 @summary_json
 def command(

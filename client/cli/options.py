@@ -35,9 +35,14 @@ class ConnectionOptions:
     adb: AdbRequest | None
 
 
-def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def connection_options(
+    command: Callable[..., Any] | None = None,
+    otherwise: str = "else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one",
+) -> Callable[..., Any]:
     """Adds the options that say which target a command talks to and how; it gets them as `connection`, a
-    ConnectionOptions."""
+    ConnectionOptions. `otherwise` says in the help what is used when no target is named."""
+    if command is None:
+        return functools.partial(connection_options, otherwise=otherwise)
 
     @functools.wraps(command)
     def with_connection(
@@ -57,18 +62,13 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         phone = None if adb is None else AdbRequest(adb or None, adb_python)
         return command(*arguments, connection=ConnectionOptions(target, credentials, phone), **options)
 
-    for option in reversed(_CONNECTION_OPTIONS):
+    for option in reversed(_HOW_TO_CONNECT):
         with_connection = option(with_connection)
-    return with_connection
+    return click.option("--target", metavar="HOST:PORT", help=f"The target server; {otherwise}.")(with_connection)
 
 
 _PATH = click.Path(path_type=Path)
-_CONNECTION_OPTIONS = (
-    click.option(
-        "--target",
-        metavar="HOST:PORT",
-        help="The target server; else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one.",
-    ),
+_HOW_TO_CONNECT = (
     click.option(
         "--token_file",
         type=_PATH,

@@ -3,4 +3,4 @@
 
 def printable(text: object) -> str:
     """In one line, and without the characters by which a terminal is told to do something."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in str(text))

@@ -14,7 +14,7 @@ from gputune.server.protocol.messages import DEFAULT_PORT
 
 
 @click.command("target-status")
-@connection_options
+@connection_options(otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598")
 @click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 def command(connection: ConnectionOptions, as_json: bool) -> None:
     """Say how a target server is: version, device and tier, clients and queue, restarts of its worker and why, memory,

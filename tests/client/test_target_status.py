@@ -45,7 +45,7 @@ def test_a_status_is_told_in_lines() -> None:
     for words in (
         "board:22598: gputune 7, protocol 2, up 1 d 2 h", "tier     null-cu1",
         "clients  2; running: profile; 1 request waiting",
-        "started again 0 times\n", "3.0 MiB", "answered 12 profile\n", "load 0.5123",
+        "worker   never started again\n", "3.0 MiB", "answered 12 profile\n", "load 0.5123",
     ):  # fmt: skip
         assert words in text
     again = "\n".join(

@@ -41,7 +41,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
 # Parts of the standard library with one door. pickle has none: nothing on the wire or on disk is pickle.
 DOORS = {
     "sqlite3": {"cache/store.py"},
-    "socket": {"server/daemon.py", "server/worker.py", "client/target_client.py"},
+    "socket": {"server/listener.py", "server/worker_process.py", "client/stream.py", "client/doctor/target.py"},
     "pickle": set(),
     "marshal": set(),
     "shelve": set(),
