@@ -11,7 +11,7 @@ import pytest
 
 import gputune.runtime
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.context_format import write_context
+from gputune.runtime.context_format import context_of, write_context
 from gputune.runtime.context_records import (
     BufferRef,
     Context,
@@ -23,6 +23,7 @@ from gputune.runtime.context_records import (
 from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound, WrongDevice
 from gputune.runtime.launching import compile_variant
+from gputune.runtime.loading import executor_on
 from gputune.runtime.variant import Launch, Variant
 
 PROGRAMS = 12
@@ -110,6 +111,21 @@ def test_outputs_are_right_run_after_run(path: Path) -> None:
         np.testing.assert_allclose(y, expected(x), rtol=1e-5)
 
 
+def test_a_context_from_bytes_runs_and_is_profiled_by_operation(backend: Backend, path: Path) -> None:
+    file = context_of(memoryview(path.read_bytes()), "from a host")
+    executor = executor_on(backend, file, None, strict=True)
+    file.close()
+    assert executor.warnings == []
+    np.testing.assert_allclose(executor.run({"x": X})["y"], expected(X), rtol=1e-5)
+    done: list[int] = []
+    inference_ns, operation_ns = executor.profile({"x": X}, 5, done.append)
+    assert done == [1, 2, 3, 4, 5] and len(inference_ns) == 5
+    assert list(operation_ns) == [f"step{number}" for number in range(PROGRAMS)]
+    for inference, whole_ns in enumerate(inference_ns):
+        launches_ns = [samples_ns[inference] for samples_ns in operation_ns.values()]
+        assert min(launches_ns) > 0 and sum(launches_ns) <= whole_ns
+
+
 def test_the_first_inference_of_a_fresh_process_costs_no_compilation(context: Context, path: Path) -> None:
     """Compiled code is what the binaries hold: with sources only, the same start takes many times as long."""
     from_binaries = start_up_ns(path)
@@ -145,6 +161,12 @@ def test_strict_mode_refuses_another_driver_version(context: Context, path: Path
     on_another_driver(context, path, driver_version="0.0")
     with pytest.raises(WrongDevice, match=r"driver_version is .*, not '0.0'"):
         gputune.runtime.load(path, cache_compatibility_mode="strict")
+
+
+def test_a_context_of_the_null_device_is_refused_by_a_real_one(context: Context, path: Path, backend: Backend) -> None:
+    write_context(path, dataclasses.replace(context, computes=False))
+    with pytest.raises(WrongDevice, match="made by the null device"):
+        executor_on(backend, context_of(memoryview(path.read_bytes()), "from a host"), None, strict=False)
 
 
 def test_a_device_that_is_not_here_is_replaced_by_one_that_works(context: Context, path: Path) -> None:

@@ -111,6 +111,7 @@ def test_what_a_launch_should_take_is_the_fastest_that_is_known(null: Backend, m
     assert expected(100.0) == [(0, 100.0), (1, 100.0), (2, 90), (3, 90)]
     # the baseline is known to end, and comes first because the others' limits follow from it
     assert expected(0.0, variant(2)) == [(2, 0.0), (0, 200), (1, 200), (3, 90)]
+    assert expected(100.0, variant(0)) == [(0, 0.0), (1, 100), (2, 90), (3, 90)]
 
 
 def test_what_a_sample_should_take_is_its_least_duration_or_one_launch(null: Backend) -> None:

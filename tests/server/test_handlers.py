@@ -195,7 +195,7 @@ def test_each_step_has_its_limit_on_the_page(worker: Worker) -> None:
     watcher = LinkWatcher(worker.activity, LIMITS, worker.sent.append, 2)
     allowed = {}
     for step in ("preparing", "building", "starting", "launching", "checking", "measuring"):
-        watcher.step(step, 1, 1e9)  # type: ignore[arg-type]
+        watcher.step(step, 1, 1e9)
         doing = worker.activity.read()
         assert (doing.step, doing.variant) == (step, 1)
         allowed[step] = doing.allowed_ns / 1e9

@@ -1,0 +1,157 @@
+"""A real worker process with kernels that never end or crash: what its page says about them, to judge it by."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.server.activity import Activity, Doing
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.launches import source_sha256
+from gputune.server.protocol.messages import Launch, Limits, Profiled, ProfileKernel, Progress, Variant, Work
+from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, PutBuffer, WorkerReady
+
+SIZE = 1024
+PATIENCE_SECONDS = 60.0
+VALUES = np.arange(SIZE, dtype=np.float32)
+SOURCE = """
+__kernel void copy(__global const float *x, __global float *output) {
+    output[get_global_id(0)] = x[get_global_id(0)];
+}
+__kernel void endless(__global const float *x, __global float *output) {
+    volatile int going = 1;
+    while (going) output[get_global_id(0)] = x[get_global_id(0)];
+}
+__kernel void crash(__global const float *x, __global float *output) {
+    volatile __global int *nowhere = (volatile __global int *)64;
+    *nowhere = 1;
+    output[get_global_id(0)] = x[get_global_id(0)];
+}
+"""
+
+
+@dataclass
+class Worker:
+    """A worker process, its page, and the daemon's end of its link."""
+
+    process: subprocess.Popen[bytes]
+    activity: Activity
+    link: socket.socket
+    reader: framing.FrameReader
+
+    def send(self, message: object) -> None:
+        for buffer in framing.encode(codec.pack(message, 0)):
+            self.link.sendall(buffer)
+
+    def receive(self) -> list[Any]:
+        """The next messages; none when the worker has hung up."""
+        messages: list[Any] = []
+        while not messages and (count := self.link.recv_into(self.reader.space())):
+            messages += [codec.unpack(f.header, f.blobs, FROM_WORKER)[1] for f in self.reader.filled(count)]
+        return messages
+
+    def wait_for(self, wanted: Callable[[Doing], bool]) -> Doing:
+        """What the page says once it is what is wanted."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while not wanted(doing := self.activity.read()):
+            assert time.monotonic() < give_up and self.process.poll() is None, doing
+            time.sleep(0.001)
+        return doing
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    """A worker on the device of the tests with an input, buffer 1, that is the reference too."""
+    report = choose(discover(), wanted_device(None)).report
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE_SECONDS)
+    activity = Activity.create()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "gputune.server.worker"),
+            *("--link", str(theirs.fileno()), "--activity", str(activity.descriptor)),
+            *("--device", json.dumps(report.to_dict()), "--limits", json.dumps(asdict(Limits()))),
+        ],
+        pass_fds=[theirs.fileno(), activity.descriptor],
+        env={**os.environ, **report.environment()},
+    )
+    theirs.close()
+    worker = Worker(process, activity, ours, framing.FrameReader(LINK_LIMITS))
+    (ready,) = worker.receive()
+    assert isinstance(ready, WorkerReady)
+    worker.send(PutBuffer(1, VALUES.data))
+    worker.receive()
+    yield worker
+    process.kill()
+    process.wait()
+    ours.close()
+    activity.detach()
+
+
+def batch(*entries: str) -> ProfileKernel:
+    variants = tuple(
+        Variant({}, (), Launch(SOURCE, source_sha256(SOURCE), entry, "", (SIZE,), (16,), ("x", "output")), {})
+        for entry in entries
+    )
+    return ProfileKernel(
+        task="copy",
+        buffers={"x": 1},
+        output_bytes=VALUES.nbytes,
+        reference=1,
+        relative=0.0,
+        absolute=0.0,
+        variants=variants,
+        baseline=None,
+        best_ns=0.0,
+        work=Work(0, 8 * SIZE),
+        samples=3,
+        sample_ns=100_000,
+        warm_up_ns=100_000,
+    )
+
+
+def test_an_endless_loop_is_launching_with_a_limit_that_the_others_have_set(worker: Worker) -> None:
+    worker.send(batch("copy", "endless"))
+    doing = worker.wait_for(lambda doing: doing.variant == 1 and doing.step == "launching")
+    assert doing.deadline_ns - time.monotonic_ns() <= doing.allowed_ns == 1_500_000_000
+    told = worker.receive()
+    assert [(m.variant, m.trial.status) for m in told if isinstance(m, Progress) and m.trial] == [(0, "ok")]
+    assert worker.activity.read() == doing, "no step hides that it hangs"
+    worker.link.close()  # as when the daemon dies
+    assert worker.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_an_endless_loop_that_comes_first_has_the_longest_limit(worker: Worker) -> None:
+    worker.send(batch("endless", "copy"))
+    doing = worker.wait_for(lambda doing: doing.step == "launching")
+    assert doing.variant == 0 and doing.allowed_ns == Limits().launch_seconds * 10**9
+
+
+def test_a_crash_leaves_its_variant_on_the_page(worker: Worker) -> None:
+    worker.send(batch("copy", "crash", "copy"))
+    while worker.receive():
+        pass
+    assert worker.process.wait(PATIENCE_SECONDS) in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
+    doing = worker.activity.read()
+    assert doing.variant == 1 and doing.step in ("starting", "launching")
+
+
+def test_generating_code_at_the_first_launch_has_the_compilers_limit(worker: Worker) -> None:
+    worker.send(batch("copy"))
+    doing = worker.wait_for(lambda doing: doing.step == "starting")
+    assert doing.allowed_ns == Limits().compile_seconds * 10**9
+    messages: list[Any] = []
+    while not (messages and isinstance(messages[-1], Profiled)):
+        messages += worker.receive()
+    assert messages[-1].trials[0].status == "ok" and messages[-1].best == 0
+    assert worker.activity.read().step is None
