@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -60,8 +61,14 @@ def test_a_problem_says_what_to_do() -> None:
         Finding("adb", "problem", "no adb")
 
 
-def test_there_is_advice_for_every_error_of_the_protocol() -> None:
-    assert set(ERROR_NAMES) <= set(ADVICE)
+def test_there_is_advice_for_every_error_of_a_target() -> None:
+    client = Path(gputune.client.__file__).parent
+    files = [*client.glob("*.py"), *client.glob("cli/*.py")]
+    raised = set(ERROR_NAMES)
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        raised |= set(re.findall(r'TargetError\(\s*"(\w+)"', text)) | set(re.findall(r'"(adb_(?:un|off|not)\w+)"', text))
+    assert {"unreachable", "adb_unauthorized"} <= raised <= set(ADVICE)
 
 
 # --- software -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The README tells the truth: its tour is run, its options exist, its tables say what the code says."""
+"""The README and docs/ tell the truth: the tour is run, options exist, tables say what the code says."""
 
 import os
 import re
@@ -15,9 +15,12 @@ from onnx import TensorProto, helper, numpy_helper
 import bench
 from gputune.client import config, effort, errors, importer
 from gputune.client.cli import main
+from gputune.client.doctor import advice
+from gputune.server.protocol.errors import ERROR_NAMES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = {page.name: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 BIN = Path(sys.executable).parent
 ENVIRONMENT = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "GPUTUNE_DEVICE": "null"}
 
@@ -43,8 +46,9 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def commands() -> list[list[str]]:
-    """The words of every gputune command in the README."""
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    """The words of every gputune command in the README and docs/."""
+    pages = (README, *DOCS.values())
+    lines = [line for page in pages for block in blocks("sh", page) for line in block.splitlines()]
     return [line.split() for line in lines if line.startswith("gputune ")]
 
 
@@ -94,19 +98,21 @@ def test_the_tour_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_option_in_the_readme_exists(words: list[str]) -> None:
+def test_every_option_of_a_command_exists(words: list[str]) -> None:
     first = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     used = {word for word in words[first:] if word.startswith("--")}
     assert used <= options_of(*words[1:first])
 
 
 def test_options_in_the_text_exist() -> None:
-    known = options_of("context-binary-generator") | options_of("net-run") | {"--opencl"}
-    assert set(re.findall(r"`(--[a-z_]+)", README)) <= known
+    commands_with_options = [name for name in main.COMMANDS if name != "performance-cache"]
+    known = {"--opencl"}.union(*map(options_of, commands_with_options))
+    for page in (README, *DOCS.values()):
+        assert set(re.findall(r"`(--[a-z_]+)", page)) <= known
 
 
 def test_the_scripts_it_names_are_there() -> None:
-    for name in sorted(set(re.findall(r"scripts/\w+", README))):
+    for name in sorted(set(re.findall(r"scripts/[\w-]+", README))):
         assert os.access(ROOT / name, os.X_OK), f"{name} is not an executable file"
 
 
@@ -115,6 +121,14 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
     kinds: list[type[errors.GputuneError]] = [errors.GputuneError, *errors.GputuneError.__subclasses__()]
     of_the_command_itself = {0, 7, main.INTERRUPTED}  # 7: errors of the performance cache, which have no code
     assert {int(row) for row in rows} == {kind.exit_code for kind in kinds} | of_the_command_itself
+
+
+def test_every_error_of_a_target_is_explained() -> None:
+    """Those of the protocol, and those of the client, each with what to do."""
+    section = DOCS["operating.md"].split("\n## Errors\n", 1)[1]
+    named = {name for row in re.findall(r"^\| ([a-z_, ]+) \|", section, re.MULTILINE) for name in row.split(", ")}
+    assert named - {"name"} == {name for name in advice.ADVICE if not name.startswith("adb_")}
+    assert set(ERROR_NAMES) <= named
 
 
 def test_the_config_keys_and_efforts_are_those_of_the_code() -> None:
