@@ -12,17 +12,19 @@ from typing import Any
 from gputune.cache import PerformanceCache, check_writable, tier_of
 from gputune.client import context_builder
 from gputune.client.config import Config
+from gputune.client.credentials import NONE, Credentials
 from gputune.client.effort import Effort
 from gputune.client.importer import read_model
 from gputune.client.lowering import Plan, lower
+from gputune.client.outcome import Outcome, untuned
 from gputune.client.outputs import check_output, writing
 from gputune.client.plan import Task
 from gputune.client.progress import Reporter
 from gputune.client.summary import Totals, summarise, write_json
-from gputune.client.target import choose_target
+from gputune.client.target import AdbRequest, choose_target
 from gputune.client.target_client import TargetClient
 from gputune.client.task_search import device_limits
-from gputune.client.tuner import Outcome, Tuner, untuned
+from gputune.client.tuner import Tuner
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.identity import DeviceIdentity
@@ -41,6 +43,9 @@ class GenerationRequest:
     performance_cache_dir: Path
     target: str | None = None
     device: str | None = None
+    credentials: Credentials = NONE
+    adb: AdbRequest | None = None
+    retry_failures: tuple[str, ...] = ()
     summary_json: Path | None = None
 
 
@@ -74,7 +79,15 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
             plan = lower(graph)
         reporter.info(f"model {request.model.name}: {len(plan.operations)} operations, {len(plan.tasks)} tasks")
         with clock.phase("check"):
-            chosen = choose_target(request.target, environment, request.device, log_level=reporter.level)
+            chosen = choose_target(
+                request.target,
+                environment,
+                request.device,
+                log_level=reporter.level,
+                credentials=request.credentials,
+                adb=request.adb,
+                notice=reporter.warn,
+            )
         with chosen:
             for line in chosen.explanation:
                 reporter.info(line)
@@ -123,7 +136,7 @@ class _Generation:
                 self._reporter.info("performance cache invalidated: starting from nothing")
             elif begun.resumed:
                 self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
-            self._tuner = Tuner(self._client, cache, self._request.effort, self._reporter)
+            self._tuner = Tuner(self._client, cache, self._request.effort, self._reporter, self._request.retry_failures)
             self._make()
             cache.finish_generation(fingerprint)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gputune.client.outcome import Outcome
 from gputune.client.outputs import writing
-from gputune.client.tuner import Outcome
 
 PHASES = ("check", "import", "lower", "tune", "finalize", "write", "total")
 
@@ -36,6 +36,8 @@ def summarise(outcomes: Sequence[Outcome], totals: Totals) -> dict[str, Any]:
                 "space_size": outcome.space_size,
                 "trials": dict(outcome.trials),
                 "measured": outcome.measured,
+                "measured_again": outcome.measured_again,
+                "drift": outcome.drift,
                 "default_ns": outcome.default_ns,
                 "tuned_ns": outcome.tuned_ns,
                 "configuration": dict(outcome.configuration),

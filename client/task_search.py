@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.client.effort import Effort, trials_for
@@ -22,6 +22,8 @@ BATCH = 8
 """Variants in one request: what a killed run has to measure again at most."""
 
 OK = "ok"
+DEADLY = ("timeout", "crash")
+"""Statuses of what costs the target its worker."""
 
 
 def device_limits(device: DeviceIdentity) -> DeviceLimits:
@@ -96,6 +98,7 @@ class TaskSearch:
         self.known: dict[str, TrialRecord] = {}
         self.resumed = 0
         self.measured = 0
+        self._again: list[dict[str, int]] = []
         self._first = [self.default, *self.family.starters(task.problem, limits)]
         self._stop: StopCondition = Trials(self.budget)
         if effort.patience is not None:
@@ -117,17 +120,30 @@ class TaskSearch:
         """Whether a configuration from the cache is legal today and renders to the code that was measured."""
         return not self.space.violations(configuration) and self.rendered_sha256(configuration) == sha256
 
-    def resume(self, records: Iterable[TrialRecord]) -> None:
-        """Takes in what an earlier run stored, less what no longer holds.
+    def to_retry(self, records: Iterable[TrialRecord], statuses: Collection[str]) -> list[dict[str, int]]:
+        """The configurations whose last trial that still holds has one of the statuses."""
+        last = {configuration_key(record.configuration): record for record in self._holding(records)}
+        return [dict(record.configuration) for record in last.values() if record.status in statuses]
 
-        When all of that failed, the default and the starters are measured again: the reason may have gone, such as
-        another program that filled the device's memory.
+    def resume(self, records: Sequence[TrialRecord], retry: Collection[str] = ()) -> None:
+        """Takes in what an earlier run stored, as far as it still holds. What failed with a status in `retry` is
+        measured again before anything else.
+
+        When all of that failed, so are the default and the starters: the reason may have gone, such as another program
+        that filled the device's memory. Only what takes a worker down is not tried again unasked.
         """
-        self.tell([record for record in records if self.still_holds(record.configuration, record.rendered_sha256)])
+        self.tell(self._holding(records))
+        self._again = self.to_retry(records, retry)
+        for configuration in self._again:
+            del self.known[configuration_key(configuration)]
         if all(cost_of(record) is None for record in self.known.values()):
-            for configuration in self._first:
-                self.known.pop(configuration_key(configuration), None)
+            for key in map(configuration_key, self._first):
+                if key in self.known and self.known[key].status not in DEADLY:
+                    del self.known[key]
         self.resumed = len(self.known)
+
+    def _holding(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
+        return [record for record in records if self.still_holds(record.configuration, record.rendered_sha256)]
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
         """Takes in results; a configuration that was known gets its newer one."""
@@ -139,6 +155,8 @@ class TaskSearch:
 
     def next_batch(self) -> list[dict[str, int]]:
         """The next configurations to measure; empty when the search is over."""
+        if again := [c for c in self._again if configuration_key(c) not in self.known]:
+            return again[:BATCH]
         if self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1:
             return []
         size = min(BATCH, self.budget - len(self.known))
@@ -151,6 +169,11 @@ class TaskSearch:
     def cost(self, configuration: Configuration) -> float | None:
         record = self.known.get(configuration_key(configuration))
         return None if record is None else cost_of(record)
+
+    @property
+    def best_ns(self) -> float:
+        """The fastest time known, 0 when none is."""
+        return min((cost for record in self.known.values() if (cost := cost_of(record)) is not None), default=0.0)
 
     def finalists(self, count: int) -> list[dict[str, int]]:
         """The default and the best of the rest, as far as they worked."""

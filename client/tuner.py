@@ -4,50 +4,29 @@ Per task: a concluded winner in the performance cache is used after it was valid
 Otherwise the default and the family's starters are measured first, then what the strategy asks for, batch by batch,
 until a stop condition ends it. Trials that an interrupted run left in the cache are told to the strategy and not
 measured again. The finalists are measured once more, side by side, and the default configuration wins a tie.
+
+The default configuration is raced in every batch: a batch on a device that has drifted is measured again.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
-from gputune.cache import PerformanceCache, TrialRecord, WinnerRecord
+from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
+from gputune.client.drift import Drift
 from gputune.client.effort import EFFORTS, Effort
-from gputune.client.errors import TuningError
+from gputune.client.errors import TargetError, TuningError
+from gputune.client.outcome import Outcome, tuned
 from gputune.client.plan import Task
 from gputune.client.target_client import TargetClient
-from gputune.client.task_search import TaskSearch, default_of, device_limits, task_key
+from gputune.client.task_search import TaskSearch, device_limits
 from gputune.client.workbench import Workbench
-from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.messages import Trial
 
 TIE = 0.01
 """A configuration that is not faster than the default by more than this share does not replace it."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What tuning found for one task; names follow --summary_json."""
-
-    key: str
-    op: str
-    problem: Mapping[str, Any]
-    weight: int
-    hit: bool
-    resumed: int
-    """Trials that an earlier, interrupted run had already stored."""
-    space_size: int
-    trials: Mapping[str, int]
-    """Trials by status, each configuration counted once."""
-    measured: int
-    """Variants that this run had measured, finalists counted again."""
-    default_ns: float | None
-    tuned_ns: float | None
-    configuration: Configuration
-    binary: bytes = field(repr=False)
-    """The winner's program binary; empty where it has still to be compiled."""
 
 
 class Progress(Protocol):
@@ -62,6 +41,9 @@ class Progress(Protocol):
     def verbose(self, text: str) -> None:
         """A line about one trial."""
 
+    def warn(self, text: str) -> None:
+        """A line about something that may have spoilt measurements."""
+
 
 class Silent:
     """A progress that nobody watches."""
@@ -72,37 +54,26 @@ class Silent:
 
     def verbose(self, text: str) -> None: ...
 
-
-def untuned(task: Task, limits: DeviceLimits) -> Outcome:
-    """The default configuration, unmeasured: what tuning effort none gives."""
-    family, key = family_of(task.op), task_key(task)
-    return Outcome(
-        key=key.digest,
-        op=task.op,
-        problem=key.problem,
-        weight=task.weight,
-        hit=False,
-        resumed=0,
-        space_size=family.space(task.problem, limits).size,
-        trials={},
-        measured=0,
-        default_ns=None,
-        tuned_ns=None,
-        configuration=default_of(task, limits),
-        binary=b"",
-    )
+    def warn(self, text: str) -> None: ...
 
 
 class Tuner:
     """Tunes tasks on one target, remembering every trial in one performance cache."""
 
     def __init__(
-        self, target: TargetClient, cache: PerformanceCache, effort: Effort, progress: Progress | None = None
+        self,
+        target: TargetClient,
+        cache: PerformanceCache,
+        effort: Effort,
+        progress: Progress | None = None,
+        retry_failures: Collection[str] = (),
     ) -> None:
+        """retry_failures: what was stored with one of these statuses is measured again."""
         self._target = target
         self._cache = cache
         self._effort = effort
         self._progress: Progress = progress or Silent()
+        self._retry = retry_failures
         self._device = DeviceIdentity.from_dict(target.device)
         self._limits = device_limits(self._device)
         self._settings = _settings(target.server)
@@ -118,16 +89,18 @@ class Tuner:
         search = self._search(task)
         winner = self._concluded(search)
         if winner is not None:
-            return _outcome(search, winner, hit=True)
-        search.resume(self._cache.trials_of(search.key, search.validity))
-        self._progress.shrink(search.resumed)
-        with Workbench(self._target, search, self._effort) as bench:
+            return tuned(search, winner, None)
+        search.resume(self._cache.trials_of(search.key, search.validity), self._retry)
+        drift = Drift(search.cost(search.default))
+        self._progress.shrink(min(search.resumed, search.budget))
+        with Workbench(self._target, search, self._effort, self._progress.verbose) as bench:
             while batch := search.next_batch():
-                self._measure(bench, search, batch, self._effort.samples)
+                self._measure(bench, search, drift, batch, self._effort.samples)
             self._progress.shrink(max(0, search.budget - len(search.known)))
-            winner = self._final(bench, search)
+            winner = self._final(bench, search, drift)
+        self._report(search, drift)
         self._cache.conclude(search.key, search.validity, winner)
-        return _outcome(search, winner, hit=False)
+        return tuned(search, winner, drift)
 
     def store_binary(self, task: Task, outcome: Outcome) -> None:
         """Keeps a binary that was compiled at finalize time with the winner it belongs to."""
@@ -143,39 +116,77 @@ class Tuner:
         return self._searches[task]
 
     def _concluded(self, search: TaskSearch) -> WinnerRecord | None:
-        winner = self._cache.winner_of(search.key, search.validity)
-        if winner is None or not search.still_holds(winner.configuration, winner.rendered_sha256):
+        winner = self._winner(search)
+        if winner is None or EFFORTS[winner.effort].rank < self._effort.rank:
             return None
-        spent = EFFORTS.get(winner.effort)
-        return winner if spent is not None and spent.rank >= self._effort.rank else None
+        retries = self._retry and search.to_retry(self._cache.trials_of(search.key, search.validity), self._retry)
+        return None if retries else winner
+
+    def _winner(self, search: TaskSearch) -> WinnerRecord | None:
+        """The winner in the cache, if it still holds."""
+        winner = self._cache.winner_of(search.key, search.validity)
+        if winner is None or winner.effort not in EFFORTS:
+            return None
+        return winner if search.still_holds(winner.configuration, winner.rendered_sha256) else None
 
     def _finalists(self, search: TaskSearch) -> int:
         return min(self._effort.finalists + 1, search.space.size)
 
-    def _measure(self, bench: Workbench, search: TaskSearch, batch: Sequence[Configuration], samples: int) -> bytes:
-        """Profiles a batch, stores every trial before anything else happens, returns the best one's binary."""
-        trials, binary = bench.profile(batch, samples)
-        records = [
-            _record(configuration, trial, search.rendered_sha256(configuration))
-            for configuration, trial in zip(batch, trials, strict=True)
-        ]
-        self._cache.store_trials(search.key, search.validity, records)
-        search.tell(records)
-        search.measured += len(batch)
-        self._progress.advance(len(batch), search.title)
-        for record in records:
-            result = f"{record.median_ns / 1000:.1f} us" if record.median_ns is not None else record.message
-            self._progress.verbose(
-                f"{search.title} {configuration_key(record.configuration)}: {record.status}, {result}"
-            )
+    def _measure(
+        self, bench: Workbench, search: TaskSearch, drift: Drift, batch: Sequence[Configuration], samples: int
+    ) -> bytes:
+        """Profiles a batch, again where the device has drifted; returns the best one's binary."""
+        attempt = 1
+        binary = self._profile(bench, search, drift, batch, samples)
+        while drift.again(attempt) and (working := [c for c in batch if search.cost(c) is not None]):
+            attempt += 1
+            drift.measured_again += len(working)
+            self._progress.shrink(-len(working))
+            binary = self._profile(bench, search, drift, working, samples)
+        drift.keep()
         return binary
 
-    def _final(self, bench: Workbench, search: TaskSearch) -> WinnerRecord:
+    def _profile(
+        self, bench: Workbench, search: TaskSearch, drift: Drift, batch: Sequence[Configuration], samples: int
+    ) -> bytes:
+        """Profiles a batch and stores every trial as soon as it is known."""
+
+        def store(trials: Mapping[int, Trial], baseline_ns: float | None) -> None:
+            ratio = drift.ratio(baseline_ns)
+            records = [
+                _record(batch[place], trial, search.rendered_sha256(batch[place]), ratio)
+                for place, trial in trials.items()
+            ]
+            self._cache.store_trials(search.key, search.validity, records)
+            search.tell(records)
+            search.measured += len(records)
+            self._progress.advance(len(records), search.title)
+            for record in records:
+                result = f"{record.median_ns / 1000:.1f} us" if record.median_ns is not None else record.message
+                self._progress.verbose(
+                    f"{search.title} {configuration_key(record.configuration)}: {record.status}, {result}"
+                )
+
+        return bench.profile(batch, samples, store)
+
+    def _report(self, search: TaskSearch, drift: Drift) -> None:
+        """Says what the device's drift has cost, and whether it may have spoilt the result."""
+        if drift.first_ns is None or drift.largest is None or not (drift.measured_again or drift.beyond):
+            return
+        self._progress.warn(
+            f"{search.title}: the device drifted: the default configuration took {drift.first_ns / 1000:.1f} us at "
+            f"first, and up to {100 * (drift.largest - 1):+.1f} % more beside what is kept; "
+            f"{drift.measured_again} variants were measured again"
+        )
+
+    def _final(self, bench: Workbench, search: TaskSearch, drift: Drift) -> WinnerRecord:
         finalists = search.finalists(self._effort.finalists)
         self._progress.shrink(self._finalists(search) - len(finalists))
         if not finalists:
-            raise TuningError(f"{search.title}: no configuration works: {search.failures()}")
-        binary = self._measure(bench, search, finalists, 2 * self._effort.samples)
+            raise TuningError(
+                f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
+            )
+        binary = self._measure(bench, search, drift, finalists, 2 * self._effort.samples)
         placed = [(search.cost(configuration), configuration) for configuration in finalists]
         ranked = sorted(((cost, c) for cost, c in placed if cost is not None), key=lambda pair: pair[0])
         if not ranked:
@@ -184,11 +195,13 @@ class Tuner:
         default_ns = search.cost(search.default)
         if default_ns is not None and best != search.default and best_ns >= default_ns * (1 - TIE):
             best_ns, best, binary = default_ns, search.default, b""
+        before = self._winner(search)  # not None where its failures are measured again; what it was given still counts
+        efforts = [self._effort] if before is None else [EFFORTS[before.effort], self._effort]
         return WinnerRecord(
             configuration=best,
             median_ns=best_ns,
             default_ns=default_ns,
-            effort=self._effort.name,
+            effort=max(efforts, key=lambda effort: effort.rank).name,
             binary=binary,
             trials=search.statuses(),
             rendered_sha256=search.rendered_sha256(best),
@@ -203,34 +216,22 @@ def _settings(server: Mapping[str, object]) -> dict[str, str]:
     return {str(name): str(value) for name, value in settings.items()}
 
 
-def _outcome(search: TaskSearch, winner: WinnerRecord, hit: bool) -> Outcome:
-    return Outcome(
-        key=search.key.digest,
-        op=search.task.op,
-        problem=search.key.problem,
-        weight=search.task.weight,
-        hit=hit,
-        resumed=search.resumed,
-        space_size=search.space.size,
-        trials=winner.trials,
-        measured=search.measured,
-        default_ns=winner.default_ns,
-        tuned_ns=winner.median_ns,
-        configuration=winner.configuration,
-        binary=winner.binary,
-    )
-
-
-def _record(configuration: Configuration, trial: Trial, rendered_sha256: str) -> TrialRecord:
-    """A trial as the cache keeps it; the wall times are kept with how it was measured."""
-    measured = {**trial.measured, "wall_ns": list(trial.wall_ns)} if trial.samples_ns else dict(trial.measured)
+def _record(configuration: Configuration, trial: Trial, rendered_sha256: str, drift: float | None) -> TrialRecord:
+    """A trial as the cache keeps it; wall times and drift are kept with how it was measured. Raises TargetError for one
+    that cannot be true."""
+    measured = dict(trial.measured)
+    if trial.samples_ns:
+        measured |= {"wall_ns": list(trial.wall_ns)} | ({} if drift is None else {"drift": drift})
     built_ns = trial.compile_ns + trial.first_launch_ns
-    return TrialRecord(
-        configuration=dict(configuration),
-        status=trial.status,
-        samples_ns=trial.samples_ns,
-        compile_ns=built_ns or None,
-        message=trial.message,
-        measured=measured,
-        rendered_sha256=rendered_sha256,
-    )
+    try:
+        return TrialRecord(
+            configuration=dict(configuration),
+            status=trial.status,
+            samples_ns=trial.samples_ns,
+            compile_ns=built_ns or None,
+            message=trial.message,
+            measured=measured,
+            rendered_sha256=rendered_sha256,
+        )
+    except RecordError as error:
+        raise TargetError("bad_message", f"the target sent a trial that cannot be true: {error}") from None

@@ -1,28 +1,36 @@
 """One task on the target while it is being tuned: its inputs and its reference output are there, variants come by."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import TypeAlias
 
 import numpy as np
 
 from gputune.client.effort import Effort
+from gputune.client.errors import TargetError
 from gputune.client.rendering import variant_message
-from gputune.client.target_client import TargetClient, TargetError
-from gputune.client.task_search import TaskSearch
+from gputune.client.target_client import TargetClient
+from gputune.client.task_search import OK, TaskSearch
 from gputune.kernels.space import Configuration
-from gputune.server.protocol.messages import ProfileKernel, Trial, Work
+from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial, Variant, Work
 
-CULPRITS = {"worker_died": "crash", "worker_timeout": "timeout"}
-"""Errors of the target that one variant of a batch has caused, and the status of that variant's trial."""
+Concluded: TypeAlias = Callable[[Mapping[int, Trial], float | None], None]
+"""Hears what became of variants, by their place in the batch, and the baseline's time beside them in nanoseconds; None
+where it was not raced with them."""
 
 
 class Workbench:
     """Profiles variants of one task. Buffers are made at the first batch and freed at the end."""
 
-    def __init__(self, target: TargetClient, search: TaskSearch, effort: Effort) -> None:
+    def __init__(
+        self, target: TargetClient, search: TaskSearch, effort: Effort, say: Callable[[str], None] | None = None
+    ) -> None:
+        """say: hears lines about what holds the target up."""
         self._target = target
         self._search = search
         self._effort = effort
+        self._say = say
         self._buffers: dict[str, int] = {}
         self._reference: int | None = None
 
@@ -32,48 +40,87 @@ class Workbench:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._reference is not None and kind is None:  # after an error the buffers may be gone
+        if self._reference is not None and kind is None:  # after an error the target may be gone
             self._target.free(*self._buffers.values(), self._reference)
 
-    def profile(self, batch: Sequence[Configuration], samples: int) -> tuple[tuple[Trial, ...], bytes]:
-        """The trials of a batch, and the binary of its fastest variant (empty when the batch had to be split).
+    def profile(self, batch: Sequence[Configuration], samples: int, concluded: Concluded) -> bytes:
+        """Profiles a batch; returns the binary of its fastest variant (empty when the batch had to be split).
 
-        When a variant takes the target's worker down, the batch is profiled one by one, so that only this variant
-        gets the status crash or timeout. Raises TargetError for what no variant has caused.
+        `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
+        measured. When a batch makes the target go away again and again, it is profiled one by one, so that only the
+        variant that does it gets the status crash. Raises TargetError for what no variant has caused.
         """
-        try:
-            return self._profile(batch, samples)
-        except TargetError as error:
-            if error.name == "unknown_buffer":  # the worker went down on behalf of another client
-                self._reference = None
-                return self._profile(batch, samples)
-            if error.name not in CULPRITS:
-                raise
-            self._reference = None
-            if len(batch) == 1:
-                return (_failed(CULPRITS[error.name], str(error)),), b""
-        return tuple(self.profile([configuration], samples)[0][0] for configuration in batch), b""
+        known: set[int] = set()
 
-    def _profile(self, batch: Sequence[Configuration], samples: int) -> tuple[tuple[Trial, ...], bytes]:
-        family, problem = self._search.family, self._search.task.problem
+        def conclude(trials: Mapping[int, Trial], baseline_ns: float | None) -> None:
+            fresh = {place: trial for place, trial in trials.items() if place not in known}
+            known.update(fresh)
+            if fresh:
+                concluded(fresh, baseline_ns)
+
+        everything = range(len(batch))
+        try:
+            return self._profile(batch, everything, samples, conclude)
+        except TargetError as error:
+            if error.name != "lost_again":
+                raise
+        for place in everything:
+            if place not in known:
+                try:
+                    self._profile(batch, [place], samples, conclude)
+                except TargetError as error:
+                    if error.name != "lost_again":
+                        raise
+                    conclude(
+                        {place: _crash(f"the target was lost twice while this was measured: {error.reason}")}, None
+                    )
+        return b""
+
+    def _profile(
+        self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded
+    ) -> bytes:
+        """Profiles those variants of a batch."""
+
+        def hear(progress: Progress) -> None:
+            if progress.variant is not None and progress.trial is not None and progress.trial.status != OK:
+                conclude({places[progress.variant]: progress.trial}, None)
+            if progress.message and self._say is not None:
+                self._say(f"{self._search.title}: {progress.phase}: {progress.message}")
+
+        chosen = [batch[place] for place in places]
+        profiled = self._target.profile_kernel(self._request(chosen, samples), hear)
+        conclude(dict(zip(places, profiled.trials, strict=True)), self._baseline_ns(chosen, profiled))
+        return bytes(profiled.binary)
+
+    def _request(self, batch: Sequence[Configuration], samples: int) -> ProfileKernel:
+        search, problem = self._search, self._search.task.problem
         reference = self._upload() if self._reference is None else self._reference
-        tolerance, work = family.tolerance(problem), family.work(problem)
-        profiled = self._target.profile_kernel(
-            ProfileKernel(
-                task=self._search.title,
-                buffers=self._buffers,
-                output_bytes=family.output(problem).nbytes,
-                reference=reference,
-                relative=tolerance.relative,
-                absolute=tolerance.absolute,
-                variants=tuple(variant_message(family.render(problem, c), c) for c in batch),
-                work=Work(work.flops, work.bytes),
-                samples=samples,
-                sample_ns=self._effort.sample_ns,
-                warm_up_ns=self._effort.warm_up_ns,
-            )
+        tolerance, work = search.family.tolerance(problem), search.family.work(problem)
+        return ProfileKernel(
+            task=search.title,
+            buffers=self._buffers,
+            output_bytes=search.family.output(problem).nbytes,
+            reference=reference,
+            relative=tolerance.relative,
+            absolute=tolerance.absolute,
+            variants=tuple(map(self._variant, batch)),
+            baseline=None if search.cost(search.default) is None else self._variant(search.default),
+            best_ns=search.best_ns,
+            work=Work(work.flops, work.bytes),
+            samples=samples,
+            sample_ns=self._effort.sample_ns,
+            warm_up_ns=self._effort.warm_up_ns,
         )
-        return profiled.trials, bytes(profiled.binary)
+
+    def _variant(self, configuration: Configuration) -> Variant:
+        return variant_message(self._search.family.render(self._search.task.problem, configuration), configuration)
+
+    def _baseline_ns(self, batch: Sequence[Configuration], profiled: Profiled) -> float | None:
+        """The time of the default configuration, which in the first batch is one of the variants."""
+        trial = profiled.baseline
+        if trial is None and self._search.default in batch:
+            trial = profiled.trials[batch.index(self._search.default)]
+        return (statistics.median(trial.samples_ns) or None) if trial is not None and trial.samples_ns else None
 
     def _upload(self) -> int:
         """Puts random inputs, the same for every run of this task, and their reference output on the target."""
@@ -85,13 +132,5 @@ class Workbench:
         return self._reference
 
 
-def _failed(status: str, message: str) -> Trial:
-    return Trial(
-        status=status,  # type: ignore[arg-type]
-        message=message,
-        samples_ns=(),
-        wall_ns=(),
-        compile_ns=0,
-        first_launch_ns=0,
-        measured={},
-    )
+def _crash(message: str) -> Trial:
+    return Trial("crash", message, samples_ns=(), wall_ns=(), compile_ns=0, first_launch_ns=0, measured={})

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
+from gputune.cache import STATUSES
 from gputune.client.cli.options import (
+    ConnectionOptions,
+    connection_options,
     default_performance_cache_dir,
     log_level,
     parse_input_dimensions,
@@ -14,8 +17,22 @@ from gputune.client.cli.options import (
 )
 from gputune.client.config import choose_effort, read_config
 from gputune.client.effort import EFFORTS
+from gputune.client.errors import ConfigError
 from gputune.client.generator import GenerationRequest, generate
 from gputune.client.progress import Reporter
+
+FAILURES = tuple(status for status in STATUSES if status != "ok")
+
+
+def _statuses(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """Callback of --retry_failures."""
+    if text is None:
+        return ()
+    wanted = FAILURES if text == "all" else tuple(part.strip() for part in text.split(","))
+    for status in wanted:
+        if status not in FAILURES:
+            raise click.BadParameter(f"{status!r} is not one of {', '.join(FAILURES)}, or all")
+    return wanted
 
 
 @click.command("context-binary-generator")
@@ -38,11 +55,7 @@ from gputune.client.progress import Reporter
     type=click.Path(path_type=Path),
     help="JSON with tuning_mode, performance_cache_dir, invalidate_performance_cache.",
 )
-@click.option(
-    "--target",
-    metavar="HOST:PORT",
-    help="The target server; else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one.",
-)
+@connection_options
 @click.option(
     "--device", metavar="D", help="Device of the embedded server: a name part or number of `gputune devices`."
 )
@@ -50,6 +63,15 @@ from gputune.client.progress import Reporter
     "--tuning_effort",
     type=click.Choice(tuple(EFFORTS)),
     help="How much is measured; normal unless the config file turns tuning off.",
+)
+@click.option(
+    "--retry_failures",
+    is_flag=False,
+    flag_value="all",
+    metavar="[STATUS,...]",
+    callback=_statuses,
+    help="Measure again what failed before, also where tuning had come to an end: all of it, or what has one of these "
+    f"statuses: {', '.join(FAILURES)}.",
 )
 @click.option(
     "--input_dimensions",
@@ -65,9 +87,10 @@ def command(
     binary_file: str,
     output_dir: Path,
     config_file: Path | None,
-    target: str | None,
+    connection: ConnectionOptions,
     device: str | None,
     tuning_effort: str | None,
+    retry_failures: tuple[str, ...],
     input_dimensions: dict[str, tuple[int, ...]],
     log_level: str,
     summary_json: Path | None,
@@ -83,6 +106,8 @@ def command(
     """
     config = read_config(config_file)
     effort = choose_effort(config, tuning_effort)
+    if retry_failures and effort.name == "none":
+        raise ConfigError("--retry_failures measures, and tuning is off: drop it, or choose another --tuning_effort")
     reporter = Reporter(sys.stderr, log_level)
     try:
         generate(
@@ -93,8 +118,11 @@ def command(
                 config=config,
                 effort=effort,
                 performance_cache_dir=config.performance_cache_dir or default_performance_cache_dir(),
-                target=target,
+                target=connection.target,
                 device=device,
+                credentials=connection.credentials,
+                adb=connection.adb,
+                retry_failures=retry_failures,
                 summary_json=summary_json,
             ),
             os.environ,

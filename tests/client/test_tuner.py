@@ -1,4 +1,4 @@
-"""The tuner against a target that answers as the test decides: what is stored, resumed, split and kept."""
+"""The tuner against a target that answers as the test decides: what is stored, resumed, repeated and kept."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -7,30 +7,23 @@ from typing import Any
 
 import pytest
 
-from gputune.cache import PerformanceCache
+from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.effort import EFFORTS
-from gputune.client.errors import TuningError
+from gputune.client.errors import TargetError, TuningError
 from gputune.client.plan import Task
-from gputune.client.target_client import TargetError
 from gputune.client.task_search import BATCH
-from gputune.client.tuner import Tuner
+from gputune.client.tuner import Silent, Tuner
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.space import configuration_key
 from gputune.runtime.devices import NULL_REPORT
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Trial
+from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
+
+from .fake_target import failed, gave_up, ok
 
 TASK = Task("MatMul", MatMulProblem(64, 32, 48, bias=True), 1)
 QUICK = EFFORTS["quick"]
-
-
-def ok(nanoseconds: float) -> Trial:
-    return Trial("ok", "", (nanoseconds,) * 3, (nanoseconds,) * 3, 5, 5, {"timing": "event"})
-
-
-def failed(status: Any) -> Trial:
-    return Trial(status, f"it ended with {status}", (), (), 0, 0, {})
 
 
 class FakeTarget:
@@ -41,7 +34,9 @@ class FakeTarget:
         self.device = NULL_REPORT.identity.to_dict()
         self.server: dict[str, object] = {}
         self.answer = answer
-        self.batches: list[list[str]] = []
+        self.requests: list[ProfileKernel] = []
+        self.speed = 1.0
+        """Times of the baseline, and of nothing else, are multiplied by this."""
         self.uploads = 0
 
     def upload(self, data: object) -> int:
@@ -51,20 +46,37 @@ class FakeTarget:
     def free(self, *buffers: int) -> None:
         assert all(0 < buffer <= self.uploads for buffer in buffers)
 
-    def profile_kernel(self, request: ProfileKernel) -> Profiled:
-        self.batches.append([configuration_key(variant.configuration) for variant in request.variants])
+    def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+        self.requests.append(request)
         trials = tuple(self.answer(variant.configuration) for variant in request.variants)
+        for place, trial in enumerate(trials):
+            if trial.status != "ok":
+                on_progress(gave_up(place, trial.status))
         costs = [sum(trial.samples_ns) if trial.status == "ok" else float("inf") for trial in trials]
         best = min(range(len(costs)), key=costs.__getitem__)
-        return Profiled(trials, best if trials[best].status == "ok" else None, b"the binary of " + str(best).encode())
+        baseline = None
+        if request.baseline is not None:
+            raced = self.answer(request.baseline.configuration)
+            baseline = replace(raced, samples_ns=tuple(sample * self.speed for sample in raced.samples_ns))
+        binary = b"the binary of " + str(best).encode()
+        return Profiled(trials, best if trials[best].status == "ok" else None, binary, baseline, {}, {})
+
+    @property
+    def batches(self) -> list[list[str]]:
+        return [[configuration_key(variant.configuration) for variant in r.variants] for r in self.requests]
 
     @property
     def measured(self) -> list[str]:
         return [key for batch in self.batches for key in batch]
 
 
-def tuner(target: FakeTarget, cache: PerformanceCache) -> Tuner:
-    return Tuner(target, cache, QUICK)  # type: ignore[arg-type]
+def tuner(target: FakeTarget, cache: PerformanceCache, **options: Any) -> Tuner:
+    return Tuner(target, cache, QUICK, **options)  # type: ignore[arg-type]
+
+
+def stored(cache: PerformanceCache) -> list[TrialRecord]:
+    search = tuner(FakeTarget(by_width), cache)._search(TASK)
+    return cache.trials_of(search.key, search.validity)
 
 
 @pytest.fixture
@@ -107,40 +119,196 @@ def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -
     assert (second.configuration, second.binary) == (first.configuration, first.binary)
 
 
-def test_a_variant_that_takes_the_worker_down_costs_itself_only(cache: PerformanceCache) -> None:
+def test_the_default_is_raced_in_every_batch_but_the_first_and_limits_follow_the_best(cache: PerformanceCache) -> None:
+    """In the first one it is a variant, and may not work."""
+    target = FakeTarget(by_width)
+    tuner(target, cache).tune(TASK)
+    default = tuner(target, cache)._search(TASK).default
+    first, *others = target.requests
+    assert (first.baseline, first.best_ns) == (None, 0)
+    best = 0.0
+    for before, request in zip(target.requests, others, strict=False):
+        assert request.baseline is not None and request.baseline.configuration == default
+        times = [by_width(variant.configuration).samples_ns[0] for variant in before.variants]
+        best = min([*times, best or times[0]])
+        assert request.best_ns == pytest.approx(best)
+
+
+def test_a_default_that_does_not_work_is_no_baseline(cache: PerformanceCache) -> None:
+    default = tuner(FakeTarget(by_width), cache)._search(TASK).default
+    target = FakeTarget(lambda c: failed("timeout") if dict(c) == default else by_width(c))
+    outcome = tuner(target, cache).tune(TASK)
+    assert all(request.baseline is None for request in target.requests)
+    assert (outcome.default_ns, outcome.drift) == (None, None)
+
+
+def crashing(configuration: Mapping[str, int]) -> Trial:
+    return failed("crash", "SIGSEGV") if configuration["MR"] == 8 else by_width(configuration)
+
+
+def test_failures_are_stored_once_and_nobody_pays_for_them_again(cache: PerformanceCache) -> None:
+    target = FakeTarget(crashing)
+    outcome = tuner(target, cache).tune(TASK)
+    crashed = [trial for trial in stored(cache) if trial.status == "crash"]
+    assert len(crashed) == len({configuration_key(trial.configuration) for trial in crashed}) == outcome.trials["crash"]
+    assert all(trial.configuration["MR"] == 8 for trial in crashed)
+    again = FakeTarget(crashing)
+    assert tuner(again, cache).tune(TASK).hit
+    assert not again.requests
+
+
+def test_a_failure_is_stored_before_its_batch_is_over(cache: PerformanceCache) -> None:
+    """Whoever is killed while the rest is measured does not pay for the hang again."""
+
+    class Interrupted(FakeTarget):
+        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            on_progress(Progress("building", 0, len(request.variants), ""))
+            on_progress(gave_up(1, "timeout"))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuner(Interrupted(by_width), cache).tune(TASK)
+    assert [trial.status for trial in stored(cache)] == ["timeout"]
+    target = FakeTarget(by_width)
+    outcome = tuner(target, cache).tune(TASK)
+    assert (outcome.resumed, outcome.trials["timeout"]) == (1, 1)
+    assert configuration_key(stored(cache)[0].configuration) not in target.measured
+
+
+def test_a_variant_that_makes_the_target_go_away_costs_itself_only(cache: PerformanceCache) -> None:
     def answer(configuration: Mapping[str, int]) -> Trial:
         if configuration["MR"] == 8:
-            raise TargetError("worker_died", "the worker died with SIGSEGV")
-        if configuration["MR"] == 4 and configuration["VW"] == 4:
-            raise TargetError("worker_timeout", "no answer for 600 s")
+            raise TargetError("lost_again", "the phone restarted")
         return by_width(configuration)
 
     target = FakeTarget(answer)
     outcome = tuner(target, cache).tune(TASK)
-    search = tuner(target, cache)._search(TASK)
-    for trial in cache.trials_of(search.key, search.validity):
+    for trial in stored(cache):
         crashes = trial.configuration["MR"] == 8
         assert (trial.status == "crash") == crashes
-        assert not crashes or "SIGSEGV" in trial.message
+        assert not crashes or "the phone restarted" in trial.message
     assert outcome.trials["crash"] >= 1
     assert sum(outcome.trials.values()) == QUICK.trials
 
-    again = FakeTarget(answer)
-    assert tuner(again, cache).tune(TASK).hit, "nobody pays for the crash a second time"
-    assert not again.batches
+
+def test_what_had_failed_before_the_target_went_away_is_not_measured_one_by_one(cache: PerformanceCache) -> None:
+    class Lost(FakeTarget):
+        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            if not self.requests:
+                self.requests.append(request)
+                on_progress(gave_up(1, "timeout"))
+                raise TargetError("lost_again", "gone")
+            return super().profile_kernel(request, on_progress)
+
+    target = Lost(by_width)
+    outcome = tuner(target, cache).tune(TASK)
+    first, *others = target.batches
+    assert others[: len(first) - 1] == [[key] for key in first if key != first[1]]
+    assert outcome.trials == {"ok": 23, "timeout": 1}
 
 
-def test_buffers_that_vanished_are_uploaded_again(cache: PerformanceCache) -> None:
-    gone = [TargetError("unknown_buffer", "the worker was started again")]
+def test_a_trial_that_cannot_be_true_is_the_targets_error(cache: PerformanceCache) -> None:
+    with pytest.raises(TargetError, match="samples_ns is 0"):
+        tuner(FakeTarget(lambda c: ok(0.0)), cache).tune(TASK)
 
-    def answer(configuration: Mapping[str, int]) -> Trial:
-        if gone:
-            raise gone.pop()
-        return by_width(configuration)
 
-    target = FakeTarget(answer)
-    assert "crash" not in tuner(target, cache).tune(TASK).trials
-    assert target.uploads == 8, "three inputs and the reference, twice"
+class Listening(Silent):
+    """A progress that keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Drifting(FakeTarget):
+    """Whose baseline takes, by number of the request, so many times as long."""
+
+    def __init__(self, *speeds: float) -> None:
+        super().__init__(by_width)
+        self.speeds = speeds
+
+    def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+        number = len(self.requests)
+        self.speed = self.speeds[number] if number < len(self.speeds) else 1.0
+        return super().profile_kernel(request, on_progress)
+
+
+def test_a_steady_device_costs_nothing(cache: PerformanceCache) -> None:
+    progress, target = Listening(), Drifting(1.0, 1.029, 0.98)
+    outcome = tuner(target, cache, progress=progress).tune(TASK)
+    assert (outcome.measured_again, progress.warnings) == (0, [])
+    assert outcome.drift == pytest.approx(1.029)
+    kept = [trial.measured["drift"] for trial in stored(cache)[: 2 * BATCH]]
+    assert kept == pytest.approx([1.0] * BATCH + [1.029] * BATCH)
+
+
+def test_a_batch_on_a_drifted_device_is_measured_again_and_said_once(cache: PerformanceCache) -> None:
+    progress, target = Listening(), Drifting(1.0, 1.2, 1.1, 1.0)
+    outcome = tuner(target, cache, progress=progress).tune(TASK)
+    assert target.batches[1] == target.batches[2] == target.batches[3]
+    assert target.batches[3] != target.batches[4]
+    assert (outcome.measured_again, outcome.drift) == (2 * BATCH, 1.0)
+    assert outcome.measured == len(target.measured)
+    (warning,) = progress.warnings
+    assert f"{2 * BATCH} variants were measured again" in warning
+    kept = {configuration_key(trial.configuration): trial for trial in stored(cache)[: 4 * BATCH]}
+    assert all(trial.measured["drift"] == 1.0 for trial in kept.values()), "the newer trial counts"
+
+
+def test_variants_that_failed_are_not_measured_again_for_drift(cache: PerformanceCache) -> None:
+    class CrashesSecond(Drifting):
+        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            crashes = request.variants[2].configuration if len(self.requests) == 1 else None
+            self.answer = lambda c: failed("crash") if c == crashes else by_width(c)
+            return super().profile_kernel(request, on_progress)
+
+    target = CrashesSecond(1.0, 1.2)
+    outcome = tuner(target, cache).tune(TASK)
+    second, again = target.batches[1:3]
+    assert again == [key for key in second if key != second[2]]
+    assert (outcome.measured_again, outcome.trials["crash"]) == (BATCH - 1, 1)
+
+
+def test_a_device_that_stays_slower_is_not_waited_for_in_every_batch(cache: PerformanceCache) -> None:
+    progress, target = Listening(), Drifting(1.0, *[1.5] * 100)
+    outcome = tuner(target, cache, progress=progress).tune(TASK)
+    assert outcome.measured_again == 2 * BATCH
+    assert outcome.drift == pytest.approx(1.5)
+    assert "+50.0 % more" in progress.warnings[0]
+
+
+def test_a_resumed_task_is_held_against_its_first_run(cache: PerformanceCache) -> None:
+    tuner(FakeTarget(by_width), cache).tune(TASK)
+    target = Drifting(1.3, 1.0)
+    outcome = Tuner(target, cache, EFFORTS["normal"]).tune(TASK)  # type: ignore[arg-type]
+    assert target.batches[0] == target.batches[1]
+    assert outcome.measured_again == BATCH
+
+
+def test_failures_are_measured_again_when_asked_for(cache: PerformanceCache) -> None:
+    before = tuner(FakeTarget(crashing), cache).tune(TASK)
+    crashed = {configuration_key(trial.configuration) for trial in stored(cache) if trial.status == "crash"}
+    other = FakeTarget(by_width)
+    assert tuner(other, cache, retry_failures=("timeout",)).tune(TASK).hit, "nothing failed with that"
+
+    target = FakeTarget(by_width)
+    outcome = tuner(target, cache, retry_failures=("timeout", "crash")).tune(TASK)
+    assert not outcome.hit
+    finalists = target.batches[-1]
+    assert {key for batch in target.batches[:-1] for key in batch} == crashed
+    assert outcome.trials == {"ok": QUICK.trials}
+    assert outcome.resumed == before.trials["ok"]
+    assert finalists[0] == configuration_key(tuner(target, cache)._search(TASK).default)
+    assert tuner(FakeTarget(by_width), cache, retry_failures=("crash",)).tune(TASK).hit, "they work now"
+
+
+def test_a_retry_with_less_effort_does_not_forget_what_was_spent(cache: PerformanceCache) -> None:
+    Tuner(FakeTarget(crashing), cache, EFFORTS["normal"]).tune(TASK)  # type: ignore[arg-type]
+    tuner(FakeTarget(crashing), cache, retry_failures=("crash",)).tune(TASK)
+    again = FakeTarget(crashing)
+    assert Tuner(again, cache, EFFORTS["normal"]).tune(TASK).hit  # type: ignore[arg-type]
 
 
 def test_other_errors_of_the_target_end_the_tuning(cache: PerformanceCache) -> None:
@@ -159,6 +327,16 @@ def test_when_everything_failed_the_next_run_tries_again(cache: PerformanceCache
     outcome = tuner(target, cache).tune(TASK)
     assert outcome.trials["ok"] >= 1
     assert configuration_key(tuner(target, cache)._search(TASK).default) == target.measured[0]
+
+
+def test_what_takes_a_worker_down_is_not_tried_again_unasked(cache: PerformanceCache) -> None:
+    with pytest.raises(TuningError, match="--retry_failures"):
+        tuner(FakeTarget(lambda c: failed("timeout")), cache).tune(TASK)
+    target = FakeTarget(by_width)
+    with pytest.raises(TuningError, match="no configuration works"):
+        tuner(target, cache).tune(TASK)
+    assert not target.requests
+    assert tuner(target, cache, retry_failures=("timeout",)).tune(TASK).trials == {"ok": QUICK.trials}
 
 
 def test_a_trial_of_code_that_has_changed_is_measured_again(

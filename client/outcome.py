@@ -1,0 +1,84 @@
+"""What tuning found for one task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputune.cache import WinnerRecord
+from gputune.client.drift import Drift
+from gputune.client.plan import Task
+from gputune.client.task_search import TaskSearch, default_of, task_key
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import Configuration
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What tuning found for one task; names follow --summary_json."""
+
+    key: str
+    op: str
+    problem: Mapping[str, Any]
+    weight: int
+    hit: bool
+    resumed: int
+    """Trials that an earlier, interrupted run had already stored."""
+    space_size: int
+    trials: Mapping[str, int]
+    """Trials by status, each configuration counted once."""
+    measured: int
+    """Variants that this run had measured, each time counted."""
+    measured_again: int
+    """Of those, the ones measured once more because the device had drifted."""
+    drift: float | None
+    """The default configuration's time by that in the first batch, in the batch where it is furthest from 1; None where
+    nothing was measured."""
+    default_ns: float | None
+    tuned_ns: float | None
+    configuration: Configuration
+    binary: bytes = field(repr=False)
+    """The winner's program binary; empty where it has still to be compiled."""
+
+
+def untuned(task: Task, limits: DeviceLimits) -> Outcome:
+    """The default configuration, unmeasured: what tuning effort none gives."""
+    family, key = family_of(task.op), task_key(task)
+    return Outcome(
+        key=key.digest,
+        op=task.op,
+        problem=key.problem,
+        weight=task.weight,
+        hit=False,
+        resumed=0,
+        space_size=family.space(task.problem, limits).size,
+        trials={},
+        measured=0,
+        measured_again=0,
+        drift=None,
+        default_ns=None,
+        tuned_ns=None,
+        configuration=default_of(task, limits),
+        binary=b"",
+    )
+
+
+def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outcome:
+    """What a search has led to; drift is None for a winner from the cache."""
+    return Outcome(
+        key=search.key.digest,
+        op=search.task.op,
+        problem=search.key.problem,
+        weight=search.task.weight,
+        hit=drift is None,
+        resumed=search.resumed,
+        space_size=search.space.size,
+        trials=winner.trials,
+        measured=search.measured,
+        measured_again=0 if drift is None else drift.measured_again,
+        drift=None if drift is None else drift.largest,
+        default_ns=winner.default_ns,
+        tuned_ns=winner.median_ns,
+        configuration=winner.configuration,
+        binary=winner.binary,
+    )
