@@ -67,7 +67,8 @@ def test_there_is_advice_for_every_error_of_a_target() -> None:
     raised = set(ERROR_NAMES)
     for file in files:
         text = file.read_text(encoding="utf-8")
-        raised |= set(re.findall(r'TargetError\(\s*"(\w+)"', text)) | set(re.findall(r'"(adb_(?:un|off|not)\w+)"', text))
+        for pattern in (r'TargetError\(\s*"(\w+)"', r'"(adb_(?:un|off|not)\w+)"'):
+            raised.update(re.findall(pattern, text))
     assert {"unreachable", "adb_unauthorized"} <= raised <= set(ADVICE)
 
 
