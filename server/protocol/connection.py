@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gputune.server.protocol import codec, framing
-from gputune.server.protocol.authentication import Role as Side
+from gputune.server.protocol.authentication import Role
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.handshake import Handshake
 from gputune.server.protocol.messages import (
@@ -30,6 +30,8 @@ from gputune.server.protocol.messages import (
     Proof,
     Welcome,
 )
+
+Side = Role
 
 # what is read from somebody who has not shown yet that he knows the token; only a welcome is larger
 HANDSHAKE_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)

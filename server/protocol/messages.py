@@ -41,6 +41,7 @@ Count = Annotated[int, Within(0, 2**31 - 1)]
 Nanoseconds = Annotated[int, Within(0, 10**18)]
 Sample = Annotated[float, Within(0, 1e18)]  # nanoseconds; the mean of the launches in one sample
 Handle = Annotated[int, Within(1, 2**62)]
+RequestId = Annotated[int, Within(1, 2**63 - 1)]
 Name = Annotated[str, Within(1, 200)]
 Text = Annotated[str, Within(0, 65536)]
 Sha256 = Annotated[str, Within(64, 64)]
@@ -169,7 +170,7 @@ class Ping:
 class Cancel:
     """Ends an open request, which is answered with the error cancelled unless its reply is on the way."""
 
-    request: Handle
+    request: RequestId
 
 
 @dataclass(frozen=True)

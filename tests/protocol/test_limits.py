@@ -10,14 +10,20 @@ from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
     CompileKernel,
+    ExecuteContext,
     ExecuteKernel,
+    FreeBuffers,
+    FreeContexts,
     Limits,
+    ProfileContext,
     ProfileKernel,
     UploadBuffer,
     Variant,
 )
 
-TIGHT = Limits(source_bytes=46, variants=2, samples=7, buffer_bytes=4096, launches=1)  # what the example messages need
+TIGHT = Limits(  # what the example messages need
+    source_bytes=46, variants=2, samples=7, buffer_bytes=4096, launches=1, buffers=2, contexts=1, inferences=20
+)
 
 
 @pytest.fixture
@@ -30,11 +36,23 @@ def test_the_examples_are_just_within_tight_limits(examples: list[Any]) -> None:
         check_limits(message, TIGHT)
 
 
-@pytest.mark.parametrize("limit", ["source_bytes", "variants", "samples", "buffer_bytes", "launches"])
-def test_one_less_is_refused_by_name(limit: str, by_kind: dict[type, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [
+        (ProfileKernel, "source_bytes"),
+        (ProfileKernel, "variants"),
+        (ProfileKernel, "samples"),
+        (ProfileKernel, "buffer_bytes"),
+        (ProfileKernel, "launches"),
+        (ProfileContext, "inferences"),
+        (FreeBuffers, "buffers"),
+        (FreeContexts, "contexts"),
+    ],
+)
+def test_one_less_is_refused_by_name(kind: type, limit: str, by_kind: dict[type, Any]) -> None:
     allowed = getattr(TIGHT, limit) - 1
     with pytest.raises(ProtocolError, match=f"the server's limit {limit} is {allowed}") as caught:
-        check_limits(by_kind[ProfileKernel], replace(TIGHT, **{limit: allowed}))
+        check_limits(by_kind[kind], replace(TIGHT, **{limit: allowed}))
     assert caught.value.name == "limit_exceeded"
     assert caught.value.details == {"limit": limit, "allowed": allowed, "got": allowed + 1}
 
@@ -49,10 +67,16 @@ def test_every_size_in_every_request_is_checked(by_kind: dict[type, Any]) -> Non
         CompileKernel(replace(variant, packed={}), {"input": 256}),
         replace(by_kind[ProfileKernel], output_bytes=0),
         replace(by_kind[ProfileKernel], output_bytes=256, variants=(replace(variant, packed={}),)),
+        replace(by_kind[ProfileKernel], output_bytes=0, variants=(), baseline=variant),
         replace(execute, outputs={"a": 128, "b": 128}),
+        ExecuteContext(1, {"a": bytes(128), "b": bytes(128)}),
+        ProfileContext(1, {"a": memoryview(bytes(256)).cast("i")}, 1),
     ):
         with pytest.raises(ProtocolError, match="buffer_bytes"):
             check_limits(request, small)
+    long_source = replace(variant, main=replace(variant.main, source="x" * 47))
+    with pytest.raises(ProtocolError, match="source_bytes"):
+        check_limits(replace(by_kind[ProfileKernel], baseline=long_source), TIGHT)
     with pytest.raises(ProtocolError, match="launches"):
         check_limits(replace(execute, launches=execute.launches * 2), TIGHT)
 
