@@ -200,7 +200,7 @@ class _Batch:
                 self._course.step("checking", runner.index)
                 self._renew(entry.packed)  # somebody else in the race may have damaged what this one reads
                 self._verify(entry.bound, entry.packed)  # once more: a data race may show only now
-                return runner.index, self._backend.harvest(entry.program)
+                return runner.index, self._launcher.harvest(entry.program, runner.index)
             except Exception as error:
                 self._fail(runner.index, error)
         return None, b""

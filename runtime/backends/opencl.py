@@ -273,7 +273,7 @@ def _event_ns(event: cl.Event) -> int:
 
 @functools.cache
 def _scratch_environment() -> dict[str, str]:
-    """Lets PoCL unpack binaries in memory, unless the user has chosen a folder or keeps a cache of kernels."""
+    """Lets PoCL keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels."""
     if "POCL_CACHE_DIR" in os.environ or os.environ["POCL_KERNEL_CACHE"] != "0":
         return {}
     folder = scratch_folder()
