@@ -1,8 +1,8 @@
 """A folder in memory for the files that a driver writes while it builds and loads programs.
 
 PoCL unpacks every program binary into files and syncs each to the disk, which takes longer than all the rest of a
-load; a worker that is killed would leave them in the user's cache. The folder belongs to the user alone, because code is loaded from it, and goes with the process; what a killed
-process left behind goes when the next one starts.
+load; and a process that is killed would leave them in the user's cache. The folder belongs to the user alone, because
+code is loaded from it, and goes with the process; what a killed process left behind goes when the next one starts.
 """
 
 import atexit
