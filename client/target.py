@@ -18,10 +18,8 @@ from gputune.client.errors import TargetError
 from gputune.client.reconnecting import RECONNECT_SECONDS, Reconnecting
 from gputune.client.stream import address_text
 from gputune.client.target_client import TargetClient
-from gputune.client.target_connection import TargetConnection, dial, probe
+from gputune.client.target_connection import CONNECT_SECONDS, TargetConnection, dial, probe
 from gputune.server.protocol.messages import DEFAULT_PORT
-
-__all__ = ["AdbRequest", "EmbeddedServer", "Target", "choose_target", "parse_address"]
 
 VARIABLE = "TARGET_SERVER_SOCKET"
 DEVICE_VARIABLE = "GPUTUNE_DEVICE"
@@ -91,7 +89,7 @@ class Target:
 
     def _dial(self) -> TargetConnection:
         last_words = None if self.server is None else self.server.last_words
-        return dial(self.host, self.port, credentials=self.credentials, last_words=last_words)
+        return dial(self.host, self.port, CONNECT_SECONDS, self.credentials, last_words)
 
     def _revive(self) -> None:
         if self.server is not None:

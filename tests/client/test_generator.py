@@ -9,8 +9,10 @@ from typing import Any
 import onnx
 import pytest
 
-from gputune.cache import PerformanceCache
-from gputune.client.target import EmbeddedServer
+from gputune.cache import PerformanceCache, TrialRecord
+from gputune.client import tuner
+from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.task_search import BATCH
 from gputune.client.workbench import Workbench
 from gputune.server.protocol.connection import Connection
 
@@ -52,6 +54,7 @@ def test_a_second_generation_asks_the_target_for_nothing(generate: Any, tmp_path
         measured = sum(task["trials"].values())
         assert measured == min(task["space_size"], 24 if task["op"] in ("Conv", "MatMul") else 8), task["op"]
         assert 0 < task["tuned_ns"] <= task["default_ns"]
+        assert (task["drift"], task["measured_again"]) == (1.0, 0), "the null device keeps its speed"
 
     ran, second = generate("two")
     assert ran.code == 0, ran.err
@@ -59,6 +62,7 @@ def test_a_second_generation_asks_the_target_for_nothing(generate: Any, tmp_path
     assert (totals["profile_requests"], totals["compile_requests"], totals["cache_misses"]) == (0, 0, 0)
     assert totals["cache_hits"] == len(second["tasks"]) == len(first["tasks"])
     assert configurations(first) == configurations(second)
+    assert all(task["drift"] is None for task in second["tasks"])
     one, two = (tmp_path / name / "small.bin" for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
 
@@ -103,6 +107,63 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
     for task in others:
         finalists = task["measured"] + task["resumed"] - sum(task["trials"].values())
         assert 0 < finalists <= 5, "only the finalists are measured twice"
+
+
+def test_failures_are_measured_again_when_asked_for(
+    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the first generation had run out of memory; the null device itself fails nothing."""
+    record = tuner._record
+
+    def failing(configuration: Any, *rest: Any) -> Any:
+        stored = record(configuration, *rest)
+        if max(configuration.values()) < 8:
+            return stored
+        return TrialRecord(
+            stored.configuration, "device_limits", message="full", rendered_sha256=stored.rendered_sha256
+        )
+
+    monkeypatch.setattr(tuner, "_record", failing)
+    _, first = generate("one")
+    failures = sum(task["trials"].get("device_limits", 0) for task in first["tasks"])
+    assert failures
+    monkeypatch.setattr(tuner, "_record", record)
+    _, second = generate("two")
+    assert second["totals"]["cache_misses"] == 0
+    _, third = generate("three", "--retry_failures", "device_limits,crash")
+    retried = [task for task in third["tasks"] if not task["hit"]]
+    assert sum(task["measured"] - task["measured_again"] for task in retried) >= failures
+    assert all(task["trials"] == {"ok": sum(task["trials"].values())} for task in retried)
+    _, fourth = generate("four", "--retry_failures")
+    assert fourth["totals"]["cache_misses"] == 0
+
+
+def test_a_server_that_is_killed_costs_the_batch_in_flight(
+    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[EmbeddedServer] = []
+    started = EmbeddedServer.start
+
+    def start(*arguments: Any) -> EmbeddedServer:
+        killed.append(started(*arguments))
+        return killed[-1]
+
+    profile = Workbench.profile
+
+    def killing(bench: Any, *arguments: Any) -> Any:
+        killed[0]._process.kill()
+        monkeypatch.setattr(Workbench, "profile", profile)
+        return profile(bench, *arguments)
+
+    monkeypatch.setattr(EmbeddedServer, "start", start)
+    monkeypatch.setattr(Workbench, "profile", killing)
+    ran, summary = generate("one")
+    assert ran.code == 0, ran.err
+    assert "the embedded server ended with SIGKILL" in ran.err
+    assert "is back after" in ran.err
+    assert all(set(task["trials"]) == {"ok"} for task in summary["tasks"])
+    batches = sum(-(-sum(task["trials"].values()) // BATCH) + 1 for task in summary["tasks"])
+    assert summary["totals"]["profile_requests"] <= batches + 1
 
 
 def test_effort_none_uses_defaults_and_no_cache(gputune: Gputune, model: Path, tmp_path: Path) -> None:
@@ -202,13 +263,46 @@ class TestErrorsBeforeTuning:
 
     def test_version_mismatch(self, fails: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         server = EmbeddedServer.start("null")
-        monkeypatch.setattr(Connection.__init__, "__defaults__", (99,))
+        monkeypatch.setattr(Connection.__init__, "__defaults__", (None, 99))
         try:
             ran = fails(target=f"{server.host}:{server.port}", device=None)
         finally:
             server.stop()
         assert ran.code == 4
         assert "version_mismatch" in ran.last_line
+
+    def test_a_token_that_differs(self, fails: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        server = EmbeddedServer.start("null")
+        try:
+            missing = fails(target=f"{server.host}:{server.port}", device=None)
+            monkeypatch.setenv("GPUTUNE_TOKEN", "not the one of this server")
+            wrong = fails(target=f"{server.host}:{server.port}", device=None)
+        finally:
+            server.stop()
+        assert (missing.code, wrong.code) == (4, 4)
+        assert "token_required" in missing.last_line
+        assert "authentication_failed" in wrong.last_line
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"token_file": "nowhere"}, "--token_file: .*nowhere cannot be read"),
+            ({"tls_cert": "c.pem"}, "--tls_cert and --tls_key belong together"),
+            ({"adb_python": "python3"}, "give --adb, too"),
+            ({"retry_failures": "all", "tuning_effort": "none", "config_file": None}, "--retry_failures measures"),
+        ],
+    )
+    def test_options_that_do_not_fit(self, fails: Any, options: Any, words: str) -> None:
+        ran = fails(**options)
+        assert ran.code == 2
+        assert re.search(words, ran.last_line)
+
+    def test_an_unknown_status(self, gputune: Gputune) -> None:
+        ran = gputune(
+            "context-binary-generator", "--model", "m", "--binary_file", "b", "--retry_failures", "timeout,hang"
+        )
+        assert ran.code == 2
+        assert "'hang' is not one of constraints, compile" in ran.err
 
     def test_unsupported_op(self, fails: Any, tmp_path: Path) -> None:
         onnx_model = unsupported()

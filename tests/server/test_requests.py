@@ -7,17 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.target_client import TargetClient, TargetError
+from gputune.client.errors import TargetError
+from gputune.client.target_client import TargetClient
+from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
     CompileKernel,
+    DownloadBuffer,
     ExecuteKernel,
-    Launch,
-    Profiled,
+    FreeBuffers,
     ProfileKernel,
-    Trial,
+    Progress,
+    UploadBuffer,
     Variant,
-    Welcome,
 )
+
+from .peer import Peer, Refused
 
 Make = Callable[..., Any]
 
@@ -64,11 +68,17 @@ def test_a_freed_buffer_is_unknown(client: TargetClient) -> None:
     assert bytes(client.download(kept)) == b"kept"
 
 
-def test_buffers_belong_to_their_connection(client: TargetClient, shared_server: Any) -> None:
-    handle = client.upload(b"mine")
-    with shared_server.connect() as other, pytest.raises(TargetError, match="unknown_buffer"):
-        other.download(handle)
-    assert bytes(client.download(handle)) == b"mine"
+def test_the_server_checks_handles_itself(peer: Peer, client: TargetClient) -> None:
+    """Handles are different on all connections, and belong to one."""
+    client.upload(b"mine")
+    theirs = client._session.link.buffers[1]
+    mine = peer.ask(UploadBuffer(b"data")).buffer
+    assert mine != theirs
+    for request in (DownloadBuffer(theirs), FreeBuffers((mine, theirs)), DownloadBuffer(1 << 60)):
+        with pytest.raises(Refused, match="unknown_buffer"):
+            peer.ask(request)
+    assert bytes(peer.ask(DownloadBuffer(mine)).data) == b"data"
+    assert bytes(client.download(1)) == b"mine"
 
 
 def test_profile(client: TargetClient, make_profile: Make) -> None:
@@ -81,34 +91,6 @@ def test_profile(client: TargetClient, make_profile: Make) -> None:
     assert bytes(profiled.binary).startswith(b"gputune-null")
     again = client.profile_kernel(make_profile(data, reference, ("-DA", "-DB", "-DC")))
     assert [trial.samples_ns for trial in again.trials] == [trial.samples_ns for trial in profiled.trials]
-
-
-@pytest.mark.parametrize(
-    ("trials", "best", "words"),
-    [
-        (1, 0, "1 trials for 2 variants"),
-        (3, 0, "3 trials for 2 variants"),
-        (2, 2, "the best of 2 variants is 2"),
-        (2, -1, "the best of 2 variants is -1"),
-        (2, 1, "the best of 2 variants is 1, which is none that is ok"),
-    ],
-)
-def test_profiled_variants_that_make_no_sense_are_refused(
-    client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch, trials: int, best: int, words: str
-) -> None:
-    ok, wrong = (Trial(status, "", (), (), 0, 0, {}) for status in ("ok", "runtime"))
-    monkeypatch.setattr(client, "_ask", lambda message: Profiled((ok, wrong, ok)[:trials], best, b""))
-    with pytest.raises(TargetError, match=words) as caught:
-        client.profile_kernel(make_profile(1, 2, ("-DA", "-DB")))
-    assert caught.value.name == "bad_message"
-
-
-def test_a_device_without_an_identity_is_refused(client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    welcome = Welcome(client.limits, {**client.device, "compute_units": "many"}, {})
-    monkeypatch.setattr(client, "_receive", lambda: (0, welcome))
-    with pytest.raises(TargetError, match="'compute_units' is 'many'") as caught:
-        client._welcome()
-    assert caught.value.name == "bad_message"
 
 
 def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient, make_profile: Make) -> None:
@@ -155,38 +137,24 @@ def test_requests_are_counted_by_kind(client: TargetClient, make_profile: Make) 
     assert client.requests == {"upload": 2, "profile": 1, "free": 1}
 
 
-def sent_sources(client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The source texts in each request that the client sends from now on."""
-    sent: list[list[str]] = []
-    send = client._connection.send
-
-    def spy(message: Any, request_id: int = 0) -> list[memoryview]:
-        launches: list[Launch] = [variant.main for variant in getattr(message, "variants", ())]
-        sent.append([launch.source for launch in launches])
-        return send(message, request_id)
-
-    monkeypatch.setattr(client._connection, "send", spy)
-    return sent
-
-
 def test_a_source_travels_once(client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    sent = sent_sources(client, monkeypatch)
+    connection = client._session.link.connection
+    ask, sent = connection.ask, []
+
+    def spy(request: Any, on_progress: Any = None) -> Any:
+        sent.append([bool(variant.main.source) for variant in request.variants])
+        return ask(request, on_progress)
+
+    monkeypatch.setattr(connection, "ask", spy)
     for _ in range(2):
         assert client.profile_kernel(make_profile(data, reference, ("-DA", "-DB"))).best is not None
-    assert [[bool(source) for source in sources] for sources in sent] == [[True, False], [False, False]]
-
-
-def test_a_source_that_the_server_does_not_know_is_sent_again(
-    client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, reference = client.upload(bytes(64)), client.upload(bytes(64))
+    client._session.link.sources.add(source_sha256("another"))  # as if it had been sent
     request = make_profile(data, reference)
-    client._sent_sources.add(request.variants[0].main.source_sha256)  # as if it had been sent
-    sent = sent_sources(client, monkeypatch)
-    assert client.profile_kernel(request).best == 0
-    assert [[bool(source) for source in sources] for sources in sent] == [[False], [True]]
-    assert client.requests["profile"] == 2
+    launch = replace(request.variants[0].main, source="another", source_sha256=source_sha256("another"))
+    another = replace(request, variants=(replace(request.variants[0], main=launch),))
+    assert client.profile_kernel(another).trials[0].status == "ok"
+    assert sent == [[True, False], [False, False], [False], [True]]
 
 
 def test_a_source_under_a_wrong_hash_is_refused(client: TargetClient, make_launch: Make) -> None:
@@ -203,11 +171,43 @@ def test_a_limit_is_refused_before_anything_is_sent(client: TargetClient, make_p
     assert client.requests["profile"] == 0
 
 
-def test_the_server_checks_the_limits_itself(client: TargetClient, make_profile: Make) -> None:
+def test_the_server_checks_the_limits_itself(
+    client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    client.limits = replace(client.limits, variants=1000, buffer_bytes=1 << 40)
+    monkeypatch.setattr("gputune.client.target_client.check_limits", lambda request, limits: None)
     with pytest.raises(TargetError, match="the server's limit variants is 16"):
         client.profile_kernel(make_profile(data, reference, tuple(f"-D{i}" for i in range(17))))
     with pytest.raises(TargetError, match="the server's limit buffer_bytes is"):
         client.compile_kernel(CompileKernel(Variant({}, (), make_profile(1, 1).variants[0].main, {"p": 1 << 39}), {}))
     assert bytes(client.download(data)) == bytes(64)  # the connection goes on
+
+
+def test_a_batch_has_a_baseline_beside_its_variants(client: TargetClient, make_profile: Make) -> None:
+    data, reference = client.upload(bytes(64)), client.upload(bytes(64))
+    request: ProfileKernel = make_profile(data, reference, ("-DA", "-DB"))
+    raced = client.profile_kernel(replace(request, variants=request.variants[1:], baseline=request.variants[0]))
+    assert raced.baseline is not None and raced.baseline.status == "ok" and raced.baseline.samples_ns
+    assert [trial.status for trial in raced.trials] == ["ok"]
+    assert set(raced.state) == {"before", "after"}
+
+
+def test_failures_are_told_as_they_happen(client: TargetClient, make_profile: Make) -> None:
+    data, reference = client.upload(bytes(64)), client.upload(bytes(64))
+    request: ProfileKernel = make_profile(data, reference, ("-DA", "-DB"))
+    broken = replace(request.variants[1], main=replace(request.variants[1].main, local_size=(5,)))
+    told: list[Progress] = []
+    profiled = client.profile_kernel(replace(request, variants=(request.variants[0], broken)), told.append)
+    trials = {progress.variant: progress.trial for progress in told if progress.trial is not None}
+    assert trials[1] == profiled.trials[1]
+
+
+def test_the_server_says_how_it_is(client: TargetClient, make_profile: Make) -> None:
+    client.profile_kernel(make_profile(client.upload(bytes(64)), client.upload(bytes(64))))
+    client.pings(200)
+    status = client.status()
+    assert status.software.startswith("gputune")
+    assert status.device == client.device
+    assert status.clients >= 1
+    assert status.requests["profile"] >= 1 and status.requests["ping"] >= 200
+    assert status.memory_bytes >= 128

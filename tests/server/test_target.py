@@ -1,6 +1,7 @@
 """Which target server is used, and the embedded one's life."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,9 +15,12 @@ from typing import Any
 
 import pytest
 
-from gputune.client.errors import GputuneError
-from gputune.client.target import VARIABLE, EmbeddedServer, choose_target, parse_address
-from gputune.client.target_client import TargetClient, TargetError, probe
+from gputune.client.credentials import Credentials
+from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.errors import GputuneError, TargetError
+from gputune.client.target import VARIABLE, AdbRequest, choose_target, parse_address
+from gputune.client.target_client import TargetClient
+from gputune.client.target_connection import probe
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import Hello
 
@@ -118,7 +122,7 @@ def test_a_server_on_the_default_port_comes_before_an_embedded_one(shared_server
 def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
     port = free_port()
     with choose_target(None, {}, default_port=port) as target:
-        assert target.server is not None
+        assert isinstance(target.server, EmbeddedServer)
         server = target.server._process.pid
         assert target.explanation == (
             f"embedded target server 127.0.0.1:{target.port}",
@@ -167,20 +171,101 @@ def test_the_device_variable_means_a_server_of_our_own_too(shared_server: Any) -
         assert given.explanation[1:] == ("GPUTUNE_DEVICE does not apply: this server has chosen its device",)
 
 
-def test_an_embedded_server_logs_as_much_as_asked_and_its_last_words_are_reported() -> None:
-    with choose_target(None, {}, "null", log_level="info") as target, target.connect() as client:
-        assert target.server is not None
+TOKEN = "correct horse battery staple"
+
+
+def test_a_server_with_a_token_on_the_default_port_is_used_by_who_knows_it(launch_server: Any) -> None:
+    server = launch_server(GPUTUNE_TOKEN=TOKEN)
+    with (
+        choose_target(None, {}, default_port=server.port, credentials=Credentials(TOKEN)) as target,
+        target.connect() as client,
+    ):
+        assert (target.port, target.server) == (server.port, None)
+        client.ping()
+    with choose_target(None, {}, default_port=server.port) as target:
+        assert isinstance(target.server, EmbeddedServer)
+        assert target.explanation[1].startswith("passed over: ")
+        assert "--token_file or GPUTUNE_TOKEN" in target.explanation[1]
+
+
+def test_credentials_are_for_servers_that_run_already(shared_server: Any) -> None:
+    with choose_target(None, {}, "null", credentials=Credentials(TOKEN)) as target, target.connect() as client:
+        assert target.explanation[-1] == "GPUTUNE_TOKEN does not apply: the embedded server has a token of its own"
+        client.ping()
+    with pytest.raises(TargetError, match="--token_file: for a server that runs already") as caught:
+        choose_target(None, {}, "null", credentials=Credentials(TOKEN, options=("--token_file",)))
+    assert caught.value.name == "contradiction"
+
+
+def test_an_embedded_server_lets_in_nobody_else() -> None:
+    with choose_target(None, {}, "null") as target:
+        with pytest.raises(TargetError, match="token_required"):
+            TargetClient.connect(target.host, target.port)
+        with pytest.raises(TargetError, match="authentication_failed"):
+            TargetClient.connect(target.host, target.port, Credentials(TOKEN))
+        assert isinstance(target.server, EmbeddedServer)
+        assert target.server.token not in Path(f"/proc/{target.server._process.pid}/cmdline").read_text()
+
+
+@pytest.mark.parametrize("option", ["--target", "--device"])
+def test_a_phone_contradicts_what_names_something_else(option: str) -> None:
+    given = {"option": "a:1" if option == "--target" else None, "device": "null" if option == "--device" else None}
+    with pytest.raises(TargetError, match=f"drop --adb or {option}") as caught:
+        choose_target(environment={}, adb=AdbRequest(), **given)  # type: ignore[arg-type]
+    assert caught.value.name == "contradiction"
+
+
+def test_a_phone_has_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded = EmbeddedServer.start("null")
+    asked: list[Any] = []
+
+    def start(*arguments: Any) -> EmbeddedServer:
+        asked.append(arguments)
+        return embedded
+
+    monkeypatch.setattr("gputune.client.adb.AdbTarget.start", start)
+    notice: Callable[[str], None] = print
+    adb = AdbRequest("serial", "python3")
+    with choose_target(None, {VARIABLE: "a:1"}, log_level="info", adb=adb, notice=notice) as target:
+        with target.connect() as client:
+            client.ping()
+        assert target.explanation == (*embedded.explanation, f"{VARIABLE} does not apply: --adb is given")
+    assert asked == [("serial", "python3", None, notice, ("--log_level", "info"))]
+    assert embedded._process.returncode == 0, "closing the target stops it"
+
+
+def test_an_embedded_server_is_started_again_and_its_last_words_are_said() -> None:
+    """It logs as much as asked."""
+    lines: list[str] = []
+    with (
+        choose_target(None, {}, "null", log_level="info", notice=lines.append) as target,
+        target.connect() as client,
+    ):
+        assert isinstance(target.server, EmbeddedServer)
+        first = target.server._process
         handle = client.upload(b"data")
-        target.server._process.kill()
-        with pytest.raises(TargetError, match=r"the embedded server ended with SIGKILL: .*connection 1 from") as caught:
-            client.download(handle)
-        assert caught.value.name == "connection_lost"
-        with pytest.raises(TargetError, match=r"ended with SIGKILL: .*\[unreachable\]"):
-            target.connect()
+        first.kill()
+        assert bytes(client.download(handle)) == b"data"
+        assert target.server._process is not first
+        with target.connect() as other:
+            other.ping()
+    assert re.search(r"the embedded server ended with SIGKILL: .*connection 1 from", lines[0])
+    assert len(lines) == 2 and "is back after" in lines[1]
+
+
+def test_an_embedded_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.client.target.CONNECT_SECONDS", 1.0)
+    with choose_target(None, {}, "null") as target, target.connect() as client:
+        assert isinstance(target.server, EmbeddedServer)
+        first = target.server._process
+        first.send_signal(signal.SIGSTOP)
+        client._session.link.connection.hang_up()
+        client.ping()
+        assert first.returncode == -signal.SIGKILL
 
 
 def test_a_probe_reads_the_hello_only(shared_server: Any) -> None:
-    assert probe(shared_server.host, shared_server.port, 1).startswith("gputune")
+    assert probe(shared_server.host, shared_server.port, 5).startswith("gputune")
 
 
 def test_an_unreachable_target_says_what_to_do() -> None:
@@ -208,7 +293,7 @@ def test_an_embedded_server_that_cannot_start_says_why(tmp_path: Path, monkeypat
 def test_an_embedded_server_ends_with_its_client(number: int, is_gone: Callable[[int], bool]) -> None:
     code = """
         import time
-        from gputune.client.target import EmbeddedServer
+        from gputune.client.embedded_server import EmbeddedServer
         server = EmbeddedServer.start()
         print(server._process.pid, flush=True)
         time.sleep(60)
