@@ -17,11 +17,11 @@ from pathlib import Path
 from gputune.runtime.devices import NULL, Choice, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound
 from gputune.server import logs
-from gputune.server.daemon import Daemon, Guard
+from gputune.server.daemon import Daemon
+from gputune.server.guard import Guard, server_context
 from gputune.server.listener import CannotListen, Exposed, Listener
 from gputune.server.protocol.authentication import read_token
 from gputune.server.protocol.messages import DEFAULT_PORT, Welcome
-from gputune.server.tls import server_context
 from gputune.server.worker_process import DeviceUnavailable
 
 TOKEN_VARIABLE = "GPUTUNE_TOKEN"

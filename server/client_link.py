@@ -132,8 +132,9 @@ class ClientLink(asyncio.BufferedProtocol):
         except LocalProtocolError as error:
             log.error("%s cannot be sent: %s", type(message).__name__, error)
             buffers = self._connection.send(Error("internal_error", str(error), error.details), request_id)
-        self._out += buffers
-        self._out_bytes += sum(buffer.nbytes for buffer in buffers)
+        for buffer in buffers:
+            self._out.append(buffer)
+            self._out_bytes += buffer.nbytes
         if not self._busy or self._out_bytes > _WRITE_AT_ONCE_BYTES:
             self._flush()
 

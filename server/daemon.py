@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gputune.runtime import device_state
 from gputune.runtime.devices import DeviceReport
 from gputune.server.builder import Builder
 from gputune.server.client_link import ClientLink
+from gputune.server.guard import Guard
 from gputune.server.listener import Listener
 from gputune.server.protocol.connection import Connection, software_version
 from gputune.server.protocol.errors import ProtocolError
@@ -31,14 +31,6 @@ log = logging.getLogger("gputune.server")
 
 TICK_SECONDS = 0.5
 FLUSH_SECONDS = 5.0  # for the last replies, when the server is stopped
-
-
-@dataclass(frozen=True)
-class Guard:
-    """Who is let in: clients that know the token (None: all), over TLS when there is a context for it."""
-
-    token: bytes | None = None
-    tls: ssl.SSLContext | None = None
 
 
 class Daemon:
@@ -59,8 +51,9 @@ class Daemon:
         self.limits = limits or Limits()
         self._listener = listener
         self._report = report
-        self._tls = (guard or Guard()).tls
-        self.token = (guard or Guard()).token
+        guard = guard or Guard()
+        self.token = guard.token
+        self._tls = guard.tls
         self._overlap = overlap
         self._links: set[ClientLink] = set()
         self._connections = 0  # until now

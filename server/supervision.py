@@ -34,6 +34,7 @@ from gputune.server.worker_process import DeviceUnavailable, WorkerEnded
 
 log = logging.getLogger("gputune.server")
 
+STARTS_AT_MOST = 3  # in a row, when the process is killed from outside while it opens the device
 LIVED_SECONDS = 1.0  # a worker that has lived shorter, and was asked nothing, is not replaced before the next request
 
 
@@ -107,7 +108,7 @@ class Supervisor:
 
     async def _start_one(self) -> Worker:
         try:
-            worker = await self._start()
+            worker = await self._start_unless_killed()
         finally:
             self._starting = None
         self._worker, self._known = worker, _Handles()
@@ -119,6 +120,15 @@ class Supervisor:
 
         worker.ended.add_done_callback(ended)
         return worker
+
+    async def _start_unless_killed(self) -> Worker:
+        for _ in range(STARTS_AT_MOST - 1):
+            try:
+                return await self._start()
+            except DeviceUnavailable as error:
+                if not error.killed:
+                    raise
+        return await self._start()
 
     def _replace(self, worker: Worker, at_once: bool = True) -> None:
         if worker is not self._worker or self._stopped:

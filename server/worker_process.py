@@ -31,7 +31,11 @@ Listener = Callable[[Progress], None]
 
 
 class DeviceUnavailable(Exception):
-    """No worker could open the device."""
+    """A worker could not open the device. killed: by SIGKILL while it tried, which says nothing about the device."""
+
+    def __init__(self, message: str, killed: bool = False) -> None:
+        super().__init__(message)
+        self.killed = killed
 
 
 class WorkerEnded(Exception):
@@ -74,7 +78,7 @@ class WorkerProcess:
             worker.kill()
             raise DeviceUnavailable(f"the device was not open within {START_SECONDS:g} s") from None
         except WorkerEnded as ended:
-            raise DeviceUnavailable(f"{ended} while it opened the device") from None
+            raise DeviceUnavailable(f"{ended} while it opened the device", ended.signal == "SIGKILL") from None
         except asyncio.CancelledError:
             worker.kill()
             raise

@@ -32,6 +32,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
     "client": {
         "numpy": None,
         "rich": None,
+        "adbutils": {"client/adb_device.py"},
         "onnx": {"client/importer.py"},
         "click": {"client/cli/"},
         "platformdirs": {"client/cli/"},
@@ -42,6 +43,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
 DOORS = {
     "sqlite3": {"cache/store.py"},
     "socket": {"server/listener.py", "server/worker_process.py", "client/stream.py", "client/doctor/target.py"},
+    "ssl": {"server/guard.py", "client/credentials.py", "client/stream.py"},
     "pickle": set(),
     "marshal": set(),
     "shelve": set(),
@@ -116,6 +118,8 @@ def test_imports_follow_the_table(path: Path) -> None:
         ("server/protocol/messages.py", "import msgpack"),
         ("client/tuner.py", "from gputune.server.daemon import main"),
         ("client/tuner.py", "import socket"),
+        ("server/session.py", "import socket"),
+        ("server/daemon.py", "import ssl"),
         ("client/generator.py", "import click"),
         ("client/lowering.py", "from onnx import helper"),
         ("server/worker.py", "import pickle"),

@@ -1,19 +1,27 @@
 """Target servers on the null device, and requests that they understand."""
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from gputune.client.target_client import TargetClient
+from gputune.runtime.devices import NULL_REPORT
+from gputune.server.daemon import Daemon
+from gputune.server.listener import Listener
 from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import Launch, ProfileKernel, Variant, Work
+from gputune.server.protocol.messages import Launch, Limits, ProfileKernel, Variant, Work
+
+from .peer import Peer
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
 
@@ -30,6 +38,9 @@ class Server:
     def connect(self) -> TargetClient:
         return TargetClient.connect(self.host, self.port)
 
+    def peer(self, **options: Any) -> Peer:
+        return Peer((self.host, self.port), **options)
+
     def children(self) -> list[int]:
         """The ids of its worker processes."""
         path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
@@ -37,7 +48,7 @@ class Server:
             return [int(number) for number in file.read().split()]
 
 
-def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> Server:
+def start(*arguments: str, stdin: int = subprocess.DEVNULL, **environment: str) -> Server:
     process = subprocess.Popen(
         [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", *arguments],
         stdin=stdin,
@@ -45,6 +56,7 @@ def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> Server:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, **environment},
     )
     assert process.stdout is not None
     lines = []
@@ -67,8 +79,15 @@ def launch_server() -> Iterator[Callable[..., Server]]:
 
     yield launch
     for server in servers:
-        server.process.terminate()
+        end(server)
+
+
+def end(server: Server) -> None:
+    server.process.terminate()
+    try:
         server.process.communicate(timeout=10)
+    finally:
+        server.process.kill()
 
 
 @pytest.fixture(scope="session")
@@ -76,8 +95,7 @@ def shared_server() -> Iterator[Server]:
     """One server for all tests that leave it alive."""
     server = start()
     yield server
-    server.process.terminate()
-    server.process.communicate(timeout=10)
+    end(server)
 
 
 @pytest.fixture
@@ -99,6 +117,12 @@ def launch_of(source: str = SOURCE, **fields: Any) -> Launch:
 
 
 @pytest.fixture
+def peer(shared_server: Server) -> Iterator[Peer]:
+    with shared_server.peer() as peer:
+        yield peer
+
+
+@pytest.fixture
 def make_launch() -> Callable[..., Launch]:
     return launch_of
 
@@ -111,21 +135,54 @@ def make_profile() -> Callable[..., ProfileKernel]:
         variants = tuple(
             Variant({"N": index}, (), launch_of(options=option), {}) for index, option in enumerate(options)
         )
-        values: dict[str, Any] = {"output_bytes": 64, "variants": variants, **fields}
-        return ProfileKernel(
-            task="copy",
-            buffers={"input": input_handle},
-            reference=reference,
-            relative=1e-3,
-            absolute=0.0,
-            work=Work(1000, 128),
-            samples=3,
-            sample_ns=1000,
-            warm_up_ns=1000,
-            **values,
-        )
+        values: dict[str, Any] = {
+            "task": "copy",
+            "buffers": {"input": input_handle},
+            "output_bytes": 64,
+            "reference": reference,
+            "relative": 1e-3,
+            "absolute": 0.0,
+            "variants": variants,
+            "baseline": None,
+            "best_ns": 0.0,
+            "work": Work(1000, 128),
+            "samples": 3,
+            "sample_ns": 1000,
+            "warm_up_ns": 1000,
+            **fields,
+        }
+        return ProfileKernel(**values)
 
     return make
+
+
+@contextmanager
+def serving(limits: Limits | None = None, **options: Any) -> Iterator[tuple[Daemon, tuple[str, int]]]:
+    """A daemon in a thread of this process, and its address."""
+    listener = Listener("127.0.0.1", 0)
+    ready = threading.Event()
+    made: list[tuple[Daemon, asyncio.AbstractEventLoop]] = []
+
+    async def serve() -> None:
+        daemon = Daemon(listener, NULL_REPORT, limits, **options)
+        made.append((daemon, asyncio.get_running_loop()))
+        await daemon.serve(lambda welcome: ready.set())
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(20)
+    daemon, loop = made[0]
+    try:
+        yield daemon, listener.socket.getsockname()
+    finally:
+        loop.call_soon_threadsafe(daemon.stop_now)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def daemon_here() -> Callable[..., Any]:
+    return serving
 
 
 def gone(pid: int) -> bool:

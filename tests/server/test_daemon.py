@@ -1,6 +1,5 @@
-"""The server process: hostile clients, a worker that dies, and a clean end in every way."""
+"""The server process: hostile clients, and a clean beginning and end in every way."""
 
-import asyncio
 import os
 import re
 import signal
@@ -9,27 +8,32 @@ import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gputune.client.target_client import TargetClient, TargetError
-from gputune.runtime.devices import NULL_REPORT
 from gputune.server.__main__ import main
-from gputune.server.daemon import CannotListen, Daemon, Listener
+from gputune.server.listener import CannotListen, Listener
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import (
+    PROTOCOL_VERSION,
     DownloadBuffer,
     Error,
+    FreeBuffers,
     Hello,
     Limits,
+    Ping,
+    Pong,
+    Proof,
     UploadBuffer,
     Welcome,
 )
+
+from .peer import Peer, in_threads
 
 Make = Callable[..., Any]
 
@@ -41,28 +45,37 @@ def frame(message: object, request_id: int = 0) -> bytes:
     return b"".join(framing.encode(codec.pack(message, request_id)))
 
 
-HELLO = frame(Hello(1, "test"))
+HELLO = frame(Hello(PROTOCOL_VERSION, "test", "0" * 64))
+PROOF = frame(Proof(""))
+ANSWERS = codec.registry((Hello, Welcome, Error, Pong))
 
 
-def converse(server: Any, data: bytes) -> list[Any]:
-    """Everything that the server answers to these bytes before it closes the connection."""
+def converse(server: Any, *parts: bytes) -> list[Any]:
+    """Everything that the server answers before it closes the connection; it answers each part before the next."""
+    answers: list[Any] = []
+    reader = framing.FrameReader(Limits())
     with socket.create_connection((server.host, server.port), timeout=5) as sock:
-        sock.sendall(data)
-        sock.shutdown(socket.SHUT_WR)
-        reader, answers = framing.FrameReader(Limits()), []
-        kinds = codec.registry((Hello, Welcome, Error))
-        while count := sock.recv_into(reader.space()):
-            if arrived := reader.filled(count):
-                answers.append(codec.unpack(arrived.header, arrived.blobs, kinds)[1])
-        return answers
+        for number, part in enumerate(parts, start=1):
+            sock.sendall(part)
+            if number == len(parts):
+                sock.shutdown(socket.SHUT_WR)
+            while number == len(parts) or len(answers) < number:
+                count = sock.recv_into(reader.space())
+                if not count:
+                    return answers
+                for arrived in reader.filled(count):
+                    answers.append(codec.unpack(arrived.header, arrived.blobs, ANSWERS)[1])
+    return answers
 
 
 @pytest.mark.parametrize(
     ("data", "name"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "bad_frame"),
-        (frame(UploadBuffer(b""), 1), "limit_exceeded"),
+        (frame(UploadBuffer(b"x"), 1), "limit_exceeded"),
         (frame(DownloadBuffer(1), 1), "unexpected_message"),
+        (frame(Ping(), 1), "unexpected_message"),
+        (frame(Proof(""), 0), "unexpected_message"),
         (struct.pack("<4sII", b"gpt1", 2**31, 0), "limit_exceeded"),
         (struct.pack("<4sII", b"gpt1", 3, 0) + b"\x93\x01\x02", "bad_message"),
     ],
@@ -74,7 +87,7 @@ def test_before_the_hello_nothing_is_revealed(shared_server: Any, data: bytes, n
 
 
 def test_another_version_gets_the_hello_and_nothing_else(shared_server: Any) -> None:
-    (hello,) = converse(shared_server, frame(Hello(2, "test")))
+    (hello,) = converse(shared_server, frame(Hello(PROTOCOL_VERSION + 1, "test", "0" * 64)))
     assert isinstance(hello, Hello)
 
 
@@ -83,173 +96,68 @@ def test_another_version_gets_the_hello_and_nothing_else(shared_server: Any) -> 
     [
         (HELLO, "unexpected_message"),
         (b"nonsense nonsense", "bad_frame"),
-        (struct.pack("<4sIIQ", b"gpt1", 10, 1, 2**50), "limit_exceeded"),
+        (struct.pack("<4sIIQ", b"gpt1", 10, 1, 2**50) + bytes(10), "limit_exceeded"),
         (frame(DownloadBuffer(1), 0), "unexpected_message"),
         (frame(DownloadBuffer(-1), 7), "bad_message"),
         (frame(DownloadBuffer(1), 7), "unknown_buffer"),
-        (frame(Welcome(Limits(), {}, {}), 7), "bad_message"),
+        (frame(UploadBuffer(b""), 7), "bad_message"),
+        (frame(Welcome("", Limits(), {}, {}), 7), "unexpected_message"),
     ],
 )
 def test_after_the_hello_every_fault_has_a_name(shared_server: Any, data: bytes, name: str) -> None:
-    hello, welcome, error = converse(shared_server, HELLO + data)
+    hello, welcome, error = converse(shared_server, HELLO, PROOF, data)
     assert isinstance(hello, Hello) and isinstance(welcome, Welcome)
     assert error.name == name
 
 
-def test_a_server_says_why_it_cuts_off_a_large_upload(shared_server: Any) -> None:
-    with shared_server.connect() as client:
-        client._connection.send(DownloadBuffer(1), 1)
-        client.limits = Limits(frame_bytes=2**40, buffer_bytes=2**40)
-        header = codec.pack(UploadBuffer(b"x"), 2).header
-        front = struct.pack("<4sIIQ", b"gpt1", len(header), 1, 2**35) + header
-        with pytest.raises(TargetError, match=r"frame bytes.*limit_exceeded"):
-            for _ in range(100):
-                client._transmit([memoryview(front), memoryview(bytes(1 << 20))])
-            client._receive()
+def test_what_came_before_a_fault_is_answered_in_order(shared_server: Any) -> None:
+    requests = frame(Ping(), 1) + frame(DownloadBuffer(-1), 2) + frame(Ping(), 3) + b"x"
+    answers = converse(shared_server, HELLO, PROOF, requests)
+    assert [type(answer) for answer in answers] == [Hello, Welcome, Pong, Error, Pong, Error]
+    assert [answer.name for answer in answers if isinstance(answer, Error)] == ["bad_message", "bad_frame"]
 
 
-def test_frames_cut_off_anywhere_leave_the_server_well(shared_server: Any, client: TargetClient) -> None:
-    data = HELLO + frame(UploadBuffer(bytes(1000)), 1)
+def test_a_server_says_why_it_cuts_off_a_large_upload(peer: Peer) -> None:
+    header = codec.pack(UploadBuffer(b"x"), 2).header
+    peer.socket.sendall(struct.pack("<4sIIQ", b"gpt1", len(header), 1, 2**35) + header)
+    with suppress(ConnectionError):
+        for _ in range(100):
+            peer.socket.sendall(bytes(1 << 20))
+    error = peer.receive()[1]
+    assert (error.name, error.details["limit"]) == ("limit_exceeded", "frame_bytes")
+
+
+def test_frames_cut_off_anywhere_leave_the_server_well(shared_server: Any, peer: Peer) -> None:
+    data = HELLO + PROOF
     for length in (0, 1, 4, 11, len(HELLO), len(HELLO) + 30, len(data) - 1):
         with socket.create_connection((shared_server.host, shared_server.port)) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
             sock.sendall(data[:length])
-    assert bytes(client.download(client.upload(b"well"))) == b"well"
+    assert bytes(peer.ask(DownloadBuffer(peer.upload(b"well"))).data) == b"well"
 
 
-def resident_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def test_buffers_are_freed_when_a_client_breaks_off(launch_server: Make) -> None:
-    server = launch_server()
-    (worker,) = server.children()
-    before = resident_bytes(worker)
-    client = server.connect()
-    for _ in range(4):
-        client.upload(b"\x01" * (32 << 20))
-    assert resident_bytes(worker) > before + (100 << 20)
-    client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client._socket.close()
-    with server.connect() as other:
-        deadline = time.monotonic() + 5
-        while resident_bytes(worker) > before + (40 << 20):
-            other.free()
-            assert time.monotonic() < deadline
-    assert server.children() == [worker]
-
-
-def test_several_clients_take_turns(shared_server: Any, make_profile: Make) -> None:
-    faults: list[BaseException] = []
-
+def test_several_clients_at_once_get_what_is_theirs(shared_server: Any, make_profile: Make) -> None:
     def work(number: int) -> None:
-        try:
-            with shared_server.connect() as client:
-                data, reference = client.upload(bytes(64)), client.upload(bytes([number]) * 64)
-                for _ in range(5):
-                    assert client.profile_kernel(make_profile(data, reference)).best == 0
-                    assert bytes(client.download(reference)) == bytes([number]) * 64
-        except BaseException as error:
-            faults.append(error)
+        with shared_server.peer() as peer:
+            data, reference = peer.upload(bytes(64)), peer.upload(bytes([number]) * 64)
+            for _ in range(5):
+                assert peer.ask(make_profile(data, reference)).best == 0
+                assert bytes(peer.ask(DownloadBuffer(reference)).data) == bytes([number]) * 64
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert not faults
-
-
-# --- the worker -----------------------------------------------------------------------------------
-
-
-def kill_during_request(worker: int, number: int) -> None:
-    """Stops the worker now and kills it a little later, so that a request sent in between is in its hands."""
-    os.kill(worker, signal.SIGSTOP)
-    threading.Timer(0.3, os.kill, (worker, number)).start()
-
-
-def test_a_worker_that_dies_costs_the_request_and_its_buffers(launch_server: Make, make_profile: Make) -> None:
-    server = launch_server()
-    (worker,) = server.children()
-    with server.connect() as client, server.connect() as bystander:
-        data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-        client.profile_kernel(make_profile(data, reference))
-        kill_during_request(worker, signal.SIGKILL)
-        with pytest.raises(TargetError, match="SIGKILL") as caught:
-            client.profile_kernel(make_profile(data, reference))
-        assert caught.value.name == "worker_died"
-        assert caught.value.details == {"signal": "SIGKILL"}
-        with pytest.raises(TargetError, match="unknown_buffer"):
-            client.download(data)
-        (second,) = server.children()
-        assert second != worker
-        new_data, new_reference = client.upload(bytes(64)), client.upload(bytes(64))
-        assert not {data, reference} & {new_data, new_reference}
-        # the source went to the worker that died; the client sends it again by itself
-        assert client.profile_kernel(make_profile(new_data, new_reference)).best == 0
-        assert bytes(bystander.download(bystander.upload(b"well"))) == b"well"
-
-
-def test_a_worker_that_died_between_requests_costs_nothing_but_buffers(
-    launch_server: Make, is_gone: Callable[[int], bool]
-) -> None:
-    server = launch_server()
-    (worker,) = server.children()
-    with server.connect() as client:
-        os.kill(worker, signal.SIGKILL)
-        while worker in server.children():
-            time.sleep(0.01)
-        time.sleep(0.1)
-        assert bytes(client.download(client.upload(b"well"))) == b"well"
-
-
-@contextmanager
-def daemon_here(limits: Limits) -> Iterator[tuple[Daemon, tuple[str, int]]]:
-    """A daemon in a thread of this process."""
-    listener = Listener("127.0.0.1", 0)
-    ready = threading.Event()
-    made: list[tuple[Daemon, asyncio.AbstractEventLoop]] = []
-
-    async def serve() -> None:
-        daemon = Daemon(listener, NULL_REPORT, limits)
-        made.append((daemon, asyncio.get_running_loop()))
-        await daemon.serve(lambda welcome: ready.set())
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(20)
-    daemon, loop = made[0]
-    try:
-        yield daemon, listener.socket.getsockname()
-    finally:
-        loop.call_soon_threadsafe(daemon.stop)
-        thread.join(20)
-        assert not thread.is_alive()
-
-
-def test_a_worker_that_hangs_is_ended() -> None:
-    with (
-        daemon_here(Limits(request_seconds=1)) as (daemon, address),
-        TargetClient.connect(*address) as client,
-    ):
-        assert daemon._worker._process is not None
-        os.kill(daemon._worker._process.pid, signal.SIGSTOP)
-        with pytest.raises(TargetError, match="no answer within 1 s") as caught:
-            client.upload(b"data")
-        assert caught.value.name == "worker_timeout"
-        assert bytes(client.download(client.upload(b"well"))) == b"well"
+    in_threads(work, 8)
 
 
 def test_requests_are_counted_by_kind(launch_server: Make, make_profile: Make) -> None:
     server = launch_server("--log_level", "info")
-    with server.connect() as client:
-        data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-        client.profile_kernel(make_profile(data, reference))
-    time.sleep(0.2)
-    server.process.terminate()
-    _, errors = server.process.communicate(timeout=10)
-    assert "connection 1 closed after 1 profile, 2 upload" in errors
+    with server.peer() as peer:
+        data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
+        peer.ask(make_profile(data, reference))
+        peer.ask(FreeBuffers((data,)))
+    line = ""
+    while "closed after" not in line:
+        line = server.process.stderr.readline()
+        assert line
+    assert re.search(r"connection 1 from 127\.0\.0\.1:\d+ closed after 1 free, 1 profile, 2 upload$", line)
 
 
 # --- beginning and end ----------------------------------------------------------------------------
@@ -268,26 +176,6 @@ def run_server(*arguments: str, **environment: str) -> subprocess.CompletedProce
 
 def test_the_choice_of_the_device_is_printed(shared_server: Any) -> None:
     assert shared_server.lines[0] == "using the null device as asked: outputs are not computed"
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("busy", [False, True])
-def test_a_signal_stops_it_cleanly(
-    launch_server: Make, is_gone: Callable[[int], bool], number: int, busy: bool
-) -> None:
-    server = launch_server()
-    (worker,) = server.children()
-    with server.connect() as client:
-        if busy:
-            os.kill(worker, signal.SIGSTOP)
-            client._transmit(client._connection.send(UploadBuffer(b"data"), 1))
-            time.sleep(0.1)
-        server.process.send_signal(number)
-        assert server.process.wait(5) == 0
-        assert is_gone(worker)
-        with pytest.raises(TargetError, match="connection_lost"):
-            client._receive()
-    assert server.process.communicate() == ("", "")
 
 
 def test_ctrl_c_in_the_terminal_reaches_the_daemon_only(launch_server: Make, is_gone: Callable[[int], bool]) -> None:
@@ -363,13 +251,6 @@ def test_a_device_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     assert "no such device" in ended.stderr and "Traceback" not in ended.stderr
 
 
-def test_an_address_open_to_the_network_is_warned_about(launch_server: Make) -> None:
-    server = launch_server("--host", "0.0.0.0")
-    server.process.terminate()
-    _, errors = server.process.communicate(timeout=10)
-    assert "warning: 0.0.0.0:" in errors and "no authentication" in errors
-
-
 def test_it_listens_on_ipv6(launch_server: Make) -> None:
     try:
         with socket.socket(socket.AF_INET6) as sock:
@@ -377,9 +258,8 @@ def test_it_listens_on_ipv6(launch_server: Make) -> None:
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
     server = launch_server("--host", "::1")
-    with server.connect() as client:
-        assert client.address == f"[::1]:{server.port}"
-        assert bytes(client.download(client.upload(b"six"))) == b"six"
+    with server.peer() as peer:
+        assert bytes(peer.ask(DownloadBuffer(peer.upload(b"six"))).data) == b"six"
 
 
 def test_the_daemon_never_imports_pyopencl() -> None:
@@ -394,7 +274,10 @@ def test_a_connection_is_only_what_the_protocol_says() -> None:
         (b"SSH-2.0-OpenSSH\r\n", "not_a_target_server"),
         (b"", "not_a_target_server"),
         (frame(Error("internal_error", "busy")), "internal_error"),
-        (frame(Hello(1, "s")) + frame(Error("device_unavailable", "gone")), "device_unavailable"),
+        (
+            frame(Hello(PROTOCOL_VERSION, "s", "0" * 64)) + frame(Error("device_unavailable", "gone")),
+            "device_unavailable",
+        ),
     ):
         with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -422,7 +305,13 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
         assert caught.value.name == "not_a_target_server"
 
 
-def test_a_client_is_not_waited_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.server.daemon.HANDSHAKE_SECONDS", 0.2)
-    with daemon_here(Limits()) as (_, address), socket.create_connection(address, timeout=5) as sock:
-        assert sock.recv(1) == b""
+def test_a_client_is_not_waited_for_either(daemon_here: Make) -> None:
+    with (
+        daemon_here(Limits(authenticate_seconds=1)) as (_, address),
+        socket.create_connection(address, timeout=10) as silent,
+        socket.create_connection(address, timeout=10) as slow,
+    ):
+        slow.sendall(HELLO[:20])
+        for sock in (silent, slow):
+            with suppress(ConnectionError):
+                assert sock.recv(1) == b""

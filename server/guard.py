@@ -1,9 +1,18 @@
-"""TLS by the standard library: the server's certificate, and which clients it lets in. The only door to ssl."""
+"""Who is let in: clients that know the token, and over TLS those whose certificate is known. The door to ssl."""
 
 from __future__ import annotations
 
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Clients must know the token (None: all are let in), and speak TLS when there is a context for it."""
+
+    token: bytes | None = None
+    tls: ssl.SSLContext | None = None
 
 
 def server_context(certificate: Path, key: Path | None, authority: Path | None) -> ssl.SSLContext:

@@ -1,0 +1,540 @@
+"""The supervisor with workers that hang, crash and talk nonsense: made up ones, and real ones that are killed."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gputune.server.activity import Activity
+from gputune.server.protocol.messages import (
+    Compiled,
+    ContextExecuted,
+    ContextLoaded,
+    Done,
+    Error,
+    ExecuteContext,
+    Executed,
+    ExecuteKernel,
+    Limits,
+    LoadContext,
+    Profiled,
+    ProfileKernel,
+    Progress,
+    Trial,
+)
+from gputune.server.session import Materials
+from gputune.server.supervision import Assignment, Supervisor
+from gputune.server.watchdog import Listener
+from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
+from gputune.server.worker_process import DeviceUnavailable, WorkerEnded
+
+from .peer import Peer
+
+Make = Callable[..., Any]
+Behaviour = Callable[["FakeWorker", Any, Listener], Coroutine[Any, Any, Any]]
+OK = Trial("ok", "", (), (), 0, 0, {})
+
+
+class FakeWorker:
+    """Answers what belongs to the link; `behave` answers the requests."""
+
+    ready = WorkerReady({}, "fake", {})
+
+    def __init__(self, behave: Behaviour) -> None:
+        self.activity = Activity.create()
+        self.activity.detach()
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.asked: list[Any] = []
+        self._behave = behave
+
+    async def ask(self, message: Any, progress: Listener) -> Any:
+        self.asked.append(message)
+        if isinstance(message, PutBuffer | PutPrograms | Forget):
+            return Done()
+        if isinstance(message, PutContext):
+            return ContextLoaded(message.context, True, (), 1)
+        acting = asyncio.ensure_future(self._behave(self, message, progress))
+        await asyncio.wait({acting, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+        if self.ended.done():
+            acting.cancel()
+            raise WorkerEnded(self.ended.result())
+        return acting.result()
+
+    def kill(self) -> None:
+        self.die(-signal.SIGKILL)
+
+    def die(self, code: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(code)
+
+    async def stop(self) -> None:
+        self.kill()
+
+
+class Stage:
+    """A supervisor whose workers behave one after the other as listed, the last one for ever."""
+
+    def __init__(self, *behaviours: Behaviour | None, limits: Limits | None = None) -> None:
+        self.workers: list[FakeWorker] = []
+        self.told: list[Progress] = []
+        self.cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._behaviours = behaviours
+        self.supervisor = Supervisor(self._start, limits or Limits())
+
+    async def _start(self) -> FakeWorker:
+        behave = self._behaviours[min(len(self.workers), len(self._behaviours) - 1)]
+        if behave is None:
+            raise DeviceUnavailable("the cable is out")
+        self.workers.append(FakeWorker(behave))
+        return self.workers[-1]
+
+    async def run(self, request: Any, materials: Materials | None = None, **options: Any) -> Any:
+        work = Assignment(request, lambda: materials or Materials(), self.told.append, self.cancelled, **options)
+        return await asyncio.wait_for(self.supervisor.run(work), 20)
+
+
+async def works(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    if isinstance(message, ExecuteContext):
+        return ContextExecuted({}, 1)
+    if not isinstance(message, ProfileKernel):
+        return Compiled(b"binary", 1, 1)
+    return Profiled((OK,) * len(message.variants), 0, b"binary", None, {}, {})
+
+
+def hits(configuration: int, act: Callable[[FakeWorker, int], None]) -> Behaviour:
+    """Works, but a batch with this configuration comes to an end there: `act` is given its place in the batch."""
+
+    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        for place, variant in enumerate(message.variants):
+            if variant.configuration["N"] == configuration:
+                act(worker, place)
+                await asyncio.sleep(60)
+        return await works(worker, message, progress)
+
+    return behave
+
+
+def dies(code: int) -> Callable[[FakeWorker, int], None]:
+    def act(worker: FakeWorker, place: int) -> None:
+        worker.activity.begin("launching", place, 30)
+        worker.die(code)
+
+    return act
+
+
+def hangs(worker: FakeWorker, place: int) -> None:
+    worker.activity.begin("launching", place, 0.2)
+
+
+@pytest.fixture
+def batch(make_profile: Make) -> ProfileKernel:
+    request: ProfileKernel = make_profile(1, 2, ("-D0", "-D1", "-D2"))
+    return request
+
+
+def statuses(reply: Any) -> list[str]:
+    assert isinstance(reply, Profiled), reply
+    return [trial.status for trial in reply.trials]
+
+
+# --- made up workers --------------------------------------------------------------------------------------
+
+
+def test_a_segfault_costs_one_variant(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(hits(1, dies(-signal.SIGSEGV)))
+        assert statuses(await stage.run(batch)) == ["ok", "crash", "ok"]
+        assert len(stage.workers) == 2
+        assert stage.supervisor.restarts == 1
+        assert "SIGSEGV" in stage.supervisor.last_restart
+        (told,) = stage.told
+        assert (told.phase, told.variant, told.trial and told.trial.status) == ("recovering", 1, "crash")
+
+    asyncio.run(run())
+
+
+def test_a_hang_costs_one_variant_and_no_more_than_its_limit(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(hits(2, hangs))
+        began = time.monotonic()
+        reply = await stage.run(batch)
+        assert statuses(reply) == ["ok", "ok", "timeout"]
+        assert reply.trials[2].message == "launching took longer than 0.2 s (limit launch_seconds)"
+        assert 0.2 <= time.monotonic() - began < 5
+        assert reply.spent_ns["recover"] >= 0.2e9
+
+    asyncio.run(run())
+
+
+def test_several_culprits_in_one_batch_are_all_found(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(hits(0, dies(1)), hits(2, hangs), works)
+        assert statuses(await stage.run(batch)) == ["crash", "ok", "timeout"]
+        assert [len(worker.asked[-1].variants) for worker in stage.workers] == [3, 2, 1]
+
+    asyncio.run(run())
+
+
+def test_a_deadline_counts_from_the_step_and_not_from_the_request(batch: ProfileKernel) -> None:
+    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        for _ in range(6):
+            worker.activity.begin("measuring", 0, 0.6)
+            await asyncio.sleep(0.2)
+        return await works(worker, message, progress)
+
+    async def run() -> None:
+        stage = Stage(behave)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+        assert len(stage.workers) == 1
+
+    asyncio.run(run())
+
+
+def test_what_was_concluded_before_a_death_is_kept(batch: ProfileKernel) -> None:
+    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        progress(Progress("building", 1, 3, "", 0, replace(OK, status="compile")))
+        worker.activity.begin("measuring", 1, 30)
+        worker.die(-signal.SIGSEGV)
+        await asyncio.sleep(60)
+
+    async def run() -> None:
+        stage = Stage(behave, works)
+        assert statuses(await stage.run(batch)) == ["compile", "crash", "ok"]
+
+    asyncio.run(run())
+
+
+def test_a_kill_from_outside_is_tried_once_more(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(hits(1, dies(-signal.SIGKILL)), works)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+        stage = Stage(hits(1, dies(-signal.SIGKILL)))
+        assert statuses(await stage.run(batch)) == ["ok", "crash", "ok"]
+        assert len(stage.workers) == 3
+
+    asyncio.run(run())
+
+
+def test_a_death_before_any_step_ends_in_worker_died_the_second_time(batch: ProfileKernel) -> None:
+    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        worker.die(-signal.SIGABRT)
+        await asyncio.sleep(60)
+
+    async def run() -> None:
+        stage = Stage(behave)
+        reply = await stage.run(batch)
+        assert (reply.name, reply.details) == ("worker_died", {"ended_with": "SIGABRT"})
+        assert len([worker for worker in stage.workers if worker.ended.done()]) == 2
+        stage = Stage(behave, works)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+
+    asyncio.run(run())
+
+
+def test_other_requests_are_tried_again_after_a_kill_only() -> None:
+    def dying(number: int) -> Behaviour:
+        async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+            worker.die(-number)
+            await asyncio.sleep(60)
+
+        return behave
+
+    async def run() -> None:
+        request = ExecuteContext(1, {})
+        assert isinstance(await Stage(dying(signal.SIGKILL), works).run(request), ContextExecuted)
+        twice = await Stage(dying(signal.SIGKILL)).run(request)
+        assert (twice.name, twice.details) == ("worker_died", {"ended_with": "SIGKILL"})
+        stage = Stage(dying(signal.SIGSEGV), works)
+        assert (await stage.run(request)).name == "worker_died"
+        assert isinstance(await stage.run(request), ContextExecuted)  # the next one finds a worker
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_says_nothing_is_ended_after_request_seconds() -> None:
+    async def silent(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        await asyncio.sleep(60)
+
+    async def run() -> None:
+        stage = Stage(silent, limits=Limits(request_seconds=1))
+        reply = await stage.run(ExecuteContext(1, {}))
+        assert (reply.name, reply.details) == ("worker_timeout", {"limit": "request_seconds", "allowed": 1})
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_cancelled_request_is_given_up(batch: ProfileKernel, gives_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.watchdog.CANCEL_SECONDS", 0.3)
+
+    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        worker.activity.begin("measuring", 0, 30)
+        asyncio.get_running_loop().call_soon(stage.cancelled.set_result, None)
+        while not (gives_up and worker.activity.cancelled):
+            await asyncio.sleep(0.01)
+        return Error("cancelled", "as wished")
+
+    async def run() -> None:
+        nonlocal stage
+        stage = Stage(behave)
+        assert (await stage.run(batch)).name == "cancelled"
+        assert stage.workers[0].ended.done() != gives_up
+        stage.cancelled = asyncio.get_running_loop().create_future()
+        assert not stage.told
+
+    stage: Any = None
+    asyncio.run(run())
+
+
+def test_a_wish_to_cancel_is_not_left_for_the_next_request(batch: ProfileKernel) -> None:
+    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        return Error("cancelled", "") if worker.activity.cancelled else await works(worker, message, progress)
+
+    async def run() -> None:
+        stage = Stage(behave)
+        await stage.supervisor.start()
+        stage.workers[0].activity.cancel(True)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+
+    asyncio.run(run())
+
+
+def test_a_replacement_is_started_at_once_and_not_with_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.supervision.LIVED_SECONDS", 0.0)
+
+    async def run() -> None:
+        stage = Stage(works)
+        await stage.supervisor.start()
+        stage.workers[0].die(-signal.SIGKILL)
+        while len(stage.workers) < 2:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_worker_that_always_dies_at_once_is_not_started_for_ever() -> None:
+    async def run() -> None:
+        stage = Stage(works)
+        await stage.supervisor.start()
+        stage.workers[0].die(1)
+        await asyncio.sleep(0.1)
+        assert len(stage.workers) == 1
+        assert isinstance(await stage.run(ExecuteContext(1, {})), ContextExecuted)
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_cannot_be_started_again_is_said_and_tried_again(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(hits(0, dies(1)), None)
+        reply = await stage.run(batch)
+        assert (reply.name, reply.message) == (
+            "device_unavailable",
+            "the worker cannot be started again: the cable is out",
+        )
+        stage._behaviours = (works,)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+
+    asyncio.run(run())
+
+
+def test_a_start_that_is_killed_from_outside_is_tried_again_but_not_for_ever(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(works)
+        starts = 0
+
+        async def start() -> FakeWorker:
+            nonlocal starts
+            starts += 1
+            if starts <= kills:
+                raise DeviceUnavailable("it was killed", killed=True)
+            return FakeWorker(works)
+
+        stage.supervisor = Supervisor(start, Limits())
+        kills = 2
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+        stage.supervisor, kills = Supervisor(start, Limits()), 10**6
+        assert (await stage.run(batch)).name == "device_unavailable"
+        assert starts < 10
+
+    asyncio.run(run())
+
+
+def test_a_worker_gets_only_what_it_has_not_yet(batch: ProfileKernel) -> None:
+    load = LoadContext(1, "", False)
+    materials = Materials({1: b"one", 2: b"two"}, {3: (load, b"three")})
+
+    async def run() -> None:
+        stage = Stage(hits(1, dies(1)), works)
+        await stage.run(batch, materials, programs={"key": b"program"})
+        puts = [PutBuffer(1, b"one"), PutBuffer(2, b"two"), PutContext(3, load, b"three")]
+        first, second = stage.workers
+        assert first.asked == [*puts, PutPrograms({"key": b"program"}), batch]
+        assert second.asked[:3] == puts
+        second.asked.clear()
+        await stage.run(batch, materials)
+        assert second.asked == [batch]
+        stage.supervisor.forget([1, 7], [3])
+        stage.supervisor.forget([1], [])
+        await stage.supervisor.tidy()
+        await stage.supervisor.tidy()
+        assert second.asked[1:] == [Forget((1,), (3,))]
+        await stage.run(batch, materials)
+        assert second.asked[2:] == [puts[0], puts[2], batch]
+
+    asyncio.run(run())
+
+
+def test_a_context_that_was_loaded_is_known(batch: ProfileKernel) -> None:
+    load = PutContext(3, LoadContext(1, "", False), b"three")
+
+    async def run() -> None:
+        stage = Stage(works)
+        assert isinstance(await stage.run(load), ContextLoaded)
+        await stage.run(ExecuteContext(3, {}), Materials({}, {3: (load.request, b"three")}))
+        assert stage.workers[0].asked == [load, ExecuteContext(3, {})]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("nonsense", [Done(), Profiled((), None, b"", None, {}, {}), Progress("running", 0, 0, "")])
+def test_a_worker_that_talks_nonsense_is_ended(batch: ProfileKernel, nonsense: Any) -> None:
+    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        return nonsense
+
+    async def run() -> None:
+        stage = Stage(behave)
+        assert (await stage.run(batch)).name == "internal_error"
+        assert stage.workers[0].ended.done()
+
+    asyncio.run(run())
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+def test_the_page_tells_both_processes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there in (True, False):
+        if not there:
+            monkeypatch.delattr(os, "memfd_create")  # some systems have none
+        page = Activity.create()
+        other = Activity(page.descriptor)
+        page.detach()
+        assert (page.read().step, page.read().deadline_ns) == (None, 0)
+        other.begin("starting", 3, 1.5)
+        doing = page.read()
+        assert (doing.step, doing.variant, doing.allowed_ns) == ("starting", 3, 1_500_000_000)
+        assert 0 < doing.deadline_ns - time.monotonic_ns() <= 1_500_000_000
+        page.cancel(True)
+        assert other.cancelled
+        other.begin("preparing", None, 1)
+        assert other.cancelled and page.read().variant is None
+        other.rest()
+        assert page.read().step is None
+
+
+def test_nonsense_on_the_page_is_read_as_nothing() -> None:
+    page = Activity.create()
+    page._page[:32] = b"\xff" * 32
+    assert page.read().step is None
+    page._page[:32] = b"\x7f" * 32
+    assert page.read().step is None
+
+
+# --- real processes ---------------------------------------------------------------------------------------
+
+
+class Killing:
+    """Kills a server's worker while it holds a request; the worker is stopped before, so nothing is raced."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def worker(self) -> int:
+        deadline = time.monotonic() + 20
+        while not (children := self._server.children()):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        (worker,) = children
+        assert isinstance(worker, int)
+        return worker
+
+    def soon(self, number: int) -> None:
+        worker = self.worker()
+        os.kill(worker, signal.SIGSTOP)
+
+        def end() -> None:
+            os.kill(worker, number)
+            os.kill(worker, signal.SIGCONT)  # only SIGKILL ends one that is stopped
+
+        threading.Timer(0.2, end).start()
+
+
+@pytest.fixture
+def killing(launch_server: Make) -> Iterator[tuple[Peer, Killing]]:
+    server = launch_server()
+    with server.peer() as peer:
+        yield peer, Killing(server)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_batch_outlives_its_worker_and_so_do_buffers_and_sources(
+    killing: tuple[Peer, Killing], make_profile: Make, number: int
+) -> None:
+    peer, kill = killing
+    data, reference = peer.upload(bytes(64)), peer.upload(bytes(range(64)))
+    first = peer.ask(make_profile(data, reference))
+    worker = kill.worker()
+    kill.soon(number)
+    second = peer.ask(make_profile(data, reference))
+    assert second.trials[0].samples_ns == first.trials[0].samples_ns
+    assert "recovering" in [progress.phase for progress in peer.progress]
+    assert kill.worker() != worker
+
+
+def test_a_worker_that_dies_while_nothing_is_asked_is_back_before_the_next_request(
+    killing: tuple[Peer, Killing], make_profile: Make
+) -> None:
+    peer, kill = killing
+    data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
+    peer.ask(make_profile(data, reference))
+    time.sleep(1.1)  # it has lived long enough to be worth a replacement
+    worker = kill.worker()
+    os.kill(worker, signal.SIGKILL)
+    peer.ping_until(lambda: kill.worker() != worker)
+    assert peer.ask(make_profile(data, reference)).best == 0
+
+
+def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killing], make_profile: Make) -> None:
+    peer, kill = killing
+    data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
+    options = tuple(f"-D{number}" for number in range(16))
+    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL):
+        worker = kill.worker()
+        threading.Timer(0.003, os.kill, (worker, number)).start()
+        reply = peer.ask(make_profile(data, reference, options, samples=1000))
+        assert {trial.status for trial in reply.trials} <= {"ok", "crash"}
+        assert [trial.status for trial in reply.trials].count("ok") >= 15
+        peer.ping_until(lambda worker=worker: kill.worker() != worker)
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_once_more(
+    killing: tuple[Peer, Killing], make_profile: Make
+) -> None:
+    peer, kill = killing
+    launch = make_profile(1, 1).variants[0].main
+    kill.soon(signal.SIGKILL)
+
+    def again(progress: Progress) -> None:
+        if progress.phase == "recovering":
+            kill.soon(signal.SIGKILL)
+
+    executed = peer.ask(ExecuteKernel((launch,), {}, {"input": 64, "output": 64}), again)
+    assert isinstance(executed, Executed)
+    assert [progress.phase for progress in peer.progress] == ["recovering"]

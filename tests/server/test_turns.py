@@ -1,0 +1,98 @@
+"""Who is served next: fair between owners by the device's time, in order for each."""
+
+import random
+
+from gputune.server.turns import Turns
+
+
+def drain(turns: Turns[str, str], seconds: dict[str, float] | None = None) -> list[str]:
+    """Everything in the order in which it is served; an item's owner is its first letter."""
+    served = []
+    while (item := turns.next()) is not None:
+        served.append(item)
+        turns.spent(item[0], (seconds or {}).get(item[0], 1.0))
+    return served
+
+
+def filled(*items: str) -> Turns[str, str]:
+    turns: Turns[str, str] = Turns()
+    for item in items:
+        turns.add(item[0], item)
+    return turns
+
+
+def test_of_equals_the_one_that_waited_longest_goes_first() -> None:
+    assert drain(filled("b1", "a1", "c1")) == ["b1", "a1", "c1"]
+
+
+def test_one_with_many_items_does_not_keep_others_waiting() -> None:
+    assert drain(filled("a1", "a2", "a3", "b1", "c1", "c2")) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+
+
+def test_time_counts_and_not_the_number_of_items() -> None:
+    turns = filled(*(f"a{n}" for n in range(10)), *(f"b{n}" for n in range(40)))
+    first = drain(turns, {"a": 4.0, "b": 1.0})[:25]
+    assert sum(item[0] == "a" for item in first) == 5
+    assert [item for item in first if item[0] == "a"] == [f"a{n}" for n in range(5)]
+
+
+def test_whoever_comes_starts_level_with_those_who_wait() -> None:
+    turns = filled("a1", "a2", "a3", "a4")
+    for _ in range(2):
+        turns.next()
+        turns.spent("a", 100.0)
+    for item in ("b1", "b2", "b3"):
+        turns.add("b", item)
+    # what a used while nobody else was there is no debt: b is one item ahead, not two
+    assert drain(turns, {"a": 1.0, "b": 100.0}) == ["b1", "a3", "b2", "a4", "b3"]
+
+
+def test_an_idle_time_is_no_credit() -> None:
+    turns = filled("b1", "a1")
+    drain(turns)
+    for number in range(50):  # b is idle
+        turns.add("a", f"a{number}")
+        drain(turns)
+    for number in range(4):
+        turns.add("a", f"a{number}")
+        turns.add("b", f"b{number}")
+    served = drain(turns)
+    assert [item[0] for item in served].index("a") <= 1
+
+
+def test_many_who_ask_again_when_they_are_answered_are_served_evenly() -> None:
+    chance = random.Random(3)
+    owners = [chr(ord("A") + number) for number in range(50)]
+    turns = filled(*owners)
+    served = dict.fromkeys(owners, 0)
+    for _ in range(5000):
+        owner = turns.next()
+        assert owner is not None
+        served[owner] += 1
+        turns.spent(owner, chance.uniform(0.9, 1.1))
+        turns.add(owner, owner)
+    assert min(served.values()) >= 0.95 * max(served.values())
+
+
+def test_one_that_is_held_back_is_passed_over() -> None:
+    turns = filled("a1", "b1")
+    assert turns.next(held_back={"a"}) == "b1"
+    assert turns.next(held_back={"a"}) is None
+    assert turns.next() == "a1"
+
+
+def test_the_order_is_told_before_it_happens() -> None:
+    turns = filled("a1", "a2", "b1", "c1", "b2")
+    assert turns.order() == ["a1", "b1", "c1", "a2", "b2"] == drain(turns)
+
+
+def test_items_and_owners_can_leave() -> None:
+    turns = filled("a1", "a2", "b1")
+    assert turns.remove("a", "a1")
+    assert not turns.remove("a", "a1")
+    assert not turns.remove("z", "z1")
+    turns.leave("b")
+    turns.leave("b")
+    turns.spent("b", 1.0)
+    assert len(turns) == 1
+    assert drain(turns) == ["a2"]
