@@ -1,0 +1,225 @@
+"""A target server on a device that is reached over adb: put there, started, reached, and stopped at the end.
+
+    with_phone = AdbTarget.start(None, None, None, print)
+    ... with_phone.host, with_phone.port, with_phone.token ...
+    with_phone.stop()
+
+What is written on the device lies in FOLDER. Every app of the device can reach its loopback ports, so the server
+always gets a token of its own; it goes there as a file that only the shell user can read, and never on a command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gputune.client.adb_device import AdbDevice, find, reconnect
+from gputune.client.adb_process import HeldServer
+from gputune.client.adb_python import choose_python
+from gputune.client.bundle import bundle_bytes
+from gputune.client.credentials import Credentials
+from gputune.client.errors import TargetError
+from gputune.client.target_connection import dial
+from gputune.server.protocol.messages import DEFAULT_PORT
+
+FOLDER = "/data/local/tmp/gputune"
+PRIVATE = f"{FOLDER}/private"  # tokens and temporary files, closed to everyone but the shell user
+HELLO_SECONDS = 10.0
+TYPING_SECONDS = 600.0
+REVIVE_SECONDS = 300.0
+FIRST_PAUSE_SECONDS = 0.25
+LONGEST_PAUSE_SECONDS = 5.0
+_LEGIBLE = "abcdefghjkmnpqrstuvwxyz23456789"  # no letter that looks like another one or like a digit
+_TYPED_LENGTH = 20  # 99 bits
+_DAYS_KEPT = 30
+_NOBODY = ("unreachable", "not_a_target_server", "connection_lost")
+
+
+class AdbTarget:
+    """A target server on a device, and the way to it: `host` and `port` on this machine, `token` for it.
+
+    `explanation` says in lines for people which device it is and what its server said.
+    """
+
+    def __init__(
+        self,
+        device: AdbDevice,
+        python: str | None,
+        bundle: bytes,
+        notice: Callable[[str], None],
+        options: Sequence[str],
+    ) -> None:
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.token = _token_to_type() if python is None else secrets.token_hex(32)
+        self.explanation: tuple[str, ...] = ()
+        self._device = device
+        self._python = python
+        self._bundle = bundle
+        self._notice = notice
+        self._options = tuple(options)
+        self._server: HeldServer | None = None
+
+    @classmethod
+    def start(
+        cls,
+        serial: str | None,
+        python: str | None,
+        bundle: Path | None,
+        notice: Callable[[str], None],
+        options: Sequence[str] = (),
+    ) -> AdbTarget:
+        """Finds the device, checks its Python, puts the bundle there, starts the server and waits for its hello.
+
+        serial: which device, if there are several; python: the device's Python, "termux" for one that a person starts,
+        None to look for one; bundle: a file to use in place of what is installed here; notice: takes a line for people
+        before something that takes time; options: more options of the target server. Raises TargetError.
+        """
+        device = find(serial)
+        content = bundle_bytes() if bundle is None else _read(bundle)
+        target = cls(device, choose_python(device, python), content, notice, options)
+        try:
+            target._connect()
+        except BaseException:
+            target.stop()
+            raise
+        return target
+
+    def revive(self) -> tuple[str, int]:
+        """After a lost cable or a restart of the device: waits for it, starts the server again; (host, port).
+
+        Raises TargetError when that has not worked for REVIVE_SECONDS.
+        """
+        serial = self._device.serial
+        self._notice(f"waiting for device {serial}")
+        self.stop()
+        deadline = time.monotonic() + REVIVE_SECONDS
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                self._device = find(serial)
+                self._connect()
+                return self.host, self.port
+            except TargetError:
+                self.stop()
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            reconnect(serial)
+
+    def last_words(self) -> str:
+        """What an ended server wrote last; nothing while it runs."""
+        return "" if self._server is None else self._server.last_words()
+
+    def stop(self) -> None:
+        """Stops the server and takes the forwarded port back, if the device is still there. May be called twice."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        if self.port:
+            self._device.unforward(self.port)
+            self.port = 0
+
+    def _connect(self) -> None:
+        path = self._install()
+        if self._python is None:
+            self._meet_typed(path)
+            lines: tuple[str, ...] = ("its server was started by hand and is left running",)
+        else:
+            self._server = self._launch(self._python, path)
+            self.port = self._device.forward(self._server.port)
+            self._greet()
+            lines = self._server.lines
+        where = f"target server on device {self._device.serial}, forwarded by adb to {self.host}:{self.port}"
+        self.explanation = (where, *lines)
+
+    def _install(self) -> str:
+        """Where the bundle lies on the device; it is copied only when it is not there as it is here."""
+        digest = hashlib.sha256(self._bundle).hexdigest()
+        # Named by content: another version may be running from its own file.
+        path = f"{FOLDER}/server-{digest[:8]}.pyz"
+        old = f"-mtime +{_DAYS_KEPT} -exec rm -rf {{}} +"
+        self._must(
+            f"mkdir -p {PRIVATE} && chmod 755 {FOLDER} && chmod 700 {PRIVATE} && touch -c {path} && "
+            f"find {FOLDER} -mindepth 1 -maxdepth 1 -type f {old} && find {PRIVATE} -mindepth 1 -maxdepth 1 {old}"
+        )
+        if self._digest(path) != digest:
+            self._notice(f"copying the target server to device {self._device.serial} ({len(self._bundle) // 1000} kB)")
+            part = f"{path}.{secrets.token_hex(4)}"
+            self._device.push(self._bundle, part, 0o644)
+            if self._digest(part) != digest:
+                self._must(f"rm -f {part}")
+                raise TargetError("adb_failed", f"device {self._device.serial}: {part} is not there as it was sent")
+            self._must(f"chmod 644 {part} && mv -f {part} {path}")
+        return path
+
+    def _launch(self, python: str, bundle: str) -> HeldServer:
+        token = f"{PRIVATE}/token-{secrets.token_hex(8)}"
+        arguments = [python, bundle, "--port", "0", "--exit_with_parent", "--token_file", token, *self._options]
+        try:
+            self._device.push(self.token.encode(), token, 0o600)
+            self._must(f"chmod 600 {token}")
+            # Android has no /tmp, and the shell's own folder cannot be written.
+            return HeldServer(self._device, f"env TMPDIR={PRIVATE} {shlex.join(arguments)}")
+        finally:
+            with suppress(TargetError):  # the server has read it; a device that is gone loses it with the old ones
+                self._device.run(f"rm -f {token}")
+
+    def _meet_typed(self, bundle: str) -> None:
+        """Asks a person to start the server in Termux, and waits until it says hello."""
+        self.port = self._device.forward(DEFAULT_PORT)
+        serial = self._device.serial
+        if self._answers():  # in a revival: it has outlived the cable
+            return
+        self._notice(f"type this in Termux on device {serial}, in one line:")
+        self._notice(f"    GPUTUNE_TOKEN={self.token} {shlex.join(['python', bundle, *self._options])}")
+        deadline = time.monotonic() + TYPING_SECONDS
+        while not self._answers():
+            if time.monotonic() > deadline:
+                text = f"no server was started in Termux on device {serial} within {TYPING_SECONDS / 60:.0f} minutes"
+                raise TargetError("server_not_started", text)
+            time.sleep(FIRST_PAUSE_SECONDS)
+
+    def _greet(self) -> None:
+        """Shakes hands with the server, so that nobody waits for one that is not ours. Raises TargetError."""
+        dial(self.host, self.port, HELLO_SECONDS, Credentials(self.token)).close()
+
+    def _answers(self) -> bool:
+        """Whether our server is there. Raises TargetError (adb_port_taken) when it is somebody else's."""
+        try:
+            self._greet()
+        except TargetError as error:
+            if error.name in _NOBODY:
+                return False
+            text = f"port {DEFAULT_PORT} of device {self._device.serial} is another server's: {error.reason}"
+            raise TargetError(
+                "adb_port_taken", f"{text}; stop that server and start the one whose line is given"
+            ) from None
+        return True
+
+    def _digest(self, path: str) -> str:
+        """SHA-256 of a file on the device; something else when it is not there."""
+        return self._device.run(f"sha256sum {path}").output.partition(" ")[0]
+
+    def _must(self, command: str) -> None:
+        ran = self._device.run(command)
+        if ran.code:
+            reason = ran.last_line or f"exit code {ran.code}"
+            raise TargetError("adb_failed", f"device {self._device.serial}: `{command}` failed: {reason}")
+
+
+def _token_to_type() -> str:
+    return "".join(secrets.choice(_LEGIBLE) for _ in range(_TYPED_LENGTH))
+
+
+def _read(bundle: Path) -> bytes:
+    try:
+        return bundle.read_bytes()
+    except OSError as error:
+        raise TargetError("adb_failed", f"bundle {bundle} cannot be read: {error.strerror or error}") from None

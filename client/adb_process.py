@@ -1,0 +1,86 @@
+"""A target server that runs in the shell of a device, for as long as we hold on to it."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+from collections import deque
+
+from gputune.client.adb_device import AdbDevice
+from gputune.client.errors import TargetError
+
+START_SECONDS = 180.0  # the device's drivers are tried first, one after another
+STOP_SECONDS = 5.0
+DYING_SECONDS = 0.5  # a connection breaks off a moment before its server is gone
+LAST_LINES = 3
+_KEPT_LINES = 50
+_ENDED = "gputune-ended "
+_LISTENING = re.compile(r"gputune target server listening on \S+:(\d+) \(device: .*\)")
+
+
+class HeldServer:
+    """The command's shell waits for a line or the end of its input, and then ends the server's input, which stops it:
+    so the server ends with `stop`, with this process, and with the cable. (Newer shells of Android send no signal when
+    their client is gone, older ones do; it is ignored, so that the server always stops in the same, orderly way.)
+
+    port: the one on the device that it listens on; lines: what it said before that.
+    """
+
+    def __init__(self, device: AdbDevice, command: str) -> None:
+        """command: starts the server with --exit_with_parent. Raises TargetError (server_not_started, adb_failed)."""
+        self.lines: tuple[str, ...] = ()
+        self._serial = device.serial
+        self._how = "is out of reach"
+        self._said: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._port: queue.Queue[int | None] = queue.Queue()
+        # A shell waits for all of a pipeline, so the end of the server must be told.
+        self._stream = device.hold(f"trap '' HUP; read line | {{ {command} 2>&1; echo {_ENDED}$?; }}")
+        self._reader = threading.Thread(target=self._read, name=f"adb {device.serial}", daemon=True)
+        self._reader.start()
+        try:
+            self.port = self._wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    def last_words(self) -> str:
+        """How the server ended and what it wrote last; nothing while it runs."""
+        self._reader.join(DYING_SECONDS)
+        if self._reader.is_alive():
+            return ""
+        return f"the target server on device {self._serial} {self._how}: {self._last_lines(LAST_LINES)}".rstrip(": ")
+
+    def stop(self) -> None:
+        """Stops the server and waits for its end, if the device is still there. May be called twice."""
+        if self._reader.is_alive():
+            self._stream.send_line()
+            self._reader.join(STOP_SECONDS)
+        self._stream.close()
+
+    def _wait(self) -> int:
+        try:
+            port = self._port.get(timeout=START_SECONDS)
+        except queue.Empty:
+            port, reason = None, f"it did not listen within {START_SECONDS:.0f} s"
+        else:
+            reason = self._last_lines(1) or f"it {self._how}"
+        if port is None:
+            text = f"the target server on device {self._serial} did not start: {reason}"
+            raise TargetError("server_not_started", text)
+        return port
+
+    def _read(self) -> None:
+        """Reads to the end, so that the server never waits for somebody who listens to it."""
+        for line in self._stream.lines():
+            if line.startswith(_ENDED):
+                self._how = f"ended with exit code {line.removeprefix(_ENDED)}"
+                break
+            if not self.lines and (match := _LISTENING.fullmatch(line)):
+                self.lines = tuple(self._said)
+                self._port.put(int(match[1]))
+            self._said.append(line)
+        self._port.put(None)
+
+    def _last_lines(self, count: int) -> str:
+        return " | ".join([line for line in self._said if line.strip()][-count:])

@@ -1,0 +1,21 @@
+"""Writes the target server's bundle and says what it is: see client/bundle.py."""
+
+import argparse
+import hashlib
+from pathlib import Path
+
+from gputune.client.bundle import NAME, write_bundle
+
+BUILD = Path(__file__).parents[1] / "build"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/build-target", description="Makes the bundle for a device.")
+    parser.add_argument("--output", type=Path, default=BUILD / NAME, help=f"(default: build/{NAME})")
+    path = write_bundle(parser.parse_args().output)
+    content = path.read_bytes()
+    print(f"{path}: {len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}")
+
+
+if __name__ == "__main__":
+    main()
