@@ -1,17 +1,21 @@
 """A target server on a real device: what it measures, refuses and survives."""
 
+import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gputune.client.target import EmbeddedServer
-from gputune.client.target_client import TargetClient, TargetError
+from gputune.client.credentials import Credentials
+from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.errors import TargetError
+from gputune.client.target_client import TargetClient
 from gputune.runtime.devices import choose, discover
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
@@ -19,6 +23,7 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     Launch,
     ProfileKernel,
+    Progress,
     Variant,
     Work,
 )
@@ -41,13 +46,17 @@ __kernel void twice(__global const float *input, __global float *output, int fac
 """
 
 
+def connect(server: EmbeddedServer) -> TargetClient:
+    return TargetClient.connect(server.host, server.port, Credentials(server.token))
+
+
 @dataclass
 class Running:
     server: EmbeddedServer
     pid: int
 
     def connect(self) -> TargetClient:
-        return TargetClient.connect(self.server.host, self.server.port)
+        return connect(self.server)
 
     def worker(self) -> int:
         return int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text())
@@ -75,7 +84,7 @@ def variant(options: str = "-DFACTOR=1", local: int = 64) -> Variant:
     return Variant({"WPT": local}, (), launch(options, local), {})
 
 
-def profile_request(client: TargetClient, *variants: Variant) -> ProfileKernel:
+def profile_request(client: TargetClient, *variants: Variant, baseline: Variant | None = None) -> ProfileKernel:
     data = np.random.default_rng(0).random(COUNT, np.float32)
     return ProfileKernel(
         task="twice",
@@ -85,6 +94,8 @@ def profile_request(client: TargetClient, *variants: Variant) -> ProfileKernel:
         relative=1e-6,
         absolute=0.0,
         variants=variants,
+        baseline=baseline,
+        best_ns=0.0,
         work=Work(2 * COUNT, 8 * COUNT),
         samples=3,
         sample_ns=100_000,
@@ -137,16 +148,32 @@ def test_compile_harvests_a_binary(client: TargetClient) -> None:
         client.compile_kernel(broken)
 
 
-def test_a_kernel_that_crashes_the_driver_costs_one_request(running: Running) -> None:
+def test_a_kernel_that_crashes_the_driver_costs_itself_only(running: Running) -> None:
     with running.connect() as client:
         worker = running.worker()
-        with pytest.raises(TargetError) as caught:
-            client.profile_kernel(profile_request(client, variant("-DFACTOR=1 -DWILD")))
-        if caught.value.name != "worker_died":
+        told: list[Progress] = []
+        profiled = client.profile_kernel(
+            profile_request(client, variant(), variant("-DFACTOR=1 -DWILD"), variant(local=128), baseline=variant()),
+            told.append,
+        )
+        if profiled.trials[1].status != "crash":
             pytest.skip("this device survives a write to address 0")
-        assert caught.value.details["signal"] in ("SIGSEGV", "SIGBUS", "SIGABRT")
-        assert client.profile_kernel(profile_request(client, variant())).best == 0
+        assert re.search("SIGSEGV|SIGBUS|SIGABRT", profiled.trials[1].message)
+        assert [trial.status for trial in profiled.trials] == ["ok", "crash", "ok"]
+        assert profiled.best in (0, 2)
+        assert profiled.baseline is not None and profiled.baseline.samples_ns
+        assert (1, profiled.trials[1]) in [(progress.variant, progress.trial) for progress in told]
         assert running.worker() != worker
+
+
+def test_a_kernel_that_never_ends_costs_itself_and_a_limited_time(running: Running) -> None:
+    with running.connect() as client:
+        request = profile_request(client, variant(), variant("-DFACTOR=1 -DENDLESS"), variant(local=128))
+        known = client.profile_kernel(replace(request, variants=request.variants[:1]))
+        profiled = client.profile_kernel(replace(request, best_ns=known.trials[0].samples_ns[0]))
+        assert [trial.status for trial in profiled.trials] == ["ok", "timeout", "ok"]
+        assert profiled.spent_ns["recover"] < 30e9
+        assert client.status().worker_restarts >= 1
 
 
 def test_only_the_worker_opens_the_driver(running: Running, client: TargetClient) -> None:
@@ -158,12 +185,25 @@ def test_only_the_worker_opens_the_driver(running: Running, client: TargetClient
 def test_an_endless_kernel_does_not_keep_the_server_from_stopping() -> None:
     server = EmbeddedServer.start()
     worker = Running(server, server._process.pid).worker()
-    with TargetClient.connect(server.host, server.port) as client:
+    with connect(server) as client:
         request = profile_request(client, variant("-DFACTOR=1 -DENDLESS"))
-        client._transmit(client._connection.send(request, 100))
-        time.sleep(1.5)
-        server._process.send_signal(signal.SIGTERM)
-        assert server._process.wait(30) == 0
+
+        def stop_twice() -> None:
+            """The first signal lets the batch end, which takes its time here."""
+            with connect(server) as other:
+                while not other.status().running:
+                    time.sleep(0.05)
+            server._process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            server._process.send_signal(signal.SIGTERM)
+
+        stopping = threading.Thread(target=stop_twice)
+        stopping.start()
+        client._session._reconnecting = replace(client._session._reconnecting, seconds=0.0)
+        with pytest.raises(TargetError, match="not back after"):
+            client.profile_kernel(request)
+        stopping.join(60)
+        server._process.wait(30)
     assert subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0
     server.stop()
 
@@ -175,7 +215,7 @@ def test_settings_that_change_code_or_time_are_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
     server = EmbeddedServer.start()
     try:
-        with TargetClient.connect(server.host, server.port) as client:
+        with connect(server) as client:
             settings = client.server["settings"]
     finally:
         server.stop()
