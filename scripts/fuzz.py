@@ -1,0 +1,296 @@
+"""Sends malformed and hostile inputs to a target server on the null device, and watches whether it stays well.
+
+    scripts/fuzz [--count 100000] [--seed N] [--live_share 0.5] [--connections 16] [--json FILE]
+    scripts/fuzz --replay start:HEX | greeted:HEX | ready:HEX | @FILE
+
+A part of the inputs comes after authentication, on connections that are used as long as the server keeps them open.
+All the while an honest client works on the same server. Exit code 1 when a promise was broken: the inputs at fault
+are printed, or written to build/fuzz when they are long, in the form that --replay takes.
+"""
+
+import argparse
+import functools
+import hashlib
+import random
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tool
+from attack import Attacker, Input, Outcome
+from crew import SHOWN, Crew, Promises
+from gputune.server.protocol.messages import DownloadBuffer, Limits, Profiled
+from hostile_inputs import Inputs
+from observed import MIB, ObservedServer, usage
+from soak_sessions import settle
+from wire import Wire, expect, frame, new_hello
+from workload import DATA, copies
+
+FOLDER = tool.ROOT / "build" / "fuzz"
+ANSWER_SECONDS = 1.0
+STALLED = 8
+STALLED_SECONDS = Limits().authenticate_seconds + 5.0
+LOOK_SECONDS = 0.1
+PEAK_BYTES = 256 * MIB
+LEAK_BYTES = 64 * MIB  # what Python keeps of the largest headers for the next ones
+LEAKED_DESCRIPTORS = 4
+LONGEST_PRINTED = 4000
+_WORKER_END = re.compile(r"the worker ended with (.*?); it is started again")
+
+
+class Witness:
+    """An honest client that pings all the time and profiles now and then. `worst_seconds`: its longest ping."""
+
+    def __init__(self, server: ObservedServer) -> None:
+        self.wire = Wire(server.host, server.port, seconds=60)
+        self.wire.authenticate(server.token)
+        self._data = self.wire.upload(DATA)
+        self._rounds = 0
+        self.worst_seconds = 0.0
+
+    def once(self) -> None:
+        """One round. Raises when the server's answer is not the right one."""
+        self._rounds += 1
+        self.worst_seconds = max(self.worst_seconds, self.wire.ping())
+        if self._rounds % 20 == 1:
+            profiled = expect((Profiled,), self.wire.ask(copies(self._data, 2)))
+            if [trial.status for trial in profiled.trials] != ["ok", "ok"]:
+                raise RuntimeError(f"the honest client's copies failed: {profiled.trials}")
+            if bytes(self.wire.ask(DownloadBuffer(self._data)).data) != DATA:
+                raise RuntimeError("the honest client's buffer has changed")
+        time.sleep(0.02)
+
+    def close(self) -> None:
+        """Goes."""
+        self.wire.close()
+
+
+class Stalled:
+    """Clients that connect and then say nothing, or half a hello: the server must not keep them."""
+
+    def __init__(self, server: ObservedServer) -> None:
+        self._wires = [Wire(server.host, server.port, seconds=0.01) for _ in range(STALLED)]
+        self._began = time.monotonic()
+        for wire in self._wires[::2]:
+            wire.send(frame(new_hello())[:20])
+
+    def judge(self, promises: Promises) -> None:
+        """The promise, when enough time has passed."""
+        kept = sum(map(self._open, self._wires))
+        if time.monotonic() - self._began > STALLED_SECONDS:
+            promises.check(not kept, f"of {STALLED} clients that never said who they are, {kept} are still connected")
+
+    @staticmethod
+    def _open(wire: Wire) -> bool:
+        try:
+            wire.receive()
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        finally:
+            wire.close()
+        return True
+
+
+class Gauge:
+    """What daemon and worker hold: before, at most and after."""
+
+    def __init__(self, server: ObservedServer) -> None:
+        self._server = server
+        self.before, self.worker_before = usage(server.pid), server.workers_usage()
+        self.most_descriptors = 0
+
+    def once(self) -> None:
+        """Looks once."""
+        self.most_descriptors = max(self.most_descriptors, usage(self._server.pid).descriptors)
+        time.sleep(LOOK_SECONDS)
+
+    def judge(self, promises: Promises) -> dict[str, Any]:
+        """The promises about memory and descriptors, once everybody has gone; the figures."""
+        after, worker_after = usage(self._server.pid), self._server.workers_usage()
+        promises.no_leak("daemon", self.before, after, LEAK_BYTES, LEAKED_DESCRIPTORS)
+        promises.no_leak("worker", self.worker_before, worker_after, LEAK_BYTES, LEAKED_DESCRIPTORS)
+        for name, before, now in (("daemon", self.before, after), ("worker", self.worker_before, worker_after)):
+            promises.check(
+                now.peak_bytes - before.resident_bytes <= PEAK_BYTES,
+                f"{name}: {now.peak_bytes / MIB:.1f} MiB at most (at most {PEAK_BYTES / MIB:.0f} MiB more)",
+            )
+        print(f"         daemon: {self.most_descriptors} descriptors at most")
+        found = {
+            "before": self.before,
+            "after": after,
+            "worker_before": self.worker_before,
+            "worker_after": worker_after,
+        }
+        return {"most_descriptors": self.most_descriptors, **{name: asdict(value) for name, value in found.items()}}
+
+
+@dataclass
+class Tally:
+    """All outcomes together."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    ready: int = 0
+    broken: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, one: Input, outcome: Outcome) -> None:
+        """One more."""
+        with self._lock:
+            self.kinds[f"{one.stage}: {one.kind}"] += 1
+            self.answers.update(outcome.answers)
+            self.ready += one.stage == "ready"
+            self.broken += [f"{one.kind}: {what}; --replay {_replayable(one)}" for what in outcome.broken]
+
+    @property
+    def total(self) -> int:
+        """How many inputs."""
+        return sum(self.kinds.values())
+
+
+def fuzz(
+    count: int, seed: int, ready_share: float, connections: int, promises: Promises, answer_seconds: float
+) -> dict[str, Any]:
+    """So many inputs, on so many connections at a time; the figures. Ctrl-C ends it early."""
+    with ObservedServer("null") as server:
+        witness, gauge, tally = Witness(server), Gauge(server), Tally()
+        stalled = Stalled(server)
+        inputs = Inputs(seed, ready_share, witness.wire.hello, witness.wire.proof)
+        watch, attack, numbers = Crew(), Crew(), iter(range(count))
+        started = time.monotonic()
+
+        def once(attacker: Attacker) -> bool:
+            number = next(numbers, None)  # no two threads are given the same
+            if number is None or len(tally.broken) >= SHOWN or not server.alive:
+                attacker.close()
+                return False
+            one = inputs.make(number)
+            try:
+                tally.add(one, attacker.attack(one))
+            except OSError as error:
+                attacker.close()
+                raise RuntimeError(f"the server cannot be reached: {error}; --replay {_replayable(one)}") from error
+            return True
+
+        watch.add("honest client", witness.once)
+        watch.add("gauge", gauge.once)
+        for place in range(connections):
+            attacker = Attacker(server)
+            attack.add(f"attacker {place}", functools.partial(once, attacker))
+        attack.join()
+        watch.stop.set()
+        watch.join()
+        lasted = time.monotonic() - started
+        _show(tally, seed, lasted)
+        promises.check(server.alive, "the daemon is alive")
+        promises.none_failed(tally.broken + attack.failures, "inputs")
+        promises.none_failed(watch.failures, "honest client")
+        promises.check(
+            witness.worst_seconds <= answer_seconds,
+            f"the honest client's pings: {witness.worst_seconds * 1e3:.0f} ms at most "
+            f"(at most {answer_seconds * 1e3:.0f} ms)",
+        )
+        figures: dict[str, Any] = {}
+        if server.alive:
+            stalled.judge(promises)
+            witness.close()
+            promises.none_failed(settle(server), "what clients left behind")
+            figures = gauge.judge(promises)
+        log = server.log()
+        ends = _WORKER_END.findall(log)
+        promises.check(
+            set(ends) <= {"SIGKILL"},  # for whoever asks for more than a time limit allows, or goes meanwhile
+            f"the worker never ended by itself, and was ended {len(ends)} times: {', '.join(sorted(set(ends)))}",
+        )
+        promises.check("Traceback" not in log and "a defect" not in log, f"no defect in the server's log{_tail(log)}")
+    return {
+        "seed": seed,
+        "inputs": tally.total,
+        "ready": tally.ready,
+        "seconds": lasted,
+        "kinds": dict(tally.kinds),
+        "answers": dict(tally.answers),
+        "worst_ping_seconds": witness.worst_seconds,
+        "failures": tally.broken + attack.failures + watch.failures,
+        **figures,
+    }
+
+
+def replay(text: str) -> int:
+    """Sends one input to a server of its own and prints what comes back."""
+    one = Input.parse(Path(text[1:]).read_text() if text.startswith("@") else text)
+    with ObservedServer("null", "--log_level", "verbose") as server:
+        attacker = Attacker(server)
+        outcome = attacker.attack(one)
+        attacker.close()
+        print("came back:", ", ".join(f"{n} {name}" for name, n in outcome.answers.items()) or "nothing")
+        for what in outcome.broken:
+            print("WRONG", what)
+        print(f"the daemon is {'alive' if server.alive else 'dead'}")
+        left = settle(server) if server.alive else ["nobody can ask"]
+        print(server.log(), *left, sep="\n")
+        return 1 if outcome.broken or left or not server.alive else 0
+
+
+def _replayable(one: Input) -> str:
+    text = str(one)
+    if len(text) <= LONGEST_PRINTED:
+        return text
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+    path.write_text(text)
+    return f"@{path.relative_to(tool.ROOT)}"
+
+
+def _show(tally: Tally, seed: int, lasted: float) -> None:
+    kinds = [(kind, str(number)) for kind, number in sorted(tally.kinds.items())]
+    answers = [(name, str(number)) for name, number in tally.answers.most_common()]
+    print("\n" + tool.table(["kind of input", "inputs"], kinds))
+    print("\n" + tool.table(["what came back", "times"], answers))
+    share = tally.ready / max(tally.total, 1)
+    print(
+        f"\n{tally.total} inputs with seed {seed} in {lasted:.0f} s, {tally.total / lasted:.0f} a second, "
+        f"{share:.0%} of them after authentication",
+        flush=True,
+    )
+
+
+def _tail(log: str) -> str:
+    return f": {log[log.index('Traceback') :][:3000]}" if "Traceback" in log else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/fuzz", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=100_000, help="inputs (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="the same seed makes the same inputs (default: a new one)")
+    parser.add_argument(
+        "--live_share", type=float, default=0.5, help="share of inputs after authentication (default: %(default)s)"
+    )
+    parser.add_argument("--connections", type=int, default=16, help="inputs under way at a time (default: %(default)s)")
+    parser.add_argument("--replay", metavar="INPUT", help="send only this input, as a failed run has printed it")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    options = parser.parse_args()
+    try:
+        if options.replay is not None:
+            return replay(options.replay)
+        promises = Promises()
+        seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+        figures = fuzz(options.count, seed, options.live_share, options.connections, promises, ANSWER_SECONDS)
+    except KeyboardInterrupt:
+        print("fuzz: interrupted", file=sys.stderr)
+        return 130
+    except (RuntimeError, ValueError, OSError) as error:
+        print(f"fuzz: {error}", file=sys.stderr)
+        return 1
+    return promises.report(figures, options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

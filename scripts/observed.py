@@ -1,0 +1,133 @@
+"""A target server in a process of its own, watched from outside through /proc: memory, descriptors, workers."""
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from gputune.client.credentials import Credentials
+from gputune.client.target import Target, choose_target, parse_address
+
+MIB = 1 << 20
+STOP_SECONDS = 20.0
+_LISTENING = re.compile(r"gputune target server listening on (\S+) \(device: (.*)\)")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process holds at a moment: resident memory, the most of it since the start, open descriptors."""
+
+    resident_bytes: int
+    peak_bytes: int
+    descriptors: int
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.resident_bytes + other.resident_bytes,
+            self.peak_bytes + other.peak_bytes,
+            self.descriptors + other.descriptors,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.resident_bytes / MIB:.1f} MiB, {self.descriptors} descriptors"
+
+
+def usage(pid: int) -> Usage:
+    """What the process holds now. Raises OSError when it is gone."""
+    fields = dict(re.findall(r"^(Vm\w+):\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
+    if "VmRSS" not in fields:
+        raise ProcessLookupError(f"process {pid} has ended")
+    return Usage(int(fields["VmRSS"]) << 10, int(fields["VmHWM"]) << 10, len(list(Path(f"/proc/{pid}/fd").iterdir())))
+
+
+def target_of(address: str, token: str) -> Target:
+    """What a client connects to when it knows the token."""
+    return choose_target(address, {}, credentials=Credentials(token=token))
+
+
+class ObservedServer:
+    """`python -m gputune.server` on a free port of loopback, with a token of its own. Ended by `stop` or `with`.
+
+    Raises RuntimeError with what the server wrote when it does not start.
+    """
+
+    def __init__(self, device: str, *arguments: str) -> None:
+        self.token = secrets.token_hex(16)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
+        command = [sys.executable, "-m", "gputune.server", "--port", "0", "--device", device, *arguments]
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "GPUTUNE_TOKEN": self.token},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the script, which then ends the server
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if match := _LISTENING.fullmatch(line.strip()):
+                self.address = match[1]
+                self.host, self.port = parse_address(self.address, "the server")
+                self.device = match[2]
+                return
+        self.stop()
+        raise RuntimeError(f"the server did not start: {self.log().strip()}")
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the daemon runs."""
+        return self.process.poll() is None
+
+    def workers(self) -> list[int]:
+        """The ids of the daemon's child processes; none when it has ended."""
+        try:
+            found = [path.read_text().split() for path in Path(f"/proc/{self.pid}/task").glob("*/children")]
+        except OSError:
+            return []
+        return sorted(int(pid) for group in found for pid in group)
+
+    def workers_usage(self) -> Usage:
+        """What all workers together hold now."""
+        found = []
+        for pid in self.workers():
+            try:
+                found.append(usage(pid))
+            except OSError:  # it has just been replaced
+                continue
+        return sum(found, Usage(0, 0, 0))
+
+    def log(self) -> str:
+        """What the server has written to its standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+    def stop(self) -> int:
+        """Asks the server to end, by force when that takes too long; returns its exit code."""
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+        finally:
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+    def __enter__(self) -> "ObservedServer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

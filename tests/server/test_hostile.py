@@ -1,0 +1,93 @@
+"""A server under hostile inputs, under several clients at once, and after many sessions: short forms of scripts/fuzz
+and scripts/soak."""
+
+import struct
+from typing import Any
+
+import pytest
+
+import fuzz
+import soak_crowd
+import soak_sessions
+from attack import HANDLE, STAGES, Input, Stage, ends_whole
+from crew import Promises
+from gputune.server.protocol.messages import DownloadBuffer, UploadBuffer
+from hostile_inputs import Inputs
+from wire import frame
+
+PATIENT_SECONDS = 20.0
+"""How long an honest client may wait for a ping where other work goes on beside the tests."""
+
+
+def run_fuzz(count: int, connections: int) -> tuple[dict[str, Any], list[str]]:
+    promises = Promises()
+    figures = fuzz.fuzz(count, 1, 0.5, connections, promises, answer_seconds=PATIENT_SECONDS)
+    return figures, promises.broken
+
+
+def test_hostile_inputs_leave_the_server_well() -> None:
+    figures, broken = run_fuzz(1500, 8)
+    assert broken == []
+    assert figures["inputs"] == 1500
+    assert figures["ready"] >= 450
+    answers = figures["answers"]
+    # inputs reached what they were made for: every check of the protocol, and the worker behind it
+    expected = {"bad_frame", "bad_message", "limit_exceeded", "unexpected_message", "authentication_failed"}
+    assert expected | {"token_required", "unknown_buffer", "Hello", "Profiled", "BufferReady"} <= answers.keys()
+    assert "Welcome" not in answers
+
+
+@pytest.mark.slow
+def test_many_hostile_inputs_leave_the_server_well() -> None:
+    figures, broken = run_fuzz(15_000, 16)
+    assert broken == []
+    assert figures["inputs"] == 15_000
+
+
+@pytest.mark.parametrize(
+    ("clients", "seconds"), [(8, 3.0), pytest.param(50, 20.0, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_clients_that_work_at_once_get_about_as_much_each(clients: int, seconds: float) -> None:
+    figures = soak_crowd.soak(clients, seconds, Promises())
+    assert figures["failures"] == []
+    assert len(figures["trials"]) == clients
+    assert figures["trials"][0] >= figures["trials"][-1] / 2 > 0
+
+
+def test_sessions_leave_nothing_behind() -> None:
+    promises = Promises()
+    figures = soak_sessions.soak(200, promises)
+    assert promises.broken == []
+    assert figures["sessions"] == 200
+    assert len(figures["kinds"]) == 6  # one good way to end, and five bad ones
+
+
+# --- the tools themselves -------------------------------------------------------------------------
+
+
+def test_an_input_is_the_same_whenever_it_is_made() -> None:
+    one, other = (Inputs(5, 0.5, b"gpt1", b"gpt1") for _ in range(2))
+    assert [one.make(number) for number in range(50)] == [other.make(number) for number in reversed(range(50))][::-1]
+    assert one.make(1) != Inputs(6, 0.5, b"gpt1", b"gpt1").make(1)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_failed_input_can_be_replayed(stage: Stage) -> None:
+    made = Input("random_bytes", b"\x00\xffgpt1", stage)
+    parsed = Input.parse(str(made))
+    assert (parsed.data, parsed.stage) == (made.data, made.stage)
+
+
+@pytest.mark.parametrize("text", ["", "00ff", "later:00", "ready:0g"])
+def test_nonsense_cannot_be_replayed(text: str) -> None:
+    with pytest.raises(ValueError, match=r"HEX|hexadecimal"):
+        Input.parse(text)
+
+
+def test_a_server_waits_for_more_unless_the_last_frame_is_whole() -> None:
+    whole = frame(UploadBuffer(bytes(10_000)), 1) + frame(DownloadBuffer(HANDLE), 2)
+    assert ends_whole(whole)
+    assert not any(ends_whole(whole[:-cut]) for cut in (1, 10, 50))
+    assert not ends_whole(whole + b"g")
+    assert not ends_whole(b"nonsense")
+    assert not ends_whole(struct.pack("<4sIIQ", b"gpt1", 1, 1, 2**64 - 1) + b"\x80")
