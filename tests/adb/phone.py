@@ -15,9 +15,10 @@ import shutil
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,7 +26,6 @@ T = TypeVar("T")
 PROGRAMS = ("chmod", "env", "find", "mkdir", "mv", "rm", "sha256sum", "test", "touch")
 """What Android's toybox has, too, and gputune uses."""
 
-INHERITED = ("POCL_", "PYOPENCL_", "OCL_", "GPUTUNE_DEVICE")
 BANNER = b"device::ro.product.name=test;ro.product.model=Test;ro.product.device=test;\0"
 VERSION, PAYLOAD = 0x01000001, 1 << 18
 CHALLENGE, PUBLIC_KEY = 1, 3
@@ -36,11 +36,18 @@ class Phone:
     """An ADB daemon on a free port of this machine, in a thread. `serial` is what adb calls it.
 
     root: stands for the root of its files; terminal: commands get a terminal, as before Android 7, else a socket;
-    authorized: whether it accepts this computer; commands: what shells were asked to run.
+    authorized: whether it accepts this computer; environment: of its shells; commands: what they were asked to run.
     """
 
-    def __init__(self, root: Path, terminal: bool = False, authorized: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        terminal: bool = False,
+        authorized: bool = True,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.root, self.terminal, self.authorized = root, terminal, authorized
+        self.environment = dict(environment)
         self.commands: list[str] = []
         self.bin = root / "system" / "bin"
         self.bin.mkdir(parents=True)
@@ -134,14 +141,14 @@ class Phone:
 
     async def _shell(self, command: str, stream: Stream) -> None:
         self.commands.append(command)
-        inherited = {name: value for name, value in os.environ.items() if name.startswith(INHERITED)}
+        path = os.pathsep.join([str(self.bin), *filter(None, [self.environment.get("PATH")])])
         ours, theirs = pty.openpty() if self.terminal else (end.detach() for end in socket.socketpair())
         process = await asyncio.create_subprocess_exec(
             *("/bin/sh", "-c", _DATA.sub(f"{self.root}/data/", command)),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**inherited, "PATH": str(self.bin), "HOME": str(self.root), "TERM": "dumb"},
+            env={**self.environment, "PATH": path, "HOME": str(self.root), "TERM": "dumb"},
             cwd="/",
             start_new_session=True,
             preexec_fn=_take_terminal if self.terminal else None,
