@@ -175,10 +175,7 @@ class Service:
         """Has the worker do one job after the other; returns after `stop`, when the one in flight is answered."""
         while not self._stopping:
             self._work.clear()
-            job = self._turns.next(self._held_back)
-            if job is not None:
-                await self._run(job)
-            else:
+            if not await self._serve_next():
                 await self._supervisor.tidy()
                 await self._work.wait()
 
@@ -189,6 +186,14 @@ class Service:
             self._turns.remove(job.client, job)
             self._finish(job, as_message(_stopping()))
         self._work.set()
+
+    async def _serve_next(self) -> bool:
+        # a method of its own, so that no variable holds a job, and with it a client's buffers, while nothing is done
+        job = self._turns.next(self._held_back)
+        if job is None:
+            return False
+        await self._run(job)
+        return True
 
     async def _run(self, job: Job) -> None:
         self._running = job

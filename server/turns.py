@@ -21,16 +21,18 @@ class _Line(Generic[Item]):
 
 
 class Turns(Generic[Owner, Item]):
-    """Start-time fair queueing: items of one owner keep their order; between owners, the one that has used least
-    goes first, and of equals the one that has waited longest.
+    """Items of one owner keep their order. Between owners, the one that has used least goes first; those who differ
+    by less than `tolerance` seconds count as equal, and of equals the one that has waited longest goes first. So equal
+    requests are served in turns whatever a stutter adds to one of them, and nobody gains more than the tolerance.
 
     Whoever comes, or comes back, starts level with those who wait: an idle hour is no credit, and a busy hour
     while nobody else was there is no debt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tolerance: float = 0.5) -> None:
+        self._tolerance = tolerance
         self._lines: dict[Owner, _Line[Item]] = {}
-        self._level = 0.0  # what the owner that was served last had used before
+        self._level = 0.0  # the least that anybody had used who waited when somebody was served last
         self._arrivals = itertools.count()
 
     def __len__(self) -> int:
@@ -48,9 +50,9 @@ class Turns(Generic[Owner, Item]):
         waiting = [line for owner, line in self._lines.items() if line.items and owner not in held_back]
         if not waiting:
             return None
-        line = min(waiting, key=lambda line: (line.used, line.items[0][0]))
-        self._level = line.used
-        return line.items.popleft()[1]
+        self._level = min(line.used for line in waiting)
+        equals = (line for line in waiting if line.used <= self._level + self._tolerance)
+        return min(equals, key=lambda line: line.items[0][0]).items.popleft()[1]
 
     def spent(self, owner: Owner, seconds: float) -> None:
         """The owner has used the device for so long; nothing for one that has left."""
@@ -61,11 +63,9 @@ class Turns(Generic[Owner, Item]):
         """Everything that waits, roughly in the order in which it will be served: everybody's first items, then
         everybody's second ones."""
         places = [
-            (place, line.used, arrival, item)
-            for line in self._lines.values()
-            for place, (arrival, item) in enumerate(line.items)
+            (place, arrival, item) for line in self._lines.values() for place, (arrival, item) in enumerate(line.items)
         ]
-        return [entry[3] for entry in sorted(places, key=lambda entry: entry[:3])]
+        return [entry[2] for entry in sorted(places, key=lambda entry: entry[:2])]
 
     def remove(self, owner: Owner, item: Item) -> bool:
         """Takes a waiting item out; False when it does not wait (any more)."""

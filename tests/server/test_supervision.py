@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -275,20 +276,18 @@ def test_a_cancelled_request_is_given_up(batch: ProfileKernel, gives_up: bool, m
 
     async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
         worker.activity.begin("measuring", 0, 30)
-        asyncio.get_running_loop().call_soon(stage.cancelled.set_result, None)
+        asyncio.get_running_loop().call_soon(stages[0].cancelled.set_result, None)
         while not (gives_up and worker.activity.cancelled):
             await asyncio.sleep(0.01)
         return Error("cancelled", "as wished")
 
     async def run() -> None:
-        nonlocal stage
-        stage = Stage(behave)
+        stages.append(stage := Stage(behave))
         assert (await stage.run(batch)).name == "cancelled"
         assert stage.workers[0].ended.done() != gives_up
-        stage.cancelled = asyncio.get_running_loop().create_future()
         assert not stage.told
 
-    stage: Any = None
+    stages: list[Stage] = []
     asyncio.run(run())
 
 
@@ -465,6 +464,9 @@ class Killing:
         assert isinstance(worker, int)
         return worker
 
+    def replaced(self, worker: int) -> bool:
+        return self.worker() != worker
+
     def soon(self, number: int) -> None:
         worker = self.worker()
         os.kill(worker, signal.SIGSTOP)
@@ -507,7 +509,7 @@ def test_a_worker_that_dies_while_nothing_is_asked_is_back_before_the_next_reque
     time.sleep(1.1)  # it has lived long enough to be worth a replacement
     worker = kill.worker()
     os.kill(worker, signal.SIGKILL)
-    peer.ping_until(lambda: kill.worker() != worker)
+    peer.ping_until(partial(kill.replaced, worker))
     assert peer.ask(make_profile(data, reference)).best == 0
 
 
@@ -521,7 +523,7 @@ def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killin
         reply = peer.ask(make_profile(data, reference, options, samples=1000))
         assert {trial.status for trial in reply.trials} <= {"ok", "crash"}
         assert [trial.status for trial in reply.trials].count("ok") >= 15
-        peer.ping_until(lambda worker=worker: kill.worker() != worker)
+        peer.ping_until(partial(kill.replaced, worker))
 
 
 def test_a_worker_that_is_killed_while_it_starts_is_started_once_more(
