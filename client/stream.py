@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +13,8 @@ from contextlib import suppress
 from gputune.client.errors import TargetError
 
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
+TIMED_OUT = (TimeoutError, BlockingIOError)
+"""What `send` and `receive` raise when nothing moved for as long as `patience` allowed."""
 _TLS_BYTES_AT_ONCE = 1 << 18  # a TLS socket encrypts all that it is given before it sends any of it
 
 
@@ -21,8 +25,7 @@ def address_text(host: str, port: int) -> str:
 
 class Stream:
     """A connection, encrypted where `tls` says how. Raises TargetError (unreachable, tls_failed, not_a_target_server)
-    when it cannot be made before the deadline, a time of time.monotonic(). Afterwards every method raises OSError, or
-    TimeoutError when nothing moved for the time that `patience` was given."""
+    when it cannot be made before the deadline, a time of time.monotonic(). Afterwards every method raises OSError."""
 
     def __init__(self, host: str, port: int, deadline: float, tls: ssl.SSLContext | None) -> None:
         self.address = address_text(host, port)
@@ -48,11 +51,19 @@ class Stream:
     def patience(self, seconds: float) -> None:
         """Lets each call from now on take so many seconds."""
         self._socket.settimeout(seconds)
+        if self._tls is None and os.name == "posix":
+            # the system's own limit saves the call that asks, before every other one, whether it would wait
+            limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
+            self._socket.settimeout(None)
 
     def send(self, buffers: Sequence[memoryview]) -> int:
         """Sends the first bytes of some buffers; returns how many."""
         if self._tls is not None:  # has no sendmsg
             return self._tls.send(buffers[0][:_TLS_BYTES_AT_ONCE])
+        if len(buffers) == 1:
+            return self._socket.send(buffers[0])
         return self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE])
 
     def receive(self, space: memoryview) -> int:

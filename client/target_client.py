@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -45,8 +46,6 @@ from gputune.server.protocol.messages import (
     FreeContexts,
     Limits,
     LoadContext,
-    Ping,
-    Pong,
     ProfileContext,
     Profiled,
     ProfileKernel,
@@ -59,8 +58,6 @@ R = TypeVar("R")
 Data: TypeAlias = NDArray[Any] | Blob
 
 __all__ = ["TargetClient", "TargetError", "probe"]
-
-_PING = Ping()
 
 
 class TargetClient:
@@ -75,7 +72,7 @@ class TargetClient:
         self._session = Session(reconnecting)
         self._last_handle = 0
         self._data: dict[int, Blob] = {}  # what the caller gave, not a copy
-        self._contexts: dict[int, LoadContext] = {}  # with our handle of the buffer
+        self._contexts: dict[int, tuple[Blob, str, bool]] = {}  # content, graph, strict
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -133,7 +130,8 @@ class TargetClient:
 
     def ping(self) -> None:
         """Returns when the server has answered."""
-        self._session.through(self._ping)
+        self._session.through(_ping)
+        self.requests["ping"] += 1
 
     def pings(self, count: int) -> None:
         """So many pings, many of them under way at a time."""
@@ -213,14 +211,14 @@ class TargetClient:
     def load_context(self, data: Data, graph: str = "", strict: bool = False) -> ContextLoaded:
         """Loads a graph of a context binary, the first where `graph` is empty. The data must not be changed until the
         context is freed."""
-        buffer = self.upload(data)
+        content = _bytes_of(data)
+        self._check(UploadBuffer(content))
         handle = self._last_handle = self._last_handle + 1
-        self._contexts[handle] = LoadContext(buffer, graph, strict)
+        self._contexts[handle] = content, graph, strict
         try:
             loaded = self._session.through(lambda link: self._load(link, handle))
-        except TargetError:
+        except BaseException:
             del self._contexts[handle]
-            self.free(buffer)
             raise
         return replace(loaded, context=handle)
 
@@ -244,17 +242,14 @@ class TargetClient:
         return self._session.through(profile)
 
     def free_contexts(self, *contexts: int) -> None:
-        """Frees contexts, and the bytes that they were loaded from."""
+        """Frees contexts."""
         for handle in contexts:
             self._known(self._contexts, handle, "context")
-        buffers = [self._contexts.pop(handle).buffer for handle in dict.fromkeys(contexts)]
+        for handle in dict.fromkeys(contexts):
+            del self._contexts[handle]
         self._session.if_connected(lambda link: self._give_back(link, link.contexts, contexts, FreeContexts))
-        self.free(*buffers)
 
     # --- what belongs to this client, on the server -----------------------------------------------
-
-    def _ping(self, link: Link) -> Pong:
-        return self._session.ask(link, _PING, Pong)
 
     def _buffer(self, link: Link, handle: int) -> int:
         """The server's handle of a buffer, put there if it is not."""
@@ -270,8 +265,13 @@ class TargetClient:
         return link.contexts[handle]
 
     def _load(self, link: Link, handle: int) -> ContextLoaded:
-        request = self._known(self._contexts, handle, "context")
-        loaded = self._session.ask(link, replace(request, buffer=self._buffer(link, request.buffer)), ContextLoaded)
+        content, graph, strict = self._known(self._contexts, handle, "context")
+        buffer = self._session.ask(link, UploadBuffer(content), BufferReady).buffer
+        try:
+            loaded = self._session.ask(link, LoadContext(buffer, graph, strict), ContextLoaded)
+        finally:
+            with suppress(TargetError):  # of a lost connection; whoever asks next meets it
+                self._session.ask(link, FreeBuffers((buffer,)), Done)
         link.contexts[handle] = loaded.context
         return loaded
 
@@ -290,6 +290,10 @@ class TargetClient:
         if handle not in table:
             raise TargetError(f"unknown_{what}", f"target {self.address}: there is no {what} {handle}", {what: handle})
         return table[handle]
+
+
+def _ping(link: Link) -> None:
+    link.connection.ping()
 
 
 def _bytes_of(data: Data) -> Blob:

@@ -10,12 +10,13 @@ from typing import Any
 
 from gputune.client.credentials import NONE, Credentials
 from gputune.client.errors import TargetError
-from gputune.client.stream import Stream
+from gputune.client.stream import TIMED_OUT, Stream
 from gputune.runtime.identity import DeviceIdentity
+from gputune.server.protocol.codec import pack
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
-from gputune.server.protocol.framing import unsent
-from gputune.server.protocol.messages import Cancel, Error, Hello, Limits, Ping, Progress, Welcome
+from gputune.server.protocol.framing import encode, unsent
+from gputune.server.protocol.messages import Cancel, Error, Hello, Limits, Ping, Pong, Progress, Welcome
 
 CONNECT_SECONDS = 10.0
 ADVICE = {
@@ -31,6 +32,8 @@ _WITHOUT_TLS = "; a server with --tls_cert needs --tls_ca here"
 _WITH_TLS = "; a server with --tls_ca needs --tls_cert and --tls_key here"
 _ONE_TOKEN = ("token_required", "token_unused")
 _PING = Ping()
+_PING_ID = 1 << 62  # no other request comes that far
+_PING_FRAME, _PONG_FRAME = (memoryview(b"".join(encode(pack(message, _PING_ID)))) for message in (_PING, Pong()))
 
 
 def probe(host: str, port: int, timeout: float, credentials: Credentials | None = None) -> str:
@@ -184,6 +187,31 @@ class TargetConnection:
             self.close()
             raise
 
+    def ping(self) -> None:
+        """Returns when the server has answered.
+
+        The same two frames every time, so that nothing is encoded or decoded; anything else that comes goes the way of
+        all messages.
+        """
+        machine = self._machine
+        if machine.state is not State.READY or self._arrived or not machine.between_frames:
+            self.ask(_PING)
+            return
+        try:
+            self._transmit([_PING_FRAME])
+            self._heard = self._sent
+            count = self._read()
+            if machine.space()[:count] != _PONG_FRAME:
+                machine.send(_PING, _PING_ID)  # as it was sent
+                self._take(count)
+                while (arrived := self._next())[0] != _PING_ID:
+                    pass
+                if not isinstance(arrived[1], Pong):
+                    raise self.refusal(arrived[1])
+        except BaseException:
+            self.close()
+            raise
+
     def pings(self, count: int) -> None:
         """So many pings, with as many under way as the server allows."""
         window = max(1, self.limits.requests)
@@ -239,7 +267,7 @@ class TargetConnection:
         while buffers:
             try:
                 buffers = unsent(buffers, self._stream.send(buffers))
-            except TimeoutError:
+            except TIMED_OUT:
                 if time.monotonic() - self._sent >= self._patience:
                     raise self._lost("took too long to answer") from None
             except OSError as error:
@@ -249,31 +277,41 @@ class TargetConnection:
                 self._sent = time.monotonic()
 
     def _next(self) -> tuple[int, Any]:
-        """The next message. Meanwhile the server hears that this side lives, and is asked whether it does."""
-        arrived = self._arrived
-        while not arrived:
+        """The next message from the server."""
+        while not self._arrived:
             if self.fault is not None:
                 raise self.fault
+            self._take(self._read())
+        message = self._arrived.popleft()
+        if message[0] == 0 and isinstance(message[1], Error):
+            raise self.refusal(message[1])
+        return message
+
+    def _take(self, count: int) -> None:
+        """Makes messages of what was read."""
+        try:
+            self._arrived.extend(self._machine.filled(count))
+        except RemoteProtocolError as error:
+            self._arrived.extend(error.arrived)
+            self.fault = self._named(error.name, error.message, error.details)
+
+    def _read(self) -> int:
+        """Waits for bytes; meanwhile the server hears that this side lives, and is asked whether it does."""
+        while True:
             try:
                 count = self._stream.receive(self._machine.space())
-                if count == 0:
-                    raise self._lost("closed the connection")
-                self._heard = time.monotonic()
-                arrived.extend(self._machine.filled(count))
-            except TimeoutError:
+            except TIMED_OUT:
                 if time.monotonic() - self._heard >= self._patience:
                     raise self._lost("took too long to answer") from None
                 self._last_id += 1
                 self._transmit(self._buffers(_PING, self._last_id))
             except OSError as error:
                 raise self._lost(f"broke off: {error.strerror or error}") from None
-            except RemoteProtocolError as error:
-                arrived.extend(error.arrived)
-                self.fault = self._named(error.name, error.message, error.details)
-        message = arrived.popleft()
-        if message[0] == 0 and isinstance(message[1], Error):
-            raise self.refusal(message[1])
-        return message
+            else:
+                if count == 0:
+                    raise self._lost("closed the connection")
+                self._heard = time.monotonic()
+                return count
 
     def _receive_last_words(self) -> None:
         """A server that cuts us off says why before it does; raises that, if it came through."""

@@ -102,8 +102,9 @@ class TestALostConnection:
         with connect(target) as client:
             context = client.load_context(b"context", "a graph", True).context
             assert bytes(client.execute_context(context, {"x": b"abc"}).outputs["x"]) == b"abc"
-            upload, load, execute = target.requests(2)
+            upload, load, free, execute = target.requests(2)
             assert (bytes(upload.data), load) == (b"context", LoadContext(2007, "a graph", True))
+            assert free == FreeBuffers((2007,)), "the server keeps the bytes with the context"
             assert execute.context == 2001
             client.free_contexts(context)
             with pytest.raises(TargetError, match="unknown_context"):
@@ -389,6 +390,24 @@ class TestOneRequest:
             assert (caught.value.name, caught.value.details) == ("device_unavailable", {"tries": 3})
             client.ping()
         assert {number for number, _ in target.heard} == {1}
+
+    def test_a_pong_may_come_in_pieces_and_with_other_messages(
+        self, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with connect(target) as client:
+            connection = client._session.link.connection
+            receive = connection._stream.receive
+            monkeypatch.setattr(connection._stream, "receive", lambda space: receive(space[:5]))
+            client.ping()
+            assert client.upload(b"data") == 1
+            monkeypatch.undo()
+            connection._transmit(connection._buffers(Ping(), 999))  # its answer comes with the next one
+            client.ping()
+            client.ping()
+            assert client.upload(b"data") == 2
+            target.answer = lambda connection, request: Error("internal_error", "not well")
+            with pytest.raises(TargetError, match="not well"):
+                client.ping()
 
     def test_many_pings_keep_to_the_servers_limit(self, target: FakeTarget) -> None:
         target.limits = Limits(requests=4)
