@@ -1,0 +1,48 @@
+"""Few configurations of which one is good nearly everywhere, chosen from what was measured on other devices.
+
+Greedy, as Xu, Hoos, Leyton-Brown: Hydra (2010) build portfolios of algorithms: the next configuration is the one that
+helps most where those chosen so far do badly.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from gputune.kernels.space import Configuration, configuration_key
+
+Records = Sequence[tuple[Configuration, float | None]]
+"""Configurations of one task on one device with their costs in nanoseconds; None is a failure."""
+
+WORST = 0.01
+"""The share of the optimum that a configuration counts for where it failed or was never tried."""
+
+
+def greedy_portfolio(devices: Sequence[Records], size: int) -> list[dict[str, int]]:
+    """At most `size` configurations, the most useful first, for a device that is none of these.
+
+    Each step takes the configuration that raises the geometric mean, over the devices, of best / found the most: one
+    device that is served badly counts. It ends early when nothing improves any device. Devices where nothing worked are
+    passed over. Equal configurations are told apart by their text, so the order of the records does not matter.
+    """
+    shares = [share for records in devices if (share := _shares(records))]
+    known = {configuration_key(c): dict(c) for records in devices for c, _ in records}
+    reached = [WORST] * len(shares)
+    chosen: list[dict[str, int]] = []
+    while len(chosen) < size:
+        gain, key = max(((_gain(key, shares, reached), key) for key in known), default=(0.0, ""))
+        if gain <= 0:
+            break
+        chosen.append(known[key])
+        reached = [max(now, share.get(key, WORST)) for now, share in zip(reached, shares, strict=True)]
+    return chosen
+
+
+def _shares(records: Records) -> dict[str, float]:
+    """What share of the device's best each configuration reaches that worked."""
+    costs = {configuration_key(c): cost for c, cost in records if cost is not None}
+    best = min(costs.values(), default=0.0)
+    return {key: best / cost for key, cost in costs.items()}
+
+
+def _gain(key: str, shares: Sequence[Mapping[str, float]], reached: Sequence[float]) -> float:
+    pairs = zip(shares, reached, strict=True)
+    return sum(math.log(max(share.get(key, WORST), now) / now) for share, now in pairs)

@@ -1,0 +1,142 @@
+"""Searching and measuring, replayed on recorded spaces: how close strategies come to the optimum, and how right a race
+picks. Needs no device. `scripts/bench search` calls this.
+
+Percent is 100 x best / found: the least true median of all configurations over that of the best one found so far. A
+figure is the median over seeds, its mean over the devices of a kernel, and a 95 % bootstrap interval over the seeds.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import search_measuring
+import tool
+from gputune.client.strategies.catalogue import STRATEGIES
+from search_replay import Curves, KernelTunerFailed, kernel_tuner, mean_of_medians, portfolio_of_others, replay
+from search_spaces import NotRecorded, Recording, load
+
+RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
+PORTFOLIO = 5
+COMPARED = "auto,model_based,evolution,descent,random"
+KERNEL_TUNER = (
+    "random_sample,genetic_algorithm,greedy_ils,greedy_mls,mls,simulated_annealing,diff_evo,pso,firefly_algorithm,"
+    "dual_annealing,basinhopping,bayes_opt"
+)
+CONSTANTS = (
+    "Constants of the strategies were fixed on tests/recordings (three kernels of ours on PoCL) and on the made-up\n"
+    "spaces of scripts/search_made_up.py, not on any file given with --space."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `scripts/bench search`."""
+    parser.add_argument("--space", type=Path, nargs="+", metavar="FILE", help="T4 files (default: tests/recordings)")
+    parser.add_argument("--strategies", default=COMPARED, help="comma list (default: %(default)s)")
+    parser.add_argument("--evaluations", default="10,25,50", help="where to look, comma list (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=20, help="replays of each strategy (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=1, help="configurations asked for at once (default: %(default)s)")
+    parser.add_argument("--measuring", action="store_true", help="replay the race on raw samples instead")
+    parser.add_argument(
+        "--kernel_tuner_python", type=Path, metavar="PYTHON", help="an interpreter that has kernel_tuner"
+    )
+    parser.add_argument("--kernel_tuner_strategies", default=KERNEL_TUNER, help="comma list (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Runs what the options ask for; what makes no sense ends the program with one line."""
+    files = arguments.space or sorted(RECORDINGS.glob("*_T4.json*"))
+    if not files:
+        raise SystemExit(f"no recorded spaces: name some with --space, or put T4 files into {RECORDINGS.name}/")
+    try:
+        recordings = [load(path) for path in files]
+        result = (_measuring if arguments.measuring else _searching)(recordings, arguments)
+    except (NotRecorded, KernelTunerFailed, OSError) as error:
+        raise SystemExit(str(error)) from None
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def _searching(recordings: Sequence[Recording], arguments: argparse.Namespace) -> dict[str, Any]:
+    looks = _numbers(arguments.evaluations)
+    names = arguments.strategies.split(",")
+    if unknown := [name for name in names if name not in STRATEGIES]:
+        raise SystemExit(f"--strategies: {unknown[0]!r} is none of {', '.join(STRATEGIES)}")
+    by_kernel: dict[str, list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        by_kernel[recording.kernel].append(recording)
+    print(CONSTANTS, flush=True)
+    result: dict[str, Any] = {}
+    for kernel, devices in by_kernel.items():
+        result[kernel] = {}
+        shown: list[tuple[str, Sequence[Curves]]] = []
+        common = (arguments.seeds, max(looks), arguments.batch)
+        shown += [(f"{name}, cold", [replay(one, name, *common) for one in devices]) for name in names]
+        if len(devices) > 1 and "auto" in names:
+            portfolios = [portfolio_of_others(one, devices, PORTFOLIO) for one in devices]
+            warm = [replay(one, "auto", *common, chosen) for one, chosen in zip(devices, portfolios, strict=True)]
+            shown.append((f"auto, records of {len(devices) - 1} other devices", warm))
+        if arguments.kernel_tuner_python is not None:
+            theirs = arguments.kernel_tuner_strategies.split(",")
+            found = [
+                kernel_tuner(one, arguments.kernel_tuner_python, theirs, arguments.seeds, max(looks)) for one in devices
+            ]
+            shown += [(f"Kernel Tuner: {name}", [curves[name] for curves in found]) for name in theirs]
+        rows = []
+        for title, curves in shown:
+            mean, low, high = mean_of_medians(curves)
+            result[kernel][title] = {
+                str(look): {"percent": mean[look - 1], "low": low[look - 1], "high": high[look - 1]} for look in looks
+            }
+            rows.append([title, *(f"{mean[n - 1]:.1f} ({low[n - 1]:.1f}-{high[n - 1]:.1f})" for n in looks)])
+        head = f"{kernel}: {', '.join(one.device for one in devices)}; {arguments.seeds} seeds"
+        print("\n" + tool.table([head, *(f"{look} evaluations" for look in looks)], rows), flush=True)
+    return result
+
+
+def _measuring(recordings: Sequence[Recording], arguments: argparse.Namespace) -> dict[str, Any]:
+    columns = ("recorded order", "shuffled")
+    rows, result = [], {}
+    every: dict[str, list[search_measuring.Measured]] = {column: [] for column in columns}
+    for recording in recordings:
+        ways = {columns[0]: [search_measuring.in_order(recording)]}
+        ways[columns[1]] = search_measuring.shuffled(recording, arguments.seeds)
+        means = {way: _mean(found) for way, found in ways.items()}
+        for way, mean in means.items():
+            every[way].append(mean)
+        result[recording.title] = {way: vars(mean) for way, mean in means.items()}
+        rows.append([recording.title, *(cell for mean in means.values() for cell in _cells(mean))])
+    totals = {way: _mean(found) for way, found in every.items()}
+    result["mean"] = {way: vars(mean) for way, mean in totals.items()}
+    rows.append(["mean", *(cell for mean in totals.values() for cell in _cells(mean))])
+    head = [f"{what}, {way}" for way in columns for what in ("runs", "regret", "against least")]
+    print("\n" + tool.table(["race", *head], rows), flush=True)
+    return result
+
+
+def _mean(found: Sequence[search_measuring.Measured]) -> search_measuring.Measured:
+    names = ("runs", "regret", "regret_of_least")
+    return search_measuring.Measured(*(sum(getattr(one, name) for one in found) / len(found) for name in names))
+
+
+def _cells(mean: search_measuring.Measured) -> list[str]:
+    return [f"{mean.runs:.2f}", f"{mean.regret:.2f} %", f"{mean.regret_of_least:.2f} %"]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise SystemExit(f"--evaluations: {text!r} is no comma list of positive numbers")
+    return numbers
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    main(parser.parse_args())

@@ -1,0 +1,163 @@
+"""Strategies on spaces whose best is known: what they propose, what they learn, and that the seed decides."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from gputune.client.strategies import Evaluation, Strategy
+from gputune.client.strategies.auto import Auto
+from gputune.client.strategies.candidates import Candidates
+from gputune.client.strategies.catalogue import STRATEGIES
+from gputune.client.strategies.portfolio import greedy_portfolio
+from gputune.client.strategies.surrogate import GaussianProcess
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
+
+SPACE = TuningSpace(
+    (
+        Parameter("X", (1, 2, 4, 8, 16, 32), "first"),
+        Parameter("Y", (1, 2, 4, 8, 16, 32), "second"),
+        Parameter("ONE", (7,), "only one value"),
+        Parameter("F", (0, 1), "a flag"),
+    ),
+    (Constraint(("X", "Y"), lambda x, y: x * y <= 256, "X*Y is at most 256"),),
+)
+SIZE = SPACE.size
+BEST = {"X": 16, "Y": 4, "ONE": 7, "F": 1}
+
+
+def cost(configuration: Configuration) -> float | None:
+    """A bowl in the logarithms around BEST; X of 32 fails."""
+    if configuration["X"] == 32:
+        return None
+    off = (math.log2(configuration["X"]) - 4) ** 2 + (math.log2(configuration["Y"]) - 2) ** 2
+    return 100.0 * (1 + off + 3 * (1 - configuration["F"]))
+
+
+def run(
+    strategy: Strategy, evaluations: int, batch: int = 1, cost: Callable[[Configuration], float | None] = cost
+) -> list[Evaluation]:
+    done: list[Evaluation] = []
+    while len(done) < evaluations and (asked := strategy.ask(min(batch, evaluations - len(done)))):
+        assert len(asked) <= batch
+        told = [Evaluation(configuration, cost(configuration)) for configuration in asked]
+        strategy.tell(told)
+        done += told
+    return done
+
+
+def keys(evaluations: Sequence[Evaluation]) -> list[str]:
+    return [configuration_key(evaluation.configuration) for evaluation in evaluations]
+
+
+each = pytest.mark.parametrize("name", sorted(STRATEGIES))
+learning = pytest.mark.parametrize("name", ["auto", "descent", "evolution", "model_based"])
+
+
+@each
+@pytest.mark.parametrize("batch", [1, 8])
+def test_the_whole_space_is_proposed_once(name: str, batch: int) -> None:
+    found = keys(run(STRATEGIES[name](SPACE, 3, ()), 10 * SIZE, batch))
+    assert sorted(found) == sorted(configuration_key(c) for c in SPACE.configurations())
+
+
+@each
+def test_the_seed_decides_everything(name: str) -> None:
+    make = STRATEGIES[name]
+    assert keys(run(make(SPACE, 5, ()), 20, 4)) == keys(run(make(SPACE, 5, ()), 20, 4))
+    if name != "exhaustive":
+        assert keys(run(make(SPACE, 5, ()), 20, 4)) != keys(run(make(SPACE, 6, ()), 20, 4))
+
+
+@each
+def test_what_was_told_is_not_proposed_and_other_spaces_do_not_matter(name: str) -> None:
+    told = [configuration for configuration in SPACE.configurations() if configuration["F"] == 0]
+    strategy = STRATEGIES[name](SPACE, 1, ())
+    strategy.tell([Evaluation(configuration, cost(configuration)) for configuration in told])
+    strategy.tell([Evaluation({"X": 3, "Y": 1, "ONE": 7, "F": 1}, 1.0), Evaluation({"OLD": 1}, None)])
+    found = run(strategy, 10 * SIZE, 5)
+    assert len(found) == SIZE - len(told)
+    assert all(evaluation.configuration["F"] == 1 for evaluation in found)
+
+
+@each
+def test_a_space_where_everything_fails_is_walked_to_its_end(name: str) -> None:
+    assert len(run(STRATEGIES[name](SPACE, 1, ()), 10 * SIZE, 8, lambda _: None)) == SIZE
+
+
+@each
+def test_costs_that_are_all_equal_and_spaces_of_one(name: str) -> None:
+    assert len(run(STRATEGIES[name](SPACE, 1, ()), 10 * SIZE, 8, lambda _: 5.0)) == SIZE
+    lonely = TuningSpace((Parameter("ONE", (7,), "only one value"),), ())
+    assert len(run(STRATEGIES[name](lonely, 1, ()), 5, 1, lambda _: 5.0)) == 1
+
+
+@learning
+def test_the_best_is_found_long_before_chance_would(name: str) -> None:
+    evaluations = [keys(run(STRATEGIES[name](SPACE, seed, ()), SIZE)) for seed in range(1, 10)]
+    places = sorted(order.index(configuration_key(BEST)) for order in evaluations)
+    assert places[4] < 0.35 * SIZE  # by chance the median is half of the space
+
+
+@pytest.mark.parametrize("name", ["auto", "model_based"])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_model_finds_a_bowl_quickly_and_avoids_what_fails(name: str, batch: int) -> None:
+    found = run(STRATEGIES[name](SPACE, 2, ()), 20, batch)
+    assert configuration_key(BEST) in keys(found)
+    assert sum(evaluation.cost_ns is None for evaluation in found) <= 4
+
+
+def test_auto_begins_with_the_portfolio_in_its_order() -> None:
+    portfolio = [{**BEST, "Y": 8}, {**BEST, "X": 5}, {**BEST, "F": 0}, {**BEST, "Y": 8}, {"OLD": 1}]
+    strategy = Auto(SPACE, 1, portfolio)
+    assert strategy.ask(1) == [portfolio[0]]
+    strategy.tell([Evaluation(portfolio[0], 200.0)])
+    assert strategy.ask(3)[:1] == [portfolio[2]]
+
+
+def test_auto_asks_near_the_best_right_after_a_good_portfolio() -> None:
+    strategy = Auto(SPACE, 1, [BEST, {**BEST, "Y": 8}, {**BEST, "F": 0}, {**BEST, "X": 1}])
+    run(strategy, 4)
+    (asked,) = strategy.ask(1)
+    assert sum(asked[name] != BEST[name] for name in BEST) <= 2
+
+
+def test_candidates_number_values_by_rank_and_know_their_neighbours() -> None:
+    candidates = Candidates(SPACE)
+    row = candidates.row(BEST)
+    assert row is not None and len(candidates) == SIZE
+    assert candidates.levels == (6, 6, 2)
+    assert candidates.codes[row].tolist() == [4, 2, 1]
+    assert candidates.points[row].tolist() == [4 / 5, 2 / 5, 1.0]
+    lines = {column: [candidates.codes[other].tolist() for other in rows] for column, rows in candidates.lines(row)}
+    assert [codes[0] for codes in lines[0]] == [3, 5, 2, 1, 0]
+    assert [codes[1] for codes in lines[1]] == [1, 3, 0, 4]  # Y of 32 is not legal with X of 16
+    assert candidates.row({**BEST, "Y": 32}) is None
+
+
+def test_the_process_knows_what_it_was_told_and_is_unsure_far_away() -> None:
+    points = np.linspace(0, 1, 9)[:, None] * [1.0, 0.0]
+    values = 3 + np.sin(4 * points[:, 0])
+    process = GaussianProcess(2)
+    for _ in range(5):
+        process.fit(points, values)
+    posterior = process.at(np.array([[0.5, 0.0], [0.5625, 0.0], [0.5, 1.0]]))
+    assert posterior.mean[:2] == pytest.approx(3 + np.sin([2.0, 2.25]), abs=0.05)
+    before = posterior.deviation
+    assert before[0] < before[2]
+    posterior.believe(2)
+    after = posterior.deviation
+    assert after[2] < 0.3 * before[2]
+    assert after[0] == pytest.approx(before[0], rel=0.2)
+
+
+def test_a_portfolio_serves_every_device_and_ends_when_nothing_helps() -> None:
+    a, b, c, d = ({**BEST, "X": x} for x in (1, 2, 4, 8))
+    first = [(a, 10.0), (b, 100.0), (c, 20.0), (d, None)]
+    second = [(a, 100.0), (b, 10.0), (c, 20.0), (d, 15.0)]
+    # Half of the optimum everywhere beats all here and a tenth there; d failed on one device.
+    assert greedy_portfolio([first, second], 1) == [c]
+    assert greedy_portfolio([first, second], 9) in ([c, a, b], [c, b, a])
+    assert greedy_portfolio([first, [(a, None)]], 9) == [a]
+    assert greedy_portfolio([], 3) == []
