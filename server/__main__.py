@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--log_level", choices=logs.LEVELS, default="warn", help="(default: %(default)s)")
     result.add_argument(
-        "--log_format", choices=logs.FORMATS, default="text", help="json: one object a line (default: %(default)s)"
+        "--log_format", choices=logs.FORMATTERS, default="text", help="json: one object a line (default: %(default)s)"
     )
     result.add_argument(
         "--exit_with_parent",

@@ -6,10 +6,10 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import Literal, TextIO
 
 Format = Literal["text", "json"]
-FORMATS: tuple[Format, ...] = ("text", "json")
 
 LEVELS = {
     "error": logging.ERROR,
@@ -37,11 +37,16 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
+FORMATTERS: Mapping[Format, logging.Formatter] = {
+    "text": logging.Formatter("%(levelname)s %(name)s: %(message)s"),
+    "json": JsonFormatter(),
+}
+
+
 def set_up(level: str, form: Format, stream: TextIO) -> None:
     """Sends the log of this process to the stream, from this level of LEVELS on."""
     handler = logging.StreamHandler(stream)
-    text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonFormatter() if form == "json" else text)
+    handler.setFormatter(FORMATTERS[form])
     logging.basicConfig(level=LEVELS[level], handlers=[handler])
 
 

@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection
-from gputune.server.protocol.messages import Error, Hello, Ping, Pong, Progress, Proof, UploadBuffer, Welcome
+from gputune.server.protocol.messages import Error, Hello, Limits, Ping, Pong, Progress, Proof, UploadBuffer, Welcome
 
 SECONDS = 20.0
+_ANSWERS = codec.registry((Hello, Welcome, Error, Pong))
 
 
 class Refused(Exception):
@@ -107,6 +109,29 @@ class Peer:
         while not done():
             assert time.monotonic() < deadline
             self.ask(Ping())
+
+
+def frame(message: object, request_id: int = 0) -> bytes:
+    """The bytes of a message."""
+    return b"".join(framing.encode(codec.pack(message, request_id)))
+
+
+def converse(server: Any, *parts: bytes) -> list[Any]:
+    """Everything that the server answers before it closes the connection; it answers each part before the next."""
+    answers: list[Any] = []
+    reader = framing.FrameReader(Limits())
+    with socket.create_connection((server.host, server.port), timeout=SECONDS) as sock:
+        for number, part in enumerate(parts, start=1):
+            sock.sendall(part)
+            if number == len(parts):
+                sock.shutdown(socket.SHUT_WR)
+            while number == len(parts) or len(answers) < number:
+                count = sock.recv_into(reader.space())
+                if not count:
+                    return answers
+                for arrived in reader.filled(count):
+                    answers.append(codec.unpack(arrived.header, arrived.blobs, _ANSWERS)[1])
+    return answers
 
 
 def in_threads(work: Callable[[int], None], count: int) -> None:

@@ -18,7 +18,7 @@ import pytest
 from gputune.client.target_client import TargetClient, TargetError
 from gputune.server.__main__ import main
 from gputune.server.listener import CannotListen, Listener
-from gputune.server.protocol import codec, framing
+from gputune.server.protocol import codec
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     DownloadBuffer,
@@ -33,7 +33,7 @@ from gputune.server.protocol.messages import (
     Welcome,
 )
 
-from .peer import Peer, in_threads
+from .peer import Peer, converse, frame, in_threads
 
 Make = Callable[..., Any]
 
@@ -41,31 +41,8 @@ Make = Callable[..., Any]
 # --- what clients do ------------------------------------------------------------------------------
 
 
-def frame(message: object, request_id: int = 0) -> bytes:
-    return b"".join(framing.encode(codec.pack(message, request_id)))
-
-
 HELLO = frame(Hello(PROTOCOL_VERSION, "test", "0" * 64))
 PROOF = frame(Proof(""))
-ANSWERS = codec.registry((Hello, Welcome, Error, Pong))
-
-
-def converse(server: Any, *parts: bytes) -> list[Any]:
-    """Everything that the server answers before it closes the connection; it answers each part before the next."""
-    answers: list[Any] = []
-    reader = framing.FrameReader(Limits())
-    with socket.create_connection((server.host, server.port), timeout=5) as sock:
-        for number, part in enumerate(parts, start=1):
-            sock.sendall(part)
-            if number == len(parts):
-                sock.shutdown(socket.SHUT_WR)
-            while number == len(parts) or len(answers) < number:
-                count = sock.recv_into(reader.space())
-                if not count:
-                    return answers
-                for arrived in reader.filled(count):
-                    answers.append(codec.unpack(arrived.header, arrived.blobs, ANSWERS)[1])
-    return answers
 
 
 @pytest.mark.parametrize(

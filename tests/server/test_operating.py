@@ -1,0 +1,257 @@
+"""How the server is run: a graceful stop, its log, its status, and building while another request is measured."""
+
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from gputune.server import logs
+from gputune.server.protocol.messages import (
+    DownloadBuffer,
+    LoadContext,
+    Ping,
+    Pong,
+    ProfileKernel,
+    Status,
+    StatusReport,
+    UploadBuffer,
+)
+from gputune.server.worker_link import PutPrograms, program_key
+
+from .peer import Peer, Refused
+
+Make = Callable[..., Any]
+STOPS = [signal.SIGINT, signal.SIGTERM]
+
+
+# --- the end ----------------------------------------------------------------------------------------------
+
+
+class Busy:
+    """A server whose worker is stopped while it has a request in its hands, with another one behind it."""
+
+    def __init__(self, server: Any, make_profile: Make) -> None:
+        self.server = server
+        (self.worker,) = server.children()
+        self.peer, self.other = server.peer(), server.peer()
+        self.data = self.peer.upload(bytes(64))
+        theirs = self.other.upload(bytes(64))
+        os.kill(self.worker, signal.SIGSTOP)
+        self.running = self.peer.send(make_profile(self.data, self.data))
+        self.peer.ask(Ping())
+        self.waiting = self.other.send(make_profile(theirs, theirs))
+        self.other.ask(Ping())
+
+    def let_go(self) -> None:
+        os.kill(self.worker, signal.SIGCONT)
+
+    def stopping(self) -> None:
+        """Returns when the server has understood that it is to stop."""
+        with pytest.raises(Refused, match="being stopped") as caught:
+            self.other.reply(self.waiting)
+        assert caught.value.name == "stopping"
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_finishes_the_batch_in_flight(
+    launch_server: Make, make_profile: Make, is_gone: Callable[[int], bool], number: int
+) -> None:
+    busy = Busy(launch_server(), make_profile)
+    busy.server.process.send_signal(number)
+    busy.stopping()
+    with pytest.raises(ConnectionError):
+        busy.server.peer()
+    for request in (UploadBuffer(b"new"), LoadContext(busy.data, "", False), make_profile(busy.data, busy.data)):
+        with pytest.raises(Refused, match="being stopped"):
+            busy.peer.ask(request)
+    assert busy.peer.ask(Ping()) == Pong()  # a client that waits is not given up
+    assert bytes(busy.peer.ask(DownloadBuffer(busy.data)).data) == bytes(64)
+    busy.let_go()
+    assert busy.peer.reply(busy.running).best == 0
+    assert busy.server.process.wait(10) == 0
+    assert is_gone(busy.worker)
+    assert busy.server.process.communicate() == ("", "")
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_second_signal_ends_it_at_once(
+    launch_server: Make, make_profile: Make, is_gone: Callable[[int], bool], number: int
+) -> None:
+    busy = Busy(launch_server(), make_profile)
+    busy.server.process.send_signal(signal.SIGTERM)
+    busy.stopping()
+    busy.server.process.send_signal(number)
+    assert busy.server.process.wait(10) == 0
+    assert is_gone(busy.worker)
+    with pytest.raises((EOFError, ConnectionError)):
+        busy.peer.reply(busy.running)
+
+
+def test_the_end_of_the_parent_ends_it_at_once(
+    launch_server: Make, make_profile: Make, is_gone: Callable[[int], bool]
+) -> None:
+    busy = Busy(launch_server("--exit_with_parent", stdin=subprocess.PIPE), make_profile)
+    busy.server.process.stdin.close()
+    assert busy.server.process.wait(10) == 0
+    assert is_gone(busy.worker)
+    busy.server.process.stdin = None
+
+
+def test_an_idle_server_stops_at_once(launch_server: Make) -> None:
+    server = launch_server()
+    with server.peer() as peer:
+        server.process.terminate()
+        assert server.process.wait(10) == 0
+        with pytest.raises((EOFError, ConnectionError)):
+            peer.receive()
+
+
+def test_a_large_reply_is_sent_to_its_end(launch_server: Make) -> None:
+    server = launch_server()
+    with server.peer(receive_bytes=4096) as peer:
+        number = peer.send(DownloadBuffer(peer.upload(b"\x07" * (8 << 20))))
+        server.process.terminate()
+        assert bytes(peer.reply(number).data) == b"\x07" * (8 << 20)
+        assert server.process.wait(10) == 0
+
+
+# --- the log ----------------------------------------------------------------------------------------------
+
+
+def test_every_line_of_a_json_log_is_an_object(launch_server: Make, make_profile: Make) -> None:
+    server = launch_server("--log_format", "json", "--log_level", "info")
+    with server.peer() as peer:
+        data = peer.upload(bytes(64))
+        (worker,) = server.children()
+        os.kill(worker, signal.SIGSTOP)
+        threading.Timer(0.2, os.kill, (worker, signal.SIGKILL)).start()
+        assert peer.ask(make_profile(data, data)).best == 0
+    server.process.terminate()
+    _, errors = server.process.communicate(timeout=10)
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert all(set(line) == {"time", "level", "logger", "message"} for line in lines)
+    assert {line["level"] for line in lines} == {"info", "warning"}
+    assert ["SIGKILL" in line["message"] for line in lines if line["level"] == "warning"] == [True]
+
+
+def logged(form: logs.Format) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.FORMATTERS[form])
+    log = logging.Logger("test")
+    log.addHandler(handler)
+    try:
+        raise OSError("two\nlines")
+    except OSError:
+        log.exception("a %s", "defect")
+    return stream.getvalue()
+
+
+def test_a_defect_is_one_line_in_json_with_its_traceback() -> None:
+    text = logged("json")
+    assert text.count("\n") == 1
+    line = json.loads(text)
+    assert (line["level"], line["logger"], line["message"]) == ("error", "test", "a defect")
+    assert line["traceback"].startswith("Traceback") and "two\nlines" in line["traceback"]
+    assert abs(time.time() - datetime.fromisoformat(line["time"]).timestamp()) < 60
+    assert logged("text").startswith("ERROR test: a defect\nTraceback")
+
+
+def test_what_a_worker_prints_is_logged_line_by_line_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    lines = logs.LinesToLog(logging.getLogger("gputune.test"))
+    lines.data_received(b"half a ")
+    assert not caplog.messages
+    lines.data_received(b"line\n\nanother \xff\nthe re")
+    lines.connection_lost(None)
+    assert caplog.messages == ["half a line", "another \ufffd", "the re"]
+    caplog.clear()
+    lines.data_received(b"y" * 10_000)
+    assert [len(message) for message in caplog.messages] == [4096]
+    for _ in range(1200):
+        lines.data_received(b"again\n")
+    assert len(caplog.messages) == logs.LINES_AT_MOST - 3
+    assert "prints without end" in caplog.messages[-1]
+
+
+# --- status -----------------------------------------------------------------------------------------------
+
+
+def test_the_status_says_how_the_server_is(launch_server: Make, make_profile: Make) -> None:
+    server = launch_server()
+    with server.peer() as peer:
+        data = peer.upload(bytes(64))
+        peer.ask(make_profile(data, data))
+        (worker,) = server.children()
+        os.kill(worker, signal.SIGSTOP)
+        threading.Timer(0.2, os.kill, (worker, signal.SIGKILL)).start()
+        peer.ask(make_profile(data, data))
+        with server.peer() as other:
+            other.upload(bytes(1000))
+            status: StatusReport = peer.ask(Status())
+            assert (status.clients, status.queued, status.running) == (2, 0, "")
+            assert status.memory_bytes >= 1064
+        assert status.device["name"] == "null"
+        assert status.worker_restarts == 1
+        assert status.last_restart == "the worker ended with SIGKILL"
+        assert 0 < status.uptime_seconds < 600
+        peer.ping_until(lambda: peer.ask(Status()).clients == 1)
+        requests = peer.ask(Status()).requests
+        assert (requests["upload"], requests["profile"]) == (2, 2)  # those of clients that are gone, too
+
+
+# --- overlap ----------------------------------------------------------------------------------------------
+
+
+def test_programs_are_built_while_another_request_is_measured(
+    daemon_here: Make, make_profile: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put: list[PutPrograms] = []
+
+    def noting(**programs: Any) -> PutPrograms:
+        put.append(PutPrograms(**programs))
+        return put[-1]
+
+    monkeypatch.setattr("gputune.server.supervision.PutPrograms", lambda binaries: noting(binaries=binaries))
+    with daemon_here(overlap=True) as (daemon, address), Peer(address) as peer, Peer(address) as other:
+        data, theirs = peer.upload(bytes(64)), other.upload(bytes(64))
+        running = peer.send(make_profile(data, data))
+        peer.reply(running)
+        worker = daemon._supervisor._worker.pid
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            running = peer.send(make_profile(data, data))
+            request: ProfileKernel = make_profile(theirs, theirs, ("-DA", "-DB"))
+            waiting = other.send(request)
+            peer.ping_until(lambda: any(job.programs for job in daemon.service.waiting()))
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert peer.reply(running).best == 0
+        assert [trial.status for trial in other.reply(waiting).trials] == ["ok", "ok"]
+        assert [set(one.binaries) for one in put] == [{program_key(variant.main) for variant in request.variants}]
+
+
+def test_a_builder_that_fails_costs_nothing(daemon_here: Make, make_profile: Make) -> None:
+    with daemon_here(overlap=True) as (daemon, address), Peer(address) as peer:
+        start, starts = daemon._start_worker, []
+
+        async def failing() -> Any:
+            starts.append(1)
+            worker = await start()
+            worker.kill()
+            return worker
+
+        (builder,) = (one for one in [daemon.service.queued.__self__])
+        builder._start = failing
+        data = peer.upload(bytes(64))
+        numbers = [peer.send(make_profile(data, data)) for _ in range(40)]
+        assert [peer.reply(number).best for number in numbers] == [0] * 40
+        assert 1 <= len(starts) <= 3
