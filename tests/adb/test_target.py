@@ -85,9 +85,11 @@ def test_a_server_lives_from_start_to_stop(
     )
     assert target.last_words() == ""
     server = facts(phone)
-    assert runs(server["pid"])
+    held = target._server
+    assert runs(server["pid"]) and held is not None
     target.stop()
-    assert not runs(server["pid"])  # it was waited for
+    assert not runs(server["pid"])
+    assert held.last_words().startswith(f"the target server on device {phone.serial} ended with exit code 0")
     assert adb.forwards() == []
     target.stop()
 
