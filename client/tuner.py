@@ -175,7 +175,7 @@ class Tuner:
             return
         self._progress.warn(
             f"{search.title}: the device drifted: the default configuration took {drift.first_ns / 1000:.1f} us at "
-            f"first, and up to {100 * (drift.largest - 1):+.1f} % more beside what is kept; "
+            f"first, which changed by up to {100 * (drift.largest - 1):+.1f} % in what is kept; "
             f"{drift.measured_again} variants were measured again"
         )
 

@@ -276,7 +276,7 @@ def test_a_device_that_stays_slower_is_not_waited_for_in_every_batch(cache: Perf
     outcome = tuner(target, cache, progress=progress).tune(TASK)
     assert outcome.measured_again == 2 * BATCH
     assert outcome.drift == pytest.approx(1.5)
-    assert "+50.0 % more" in progress.warnings[0]
+    assert "by up to +50.0 %" in progress.warnings[0]
 
 
 def test_a_resumed_task_is_held_against_its_first_run(cache: PerformanceCache) -> None:
