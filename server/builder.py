@@ -37,7 +37,7 @@ class Builder:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Something new waits."""
+        """The queue has changed."""
         self._wake.set()
 
     async def serve(self) -> None:

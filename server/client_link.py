@@ -131,7 +131,11 @@ class ClientLink(asyncio.BufferedProtocol):
             buffers = self._connection.send(message, request_id)
         except LocalProtocolError as error:
             log.error("%s cannot be sent: %s", type(message).__name__, error)
-            buffers = self._connection.send(Error("internal_error", str(error), error.details), request_id)
+            try:
+                buffers = self._connection.send(Error("internal_error", str(error), error.details), request_id)
+            except LocalProtocolError:  # nothing was asked under this id
+                self.abort()
+                return
         for buffer in buffers:
             self._out.append(buffer)
             self._out_bytes += buffer.nbytes

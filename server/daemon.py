@@ -99,12 +99,13 @@ class Daemon:
         others = [asyncio.ensure_future(self._tick())]
         if self._overlap:
             builder = Builder(self._start_worker, self.limits, self.service.waiting)
-            self.service.queued = builder.wake
+            self.service.queue_changed = builder.wake
             others.append(asyncio.ensure_future(builder.serve()))
         self._listener.listen()
         server = await asyncio.get_running_loop().create_server(
             lambda: ClientLink(self),
             sock=self._listener.socket,
+            backlog=self.limits.connections,
             ssl=self._tls,
             ssl_handshake_timeout=self.limits.authenticate_seconds if self._tls else None,
         )

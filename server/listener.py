@@ -23,7 +23,7 @@ class Listener:
 
     def __init__(self, host: str, port: int, protected: bool = False) -> None:
         try:
-            family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         except (OSError, UnicodeError) as error:
             raise _cannot_listen(f"{host} port {port}", error) from None
         if not protected and not ip_address(str(where[0]).partition("%")[0]).is_loopback:
@@ -32,7 +32,7 @@ class Listener:
                 "give a secret with --token_file or GPUTUNE_TOKEN, or drop --host to listen on this machine only"
             )
         try:
-            self.socket = socket.socket(family, kind)
+            self.socket = socket.socket(family, kind, protocol)  # asyncio sends at once only where it reads TCP
         except OSError as error:
             raise _cannot_listen(f"{host} port {port}", error) from None
         try:

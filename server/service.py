@@ -68,11 +68,11 @@ class Job:
 class Service:
     """Answers requests. `status` makes the reply to Status.
 
-    queued: called when something new waits for the device.
+    queue_changed: called when something new waits for the device, or has its turn.
     """
 
     def __init__(self, supervisor: Supervisor, limits: Limits, status: Callable[[], StatusReport]) -> None:
-        self.queued: Callable[[], None] = lambda: None
+        self.queue_changed: Callable[[], None] = lambda: None
         self._supervisor = supervisor
         self._limits = limits
         self._handles = itertools.count(1)
@@ -148,7 +148,7 @@ class Service:
         self._jobs[client][request_id] = job
         self._turns.add(client, job)
         self._work.set()
-        self.queued()
+        self.queue_changed()
 
     def _cancel(self, client: Client, request: Cancel) -> None:
         job = self._jobs[client].get(request.request)
@@ -192,6 +192,7 @@ class Service:
         job = self._turns.next(self._held_back)
         if job is None:
             return False
+        self.queue_changed()
         await self._run(job)
         return True
 

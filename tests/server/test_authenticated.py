@@ -216,6 +216,8 @@ def test_a_client_that_does_not_trust_the_server_keeps_away(
         server.peer()  # no TLS at all
     with server.peer(tls=ours.context()) as peer:
         assert peer.ask(Ping()) == Pong()
+    server.process.terminate()
+    assert server.process.communicate(timeout=10) == ("", "")  # nobody can fill the log with handshakes
 
 
 def test_clients_can_be_asked_for_a_certificate(launch_server: Make, ours: Authority, theirs: Authority) -> None:

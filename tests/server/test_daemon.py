@@ -209,6 +209,13 @@ def test_of_two_that_have_bound_a_port_only_one_listens() -> None:
             second.listen()
 
 
+def test_small_messages_are_sent_at_once(daemon_here: Make) -> None:
+    with daemon_here() as (daemon, address), Peer(address):
+        (link,) = daemon._links
+        sock = link._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_only_a_port_that_cannot_be_had_is_reported_as_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -249,8 +249,7 @@ def test_a_builder_that_fails_costs_nothing(daemon_here: Make, make_profile: Mak
             worker.kill()
             return worker
 
-        (builder,) = (one for one in [daemon.service.queued.__self__])
-        builder._start = failing
+        daemon.service.queue_changed.__self__._start = failing
         data = peer.upload(bytes(64))
         numbers = [peer.send(make_profile(data, data)) for _ in range(40)]
         assert [peer.reply(number).best for number in numbers] == [0] * 40
