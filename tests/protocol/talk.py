@@ -21,6 +21,7 @@ def feed(connection: Connection, data: bytes, steps: Sequence[int] = ()) -> Iter
     position = turn = 0
     while position < len(data):
         space = connection.space()
+        assert space
         count = min(len(space), len(data) - position, steps[turn % len(steps)] if steps else len(data))
         space[:count] = data[position : position + count]
         position, turn = position + count, turn + 1

@@ -138,7 +138,7 @@ def test_a_reply_comes_once() -> None:
 def test_replies_come_in_any_order_and_progress_closes_nothing() -> None:
     client, server = pair()
     for request_id, request in ((1, DownloadBuffer(1)), (2, UploadBuffer(b"")), (3, Cancel(1))):
-        deliver(client.send(request, request_id), server)
+        assert deliver(client.send(request, request_id), server) == [(request_id, request)]
     for request_id, reply in (
         (1, PROGRESS),
         (3, Done()),
@@ -152,6 +152,15 @@ def test_replies_come_in_any_order_and_progress_closes_nothing() -> None:
             server.send(PROGRESS, request_id)
         with pytest.raises(RemoteProtocolError, match="Progress from the server does not fit id"):
             deliver(raw(PROGRESS, request_id), pair()[0])
+
+
+def test_the_largest_id_can_be_asked_for_and_cancelled() -> None:
+    client, server = pair()
+    last = 2**63 - 1
+    assert deliver(client.send(Ping(), last), server) == [(last, Ping())]
+    assert deliver(client.send(Cancel(last), 1), server) == [(1, Cancel(last))]
+    with pytest.raises(RemoteProtocolError, match="no valid id"):
+        deliver(raw(Ping(), last + 1), server)
 
 
 def test_as_many_requests_may_be_open_as_the_limit_says() -> None:
