@@ -308,13 +308,11 @@ def same_winners(calm: Result, disturbed: Result) -> list[str]:
         other = disturbed.winners[task]
         if other == winner:
             continue
-        calm_ns = {key: calm.median_of(task, _stored(key)) for key in (winner, other)}
-        there_ns = {key: disturbed.median_of(task, _stored(key)) for key in (winner, other)}
-        ratios = [
-            times[other] / times[winner]
-            for times in (calm_ns, there_ns)
-            if times[winner] is not None and times[other] is not None
-        ]
+        ratios = []
+        for result in (calm, disturbed):
+            winner_ns, other_ns = (result.median_of(task, _stored(key)) for key in (winner, other))
+            if winner_ns is not None and other_ns is not None:
+                ratios.append(other_ns / winner_ns)
         if not ratios or min(ratios) > 1 + FASTER:
             wrong.append(f"{task[:10]}: {other} instead of {winner}, {', '.join(f'{ratio:.2f}x' for ratio in ratios)}")
     return wrong
@@ -335,7 +333,7 @@ def disturb(options: argparse.Namespace) -> dict[str, Any]:
     print(f"undisturbed: {calm.seconds:.1f} s, {len(calm.trials)} trials in {calm.batches()} batches", flush=True)
     report: dict[str, Any] = {"calm_seconds": calm.seconds, "trials": len(calm.trials), "kinds": {}}
     for kind in options.kinds:
-        results = []
+        results: list[Result] = []
         kills = 0
         while kills < options.kills:
             moments = [(kind, dice.uniform(0, span)) for _ in range(min(options.per_run, options.kills - kills))]

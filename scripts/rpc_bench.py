@@ -14,10 +14,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgpack
 import numpy as np
+import numpy.typing as npt
 
 from gputune.client.target import choose_target
 from gputune.client.target_client import TargetClient
@@ -30,8 +32,6 @@ MIB = 1 << 20
 UPLOADS_MIB = (4, 16)
 UPLOADED_MIB = 512  # in each round, so that slow and fast sizes weigh the same
 VARIANTS, BATCHES = 8, 10
-
-Rate = Callable[[], float]
 
 
 # --- the peer: run as a process of its own ------------------------------------------------------------
@@ -98,8 +98,8 @@ class PlainClient:
             self._unpacker.feed(memoryview(self._space)[:size])
             got += sum(1 for _ in self._unpacker)
 
-    def ping(self, number: int) -> None:
-        self._socket.sendall(msgpack.packb({"id": number, "type": "Ping"}))
+    def ping(self) -> None:
+        self._socket.sendall(msgpack.packb({"id": 1, "type": "Ping"}))
         self._receive(1)
 
     def pings(self, count: int) -> None:
@@ -142,9 +142,11 @@ class Pair:
         )
 
 
-def microseconds_each(what: Callable[[], Any], count: int) -> float:
+def microseconds_each(what: Callable[[], object], count: int, times: int = 1) -> float:
+    """The time of one of `count` things, when `what` does that many in so many calls."""
     start = time.perf_counter_ns()
-    what()
+    for _ in range(times):
+        what()
     return (time.perf_counter_ns() - start) / count / 1e3
 
 
@@ -154,35 +156,33 @@ def compare(client: TargetClient, plain: PlainClient, rounds: int) -> list[Pair]
     piped = Pair(f"ping, {WINDOW} under way", "us", [], [], "at most 2")
     uploads = {size: Pair(f"upload of {size} MiB", "MB/s", [], [], "at least 0.85") for size in UPLOADS_MIB}
     for number in range(rounds + 1):  # the first one warms up
-        figures: list[tuple[Pair, float, float]] = [
+        figures = [
             (
                 single,
-                microseconds_each(lambda: [client.ping() for _ in range(PINGS)], PINGS),
-                microseconds_each(lambda: [plain.ping(n) for n in range(PINGS)], PINGS),
+                microseconds_each(client.ping, PINGS, PINGS),
+                microseconds_each(plain.ping, PINGS, PINGS),
             ),
             (
                 piped,
-                microseconds_each(lambda: client.pings(PINGS), PINGS),
-                microseconds_each(lambda: plain.pings(PINGS), PINGS),
+                microseconds_each(partial(client.pings, PINGS), PINGS),
+                microseconds_each(partial(plain.pings, PINGS), PINGS),
             ),
         ]
         for size, pair in uploads.items():
             data = np.ones(size * MIB, np.uint8)
             count = UPLOADED_MIB // size
-
-            def upload(data: Any = data) -> None:
-                client.free(client.upload(data))
-
-            ours = microseconds_each(lambda upload=upload, count=count: [upload() for _ in range(count)], count)
-            peer = microseconds_each(
-                lambda data=data, count=count: [plain.upload(data.data) for _ in range(count)], count
-            )
+            ours = microseconds_each(partial(_upload, client, data), count, count)
+            peer = microseconds_each(partial(plain.upload, data.data), count, count)
             figures.append((pair, data.nbytes / ours, data.nbytes / peer))
         if number:
             for pair, mine, other in figures:
                 pair.ours.append(mine)
                 pair.plain.append(other)
     return [single, piped, *uploads.values()]
+
+
+def _upload(client: TargetClient, data: npt.NDArray[np.uint8]) -> None:
+    client.free(client.upload(data))
 
 
 def overhead(client: TargetClient, rounds: int) -> list[float]:
@@ -244,12 +244,13 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, ..
     with choose_target(None, os.environ, options.device) as target, target.connect() as client:
         real = overhead(client, options.rounds)
         device = client.device["name"]
+    overheads = {"null": nothing, str(device): real}
     figures = {
         "pairs": {pair.name: {"ours": pair.ours, "plain": pair.plain, "unit": pair.unit} for pair in pairs},
-        "overhead_ms": {"null": nothing, str(device): real},
+        "overhead_ms": overheads,
     }
     rows = [pair.row() for pair in pairs]
-    for name, values in figures["overhead_ms"].items():
+    for name, values in overheads.items():
         title = f"overhead per profiled variant, {name[:40]}"
         spread = f"{min(values):.2f} to {max(values):.2f}"
         rows.append((title, f"{statistics.median(values):.2f} ms", "", spread, "at most 1 ms"))

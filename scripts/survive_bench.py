@@ -62,7 +62,7 @@ class Batch:
 def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
     """The figures for JSON, and the rows of the table: what, status, cost, time to serve again, mark."""
     figures: dict[str, Any] = {}
-    rows = []
+    rows: list[tuple[str, ...]] = []
     with choose_target(None, os.environ, options.device) as target, target.connect() as client:
         batch = Batch(client)
         batch.profile([planted.DEFAULT, planted.FASTEST])

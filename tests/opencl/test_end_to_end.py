@@ -19,7 +19,7 @@ import pytest
 from gputune.cache import STATUSES, PerformanceCache
 from gputune.client.cli.main import main
 from gputune.client.effort import EFFORTS
-from gputune.client.target import EmbeddedServer
+from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.task_search import BATCH
 from gputune.kernels.family import Array
 from tests.client import models
@@ -98,6 +98,7 @@ def test_the_same_context_comes_through_a_server_that_runs_already(
     server = EmbeddedServer.start()
     try:
         monkeypatch.setenv("TARGET_SERVER_SOCKET", f"{server.host}:{server.port}")
+        monkeypatch.setenv("GPUTUNE_TOKEN", server.token)
         summary = generate(folder, "three")
     finally:
         server.stop()

@@ -9,9 +9,10 @@ import planted
 from gputune.cache import PerformanceCache
 from gputune.client import task_search
 from gputune.client.effort import EFFORTS
+from gputune.client.outcome import Outcome
 from gputune.client.plan import Task
 from gputune.client.target import choose_target
-from gputune.client.tuner import Outcome, Tuner
+from gputune.client.tuner import Tuner
 
 TASK = Task(planted.PlantedFamily.op, planted.Doubled(), 1)
 
