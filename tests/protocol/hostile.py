@@ -1,8 +1,7 @@
-"""Hostile input for a target server, the same for the same seed: for the tests here and for scripts/fuzz.
+"""Hostile input for a target server, the same for the same seed.
 
     for item in hostile_inputs(seed=1, count=1000):
-        victim = Victim(authenticated=item.authenticated)
-        victim.swallow(item)  # a Connection driven as the daemon drives it; raises nothing
+        Victim(item.authenticated).swallow(item)  # victim.py; raises nothing
 
 For a live server, open a socket, shake hands first when item.authenticated, send item.data in pieces of the sizes
 item.steps, and close. Whatever the server answers is right as long as it goes on serving others.
@@ -10,6 +9,7 @@ item.steps, and close. Whatever the server answers is right as long as it goes o
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -18,12 +18,10 @@ import msgpack
 
 from gputune.server.protocol import codec
 from gputune.server.protocol.authentication import mac
-from gputune.server.protocol.connection import Connection, State
-from gputune.server.protocol.errors import RemoteProtocolError
-from gputune.server.protocol.messages import FROM_CLIENT, Error, Hello, Ping, Progress, Proof
+from gputune.server.protocol.messages import FROM_CLIENT, Hello, Ping, Proof
 
 from .examples import EXAMPLES
-from .talk import LIMITS, TOKEN, feed, pair, raw
+from .talk import TOKEN, raw
 
 BY_NAME = {type(message).__name__: message for message in EXAMPLES}
 GREETINGS = [BY_NAME["Hello"], BY_NAME["Proof"]]
@@ -91,9 +89,9 @@ def _wrong_types(random: Random, authenticated: bool) -> bytes:
             case 0 if isinstance(holder, dict):
                 del holder[key]
             case 1 if isinstance(holder, dict):
-                holder[random.choice(("more", "id", "type", "\0", "a" * 300))] = random.choice(ODD_VALUES)
+                holder[random.choice(("more", "id", "type", "\0", "a" * 300))] = _odd_value(random)
             case _:
-                holder[key] = random.choice(ODD_VALUES)
+                holder[key] = _odd_value(random)
         if not header:
             break
     return _frame(msgpack.packb(header), blobs)
@@ -229,50 +227,13 @@ def _place(random: Random, header: dict[str, Any]) -> tuple[Any, Any]:
         holder = holder[key]
 
 
+def _odd_value(random: Random) -> Any:
+    return deepcopy(random.choice(ODD_VALUES))  # what it is put into may be changed again
+
+
 ODD_VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**31, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("inf"), 1e308),
     *("", "Ping", "\0", "x" * 300, "x" * 70_000, "\U0001f600", b"", b"bytes", [], [[]], {}, {"a": {"b": []}}),
     *([1] * 300, ["x"] * 5000, msgpack.ExtType(1, bytes(4)), msgpack.ExtType(1, b"\xff" * 4)),
     *(msgpack.ExtType(1, b""), msgpack.ExtType(77, b"1234"), msgpack.Timestamp(1, 2)),
 )
-
-
-# --- the attacked -----------------------------------------------------------------------------------
-
-
-class Victim:
-    """A server's connection as a daemon drives it: says hello and welcome, answers or leaves open, says last words."""
-
-    def __init__(self, authenticated: bool) -> None:
-        self.faults: list[str] = []  # names of the errors that were sent
-        self.requests = 0  # that were let through
-        self.connection = pair()[1] if authenticated else Connection("server", "victim", TOKEN)
-
-    def swallow(self, item: Hostile) -> None:
-        """Takes an input in, up to the end or to the first fault that ends the connection."""
-        try:
-            for arrived in feed(self.connection, item.data, item.steps):
-                self._answer(arrived)
-        except RemoteProtocolError as error:
-            self._answer(error.arrived)
-            self._refuse(error)
-            self.connection.close()
-
-    def _answer(self, arrived: Any) -> None:
-        for request_id, message in arrived:
-            if isinstance(message, RemoteProtocolError):
-                self._refuse(message)
-            elif isinstance(message, Hello):
-                self.connection.send(self.connection.hello())
-            elif isinstance(message, Proof):
-                self.connection.send(self.connection.welcome(LIMITS, {}, {}))
-            else:
-                self.requests += 1
-                self.connection.send(Progress("queued", 0, 1, ""), request_id)
-                if request_id % 2:
-                    self.connection.send(Error("unknown_buffer", "as nothing was uploaded"), request_id)
-
-    def _refuse(self, error: RemoteProtocolError) -> None:
-        self.faults.append(error.name)
-        if self.connection.state is not State.CLOSED:
-            self.connection.send(Error(error.name, error.message, error.details), error.request_id)

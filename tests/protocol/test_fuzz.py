@@ -18,8 +18,9 @@ from gputune.server.protocol.messages import FROM_CLIENT, FROM_SERVER, Limits
 
 from .examples import EXAMPLES
 from .hostile import KINDS as HOSTILE_KINDS
-from .hostile import Hostile, Victim, hostile_inputs
+from .hostile import Hostile, hostile_inputs
 from .talk import feed, pair, raw
+from .victim import Victim
 
 KINDS = codec.registry((*FROM_CLIENT, *FROM_SERVER))
 REFUSALS = {"bad_frame", "bad_message", "unexpected_message", "limit_exceeded"}
@@ -125,7 +126,7 @@ def inputs() -> list[Hostile]:
 
 
 def test_hostile_input_depends_on_the_seed_only(inputs: list[Hostile]) -> None:
-    assert list(hostile_inputs(1, 30)) == inputs[:30]
+    assert list(hostile_inputs(1, COUNT)) == inputs
     assert list(hostile_inputs(2, 30)) != inputs[:30]
 
 
