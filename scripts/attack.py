@@ -5,7 +5,7 @@ import socket
 import struct
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from gputune.server.protocol import framing
@@ -20,7 +20,7 @@ INPUTS_PER_CONNECTION = 200
 WORK_SECONDS = 300.0  # what comes before may take up to its time limits
 INPUTS_PER_WORK = 3  # every so often all requests before are waited for, the worker's included
 WORK = ExecuteKernel((variant().main,), {}, {"input": len(DATA), "output": len(DATA)})
-INPUTS_PER_BUFFER = 8  # some of them free it
+INPUTS_PER_BUFFER = 2  # some of them free it
 HANDLE = 0x1122334455667788
 """Stands in inputs for a buffer that the connection owns."""
 Stage = Literal["start", "greeted", "ready"]
@@ -31,11 +31,12 @@ _PREFIX = struct.Struct("<4sII")
 @dataclass(frozen=True)
 class Input:
     """Bytes for a server; `kind` says what they are like, `stage` when they are sent: at once, after both hellos, or
-    after authentication."""
+    after authentication. steps: the sizes of the pieces that they are sent in, over and over; () is all at once."""
 
     kind: str
     data: bytes
     stage: Stage
+    steps: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         """What --replay takes."""
@@ -101,13 +102,13 @@ class Attacker:
         """Sends an input and waits until the server has dealt with it. Raises OSError when it cannot be reached."""
         outcome = Outcome()
         if one.stage == "ready":
-            self._after(one.data, outcome)
+            self._after(one, outcome)
         else:
             with Wire(self._server.host, self._server.port, HANG_SECONDS) as wire:
                 if one.stage == "greeted":
                     wire.send(frame(new_hello()))
                     expect((Hello,), wire.receive()[1])
-                self._finish(wire, one.data, False, outcome)
+                self._finish(wire, one, outcome)
         return outcome
 
     def close(self) -> None:
@@ -116,28 +117,28 @@ class Attacker:
             self._wire.close()
             self._wire = None
 
-    def _after(self, data: bytes, outcome: Outcome) -> None:
+    def _after(self, one: Input, outcome: Outcome) -> None:
         if self._wire is None:
             self._wire, self._used = Wire(self._server.host, self._server.port, HANG_SECONDS), 0
             self._wire.authenticate(self._server.token)
         if self._used % INPUTS_PER_BUFFER == 0:
             self._buffer = self._wire.upload(DATA)
         self._used += 1
-        data = data.replace(_packed(HANDLE), _packed(self._buffer))
-        if not ends_whole(data):
-            self._finish(self._wire, data, True, outcome)
+        one = replace(one, data=one.data.replace(_packed(HANDLE), _packed(self._buffer)))
+        if not ends_whole(one.data):
+            self._finish(self._wire, one, outcome)
             self.close()
-        elif not self._ask_on(self._wire, data, outcome) or self._used >= INPUTS_PER_CONNECTION:
+        elif not self._ask_on(self._wire, one, outcome) or self._used >= INPUTS_PER_CONNECTION:
             self.close()
 
-    def _ask_on(self, wire: Wire, data: bytes, outcome: Outcome) -> bool:
+    def _ask_on(self, wire: Wire, one: Input, outcome: Outcome) -> bool:
         """Sends whole frames and a request behind them; False when the server closes the connection over them."""
         last = random.SystemRandom().randrange(2**61, 2**62)
         through_worker = last % INPUTS_PER_WORK == 0
         behind, seconds = (WORK, WORK_SECONDS) if through_worker else (Ping(), HANG_SECONDS)
         try:
             with suppress(ConnectionError):
-                wire.send(data + frame(behind, last))
+                wire.send(one.data + frame(behind, last), one.steps)
             while True:
                 number, message = wire.receive(seconds)
                 if number == last and not isinstance(message, Progress):
@@ -152,14 +153,14 @@ class Attacker:
         return False
 
     @staticmethod
-    def _finish(wire: Wire, data: bytes, ready: bool, outcome: Outcome) -> None:
+    def _finish(wire: Wire, one: Input, outcome: Outcome) -> None:
         """Sends bytes and nothing after them; the server must close the connection."""
         try:
             with suppress(ConnectionError):
-                wire.send(data)
+                wire.send(one.data, one.steps)
                 wire.socket.shutdown(socket.SHUT_WR)
             while True:
-                outcome.add(wire.receive()[1], ready)
+                outcome.add(wire.receive()[1], one.stage == "ready")
         except TimeoutError:
             outcome.broken.append(f"the connection was not closed within {HANG_SECONDS:g} s")
         except (Closed, OSError):

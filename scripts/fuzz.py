@@ -11,6 +11,7 @@ are printed, or written to build/fuzz when they are long, in the form that --rep
 import argparse
 import functools
 import hashlib
+import itertools
 import random
 import re
 import sys
@@ -25,7 +26,7 @@ import tool
 from attack import Attacker, Input, Outcome
 from crew import SHOWN, Crew, Promises
 from gputune.server.protocol.messages import DownloadBuffer, Limits, Profiled
-from hostile_inputs import Inputs
+from hostile_inputs import inputs
 from observed import MIB, ObservedServer, usage
 from soak_sessions import settle
 from wire import Wire, expect, frame, new_hello
@@ -162,16 +163,17 @@ def fuzz(
     with ObservedServer("null") as server:
         witness, gauge, tally = Witness(server), Gauge(server), Tally()
         stalled = Stalled(server)
-        inputs = Inputs(seed, ready_share, witness.wire.hello, witness.wire.proof)
-        watch, attack, numbers = Crew(), Crew(), iter(range(count))
+        stream = itertools.islice(inputs(seed, ready_share, witness.wire.hello, witness.wire.proof), count)
+        taking = threading.Lock()
+        watch, attack = Crew(), Crew()
         started = time.monotonic()
 
         def once(attacker: Attacker) -> bool:
-            number = next(numbers, None)  # no two threads are given the same
-            if number is None or len(tally.broken) >= SHOWN or not server.alive:
+            with taking:
+                one = next(stream, None)
+            if one is None or len(tally.broken) >= SHOWN or not server.alive:
                 attacker.close()
                 return False
-            one = inputs.make(number)
             try:
                 tally.add(one, attacker.attack(one))
             except OSError as error:

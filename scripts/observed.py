@@ -6,6 +6,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from gputune.client.target import Target, choose_target, parse_address
 
 MIB = 1 << 20
 STOP_SECONDS = 20.0
+RECONNECT_SECONDS = 5.0
 _LISTENING = re.compile(r"gputune target server listening on (\S+) \(device: (.*)\)")
 
 
@@ -45,13 +47,16 @@ def usage(pid: int) -> Usage:
     return Usage(int(fields["VmRSS"]) << 10, int(fields["VmHWM"]) << 10, len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
-def target_of(address: str, token: str) -> Target:
-    """What a client connects to when it knows the token."""
-    return choose_target(address, {}, credentials=Credentials(token=token))
+def target_of(address: str, token: str, notice: Callable[[str], None]) -> Target:
+    """What a client connects to when it knows the token. notice: hears of connections that were lost."""
+    target = choose_target(address, {}, credentials=Credentials(token=token), notice=notice)
+    target.reconnect_seconds = RECONNECT_SECONDS
+    return target
 
 
 class ObservedServer:
-    """`python -m gputune.server` on a free port of loopback, with a token of its own. Ended by `stop` or `with`.
+    """`python -m gputune.server` on a free port of loopback, with a token of its own. Ended by `stop`, `with` or the
+    end of this process.
 
     Raises RuntimeError with what the server wrote when it does not start.
     """
@@ -59,11 +64,12 @@ class ObservedServer:
     def __init__(self, device: str, *arguments: str) -> None:
         self.token = secrets.token_hex(16)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
-        command = [sys.executable, "-m", "gputune.server", "--port", "0", "--device", device, *arguments]
+        command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent"]
+        command += ["--device", device, *arguments]
         self.process = subprocess.Popen(
             command,
             env={**os.environ, "GPUTUNE_TOKEN": self.token},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
@@ -121,7 +127,8 @@ class ObservedServer:
             self.process.kill()
             return self.process.wait()
         finally:
-            assert self.process.stdout is not None
+            assert self.process.stdin is not None and self.process.stdout is not None
+            self.process.stdin.close()
             self.process.stdout.close()
 
     def __enter__(self) -> "ObservedServer":

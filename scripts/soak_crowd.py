@@ -32,7 +32,7 @@ def crowd(address: str, token: str, count: int, ready: Any, stop: Stop, results:
             trials[place] += good
 
     with contextlib.ExitStack() as stack:
-        target = stack.enter_context(target_of(address, token))
+        target = stack.enter_context(target_of(address, token, crew.failures.append))
         clients = [stack.enter_context(target.connect()) for _ in range(count)]
         uploaded = [client.upload(DATA) for client in clients]
         ready.wait()

@@ -57,13 +57,14 @@ def vanish(server: ObservedServer, chance: random.Random) -> str:
 
 def settle(server: ObservedServer) -> list[str]:
     """Waits until the server has nothing of anybody any more; what is left when that does not happen."""
-    with target_of(server.address, server.token) as target, target.connect() as client:
+    lost: list[str] = []
+    with target_of(server.address, server.token, lost.append) as target, target.connect() as client:
         end = time.monotonic() + SETTLE_SECONDS
         while (status := client.status()).clients > 1 or status.memory_bytes or status.queued:
             if time.monotonic() > end:
                 return [f"{status.clients - 1} clients, {status.memory_bytes} bytes, {status.queued} requests stayed"]
             time.sleep(0.05)
-    return []
+    return lost
 
 
 def soak(sessions: int, promises: Promises) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def soak(sessions: int, promises: Promises) -> dict[str, Any]:
 def _spend(server: ObservedServer, count: int) -> tuple[Crew, Counter[str]]:
     crew, numbers = Crew(), iter(range(count))
     kinds: list[str] = []
-    with target_of(server.address, server.token) as target:
+    with target_of(server.address, server.token, crew.failures.append) as target:
 
         def once() -> bool:
             number = next(numbers, None)  # no two threads are given the same

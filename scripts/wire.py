@@ -1,9 +1,11 @@
 """A client without manners: it sends what it is told, repeats and repairs nothing, and can vanish at any moment."""
 
+import itertools
 import secrets
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -74,10 +76,13 @@ class Wire:
         self.send(self.proof)
         expect((Welcome,), self.receive()[1])
 
-    def send(self, data: bytes) -> None:
-        """Sends bytes as they are."""
+    def send(self, data: bytes, steps: Sequence[int] = ()) -> None:
+        """Sends bytes as they are: at once, or in pieces of these sizes, over and over."""
         self.socket.settimeout(self.seconds)
-        self.socket.sendall(data)
+        for step in itertools.cycle(steps or (len(data),)):
+            self.socket.sendall(data[:step])
+            if not (data := data[step:]):
+                return
 
     def begin(self, request: object) -> int:
         """Sends a request; its id."""

@@ -2,6 +2,7 @@
 and scripts/soak."""
 
 import struct
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import soak_sessions
 from attack import HANDLE, STAGES, Input, Stage, ends_whole
 from crew import Promises
 from gputune.server.protocol.messages import DownloadBuffer, UploadBuffer
-from hostile_inputs import Inputs
+from hostile_inputs import inputs
 from wire import frame
 
 PATIENT_SECONDS = 20.0
@@ -65,10 +66,11 @@ def test_sessions_leave_nothing_behind() -> None:
 # --- the tools themselves -------------------------------------------------------------------------
 
 
-def test_an_input_is_the_same_whenever_it_is_made() -> None:
-    one, other = (Inputs(5, 0.5, b"gpt1", b"gpt1") for _ in range(2))
-    assert [one.make(number) for number in range(50)] == [other.make(number) for number in reversed(range(50))][::-1]
-    assert one.make(1) != Inputs(6, 0.5, b"gpt1", b"gpt1").make(1)
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    one, same, other = (list(islice(inputs(seed, 0.5, b"hello", b"proof"), 200)) for seed in (5, 5, 6))
+    assert one == same != other
+    assert {item.stage for item in one} == set(STAGES)
+    assert sum(item.stage == "ready" for item in one) > 60
 
 
 @pytest.mark.parametrize("stage", STAGES)
