@@ -186,8 +186,8 @@ def daemon_here() -> Callable[..., Any]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, within two seconds."""
-    for _ in range(200):
+    """Whether a process has ended, within ten seconds."""
+    for _ in range(1000):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:

@@ -56,6 +56,8 @@ class FakeWorker:
 
     async def ask(self, message: Any, progress: Listener) -> Any:
         self.asked.append(message)
+        if isinstance(message, PutBuffer) and bytes(message.data) == b"too large":
+            return Error("launch_failed", "no room")
         if isinstance(message, PutBuffer | PutPrograms | Forget):
             return Done()
         if isinstance(message, PutContext):
@@ -271,7 +273,10 @@ def test_a_worker_that_says_nothing_is_ended_after_request_seconds() -> None:
 
 
 @pytest.mark.parametrize("gives_up", [True, False])
-def test_a_cancelled_request_is_given_up(batch: ProfileKernel, gives_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_a_batch", [True, False])
+def test_a_cancelled_request_is_given_up(
+    batch: ProfileKernel, in_a_batch: bool, gives_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gputune.server.watchdog.CANCEL_SECONDS", 0.3)
 
     async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
@@ -283,7 +288,7 @@ def test_a_cancelled_request_is_given_up(batch: ProfileKernel, gives_up: bool, m
 
     async def run() -> None:
         stages.append(stage := Stage(behave))
-        assert (await stage.run(batch)).name == "cancelled"
+        assert (await stage.run(batch if in_a_batch else ExecuteContext(1, {}))).name == "cancelled"
         assert stage.workers[0].ended.done() != gives_up
         assert not stage.told
 
@@ -386,6 +391,16 @@ def test_a_worker_gets_only_what_it_has_not_yet(batch: ProfileKernel) -> None:
         assert second.asked[1:] == [Forget((1,), (3,))]
         await stage.run(batch, materials)
         assert second.asked[2:] == [puts[0], puts[2], batch]
+
+    asyncio.run(run())
+
+
+def test_a_buffer_that_could_not_be_put_there_is_tried_again(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(works)
+        for _ in range(2):
+            assert (await stage.run(batch, Materials({1: b"one", 2: b"too large"}))).name == "launch_failed"
+        assert [message.buffer for message in stage.workers[0].asked] == [1, 2, 2]
 
     asyncio.run(run())
 
