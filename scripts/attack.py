@@ -118,18 +118,28 @@ class Attacker:
             self._wire = None
 
     def _after(self, one: Input, outcome: Outcome) -> None:
-        if self._wire is None:
-            self._wire, self._used = Wire(self._server.host, self._server.port, HANG_SECONDS), 0
-            self._wire.authenticate(self._server.token)
-        if self._used % INPUTS_PER_BUFFER == 0:
-            self._buffer = self._wire.upload(DATA)
+        wire = self._prepared()
         self._used += 1
         one = replace(one, data=one.data.replace(_packed(HANDLE), _packed(self._buffer)))
         if not ends_whole(one.data):
-            self._finish(self._wire, one, outcome)
+            self._finish(wire, one, outcome)
             self.close()
-        elif not self._ask_on(self._wire, one, outcome) or self._used >= INPUTS_PER_CONNECTION:
+        elif not self._ask_on(wire, one, outcome) or self._used >= INPUTS_PER_CONNECTION:
             self.close()
+
+    def _prepared(self) -> Wire:
+        """An authenticated connection with a buffer that is there: the one before, if it is still good for that."""
+        if self._wire is not None:
+            if self._used % INPUTS_PER_BUFFER:
+                return self._wire
+            with suppress(RuntimeError, ConnectionError):  # as many requests open as may be; or closed meanwhile
+                self._buffer = self._wire.upload(DATA)
+                return self._wire
+            self._wire.close()
+        self._wire, self._used = Wire(self._server.host, self._server.port, HANG_SECONDS, first_id=2**60), 0
+        self._wire.authenticate(self._server.token)
+        self._buffer = self._wire.upload(DATA)
+        return self._wire
 
     def _ask_on(self, wire: Wire, one: Input, outcome: Outcome) -> bool:
         """Sends whole frames and a request behind them; False when the server closes the connection over them."""

@@ -51,12 +51,12 @@ def expect(kinds: tuple[type, ...], message: Any) -> Any:
 
 class Wire:
     """A blocking connection. Every wait ends after `seconds` with TimeoutError, or with Closed; a message that is not
-    the expected one raises RuntimeError.
+    the expected one raises RuntimeError. first_id: of the first request; the others count on from there.
 
     hello, proof: the bytes of this side's handshake, once `authenticate` is through.
     """
 
-    def __init__(self, host: str, port: int, seconds: float = 30.0) -> None:
+    def __init__(self, host: str, port: int, seconds: float = 30.0, first_id: int = 1) -> None:
         self.socket = socket.create_connection((host, port), seconds)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.seconds = seconds
@@ -64,7 +64,7 @@ class Wire:
         self._reader = framing.FrameReader(framing.UNLIMITED)
         self._arrived: list[tuple[int, Any]] = []
         self._replies: dict[int, Any] = {}  # that came while another one was waited for
-        self._last_id = 0
+        self._next_id = first_id
 
     def authenticate(self, token: str) -> None:
         """Shakes hands."""
@@ -86,9 +86,9 @@ class Wire:
 
     def begin(self, request: object) -> int:
         """Sends a request; its id."""
-        self._last_id += 1
-        self.send(frame(request, self._last_id))
-        return self._last_id
+        number, self._next_id = self._next_id, self._next_id + 1
+        self.send(frame(request, number))
+        return number
 
     def receive(self, seconds: float | None = None) -> tuple[int, Any]:
         """The next message and its id, whatever it is."""

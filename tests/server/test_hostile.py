@@ -10,10 +10,11 @@ import pytest
 import fuzz
 import soak_crowd
 import soak_sessions
-from attack import HANDLE, STAGES, Input, Stage, ends_whole
-from crew import Promises
-from gputune.server.protocol.messages import DownloadBuffer, UploadBuffer
+from attack import HANDLE, STAGES, Input, Outcome, Stage, ends_whole
+from crew import Crew, Promises
+from gputune.server.protocol.messages import DownloadBuffer, Error, Limits, Pong, UploadBuffer, Welcome
 from hostile_inputs import inputs
+from observed import Usage
 from wire import frame
 
 PATIENT_SECONDS = 20.0
@@ -93,3 +94,42 @@ def test_a_server_waits_for_more_unless_the_last_frame_is_whole() -> None:
     assert not ends_whole(whole + b"g")
     assert not ends_whole(b"nonsense")
     assert not ends_whole(struct.pack("<4sIIQ", b"gpt1", 1, 1, 2**64 - 1) + b"\x80")
+
+
+@pytest.mark.parametrize(
+    ("message", "stage", "broken"),
+    [
+        (Pong(), "start", True),
+        (Welcome("", Limits(), {}, {}), "greeted", True),
+        (Welcome("", Limits(), {}, {}), "ready", False),
+        (Error("token_required", ""), "start", False),
+        (Error("internal_error", "division by zero"), "ready", True),
+        (Error("surprise", ""), "ready", True),
+    ],
+)
+def test_answers_that_break_a_promise_are_noticed(message: Any, stage: Stage, broken: bool) -> None:
+    outcome = Outcome()
+    outcome.add(message, stage == "ready")
+    assert bool(outcome.broken) is broken
+
+
+@pytest.mark.parametrize(("resident", "descriptors", "broken"), [(110, 5, 0), (111, 5, 1), (50, 8, 1)])
+def test_a_leak_is_a_broken_promise(resident: int, descriptors: int, broken: int) -> None:
+    promises = Promises()
+    promises.no_leak("daemon", Usage(100, 200, 5), Usage(resident, 200, descriptors), 10, 2)
+    assert len(promises.broken) == broken
+    assert promises.report({}, None) == broken
+
+
+def test_a_crew_goes_on_after_a_failure_and_reports_it() -> None:
+    crew, rounds = Crew(), iter(range(3))
+
+    def once() -> bool:
+        if (number := next(rounds, None)) == 1:
+            raise ValueError("the second time")
+        return number is not None
+
+    crew.add("one", once)
+    crew.join()
+    assert crew.failures == ["one: ValueError: the second time"]
+    assert crew.rounds["one"] == 2
