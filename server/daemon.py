@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -87,7 +88,12 @@ class Daemon:
             assert isinstance(largest, int)
             self.limits = replace(self.limits, buffer_bytes=min(self.limits.buffer_bytes, largest))
             self._device = ready.device
-            self._server = {"software": software_version(), "backend": ready.backend, "settings": ready.settings}
+            self._server = {
+                "software": software_version(),
+                "backend": ready.backend,
+                "settings": ready.settings,
+                "instance": secrets.token_hex(8),  # tells a server that was started again from a lost connection
+            }
             await self._serve_clients(announce)
         finally:
             self._listener.socket.close()

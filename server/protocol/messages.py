@@ -150,7 +150,8 @@ class Proof:
 @dataclass(frozen=True)
 class Welcome:
     """The server knows the token too and is ready: its limits, its device's identity, itself (software,
-    backend, and the settings in its environment that change a driver's code or its time)."""
+    backend, the settings in its environment that change a driver's code or its time, and `instance`, which is
+    another one each time the server is started)."""
 
     mac: Annotated[str, Within(0, 64)]
     limits: Limits
