@@ -15,6 +15,7 @@ from typing import Any
 import search_measuring
 import tool
 from gputune.client.strategies.catalogue import STRATEGIES
+from search_made_up import all_made_up
 from search_replay import Curves, KernelTunerFailed, kernel_tuner, mean_of_medians, portfolio_of_others, replay
 from search_spaces import NotRecorded, Recording, load
 
@@ -26,14 +27,22 @@ KERNEL_TUNER = (
     "dual_annealing,basinhopping,bayes_opt"
 )
 CONSTANTS = (
-    "Constants of the strategies were fixed on tests/recordings (three kernels of ours on PoCL) and on the made-up\n"
-    "spaces of scripts/search_made_up.py, not on any file given with --space."
+    "The strategies' constants were fixed on tests/recordings (three kernels of ours on PoCL) and on the made-up\n"
+    "spaces of scripts/search_made_up.py; the race's rounds are those of its design. No file given with --space had\n"
+    "a part in either."
+)
+
+RACE = (
+    "All configurations race; half of the samples pick, the other half judges. Runs per configuration; regret against\n"
+    "the configuration that is best by all samples; regret against the least of the judging medians, chance included."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `scripts/bench search`."""
-    parser.add_argument("--space", type=Path, nargs="+", metavar="FILE", help="T4 files (default: tests/recordings)")
+    parser.add_argument(
+        "--space", type=Path, nargs="+", metavar="FILE", help="T4 files (default: those that constants were fixed on)"
+    )
     parser.add_argument("--strategies", default=COMPARED, help="comma list (default: %(default)s)")
     parser.add_argument("--evaluations", default="10,25,50", help="where to look, comma list (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=20, help="replays of each strategy (default: %(default)s)")
@@ -48,11 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Runs what the options ask for; what makes no sense ends the program with one line."""
-    files = arguments.space or sorted(RECORDINGS.glob("*_T4.json*"))
-    if not files:
-        raise SystemExit(f"no recorded spaces: name some with --space, or put T4 files into {RECORDINGS.name}/")
+    if arguments.measuring and not arguments.space:
+        raise SystemExit("--measuring needs --space: recordings with many raw samples of each configuration")
     try:
-        recordings = [load(path) for path in files]
+        recordings = [load(path) for path in arguments.space or sorted(RECORDINGS.glob("*_T4.json*"))]
+        if not arguments.space:
+            recordings += all_made_up()
         result = (_measuring if arguments.measuring else _searching)(recordings, arguments)
     except (NotRecorded, KernelTunerFailed, OSError) as error:
         raise SystemExit(str(error)) from None
@@ -98,22 +108,23 @@ def _searching(recordings: Sequence[Recording], arguments: argparse.Namespace) -
 
 
 def _measuring(recordings: Sequence[Recording], arguments: argparse.Namespace) -> dict[str, Any]:
-    columns = ("recorded order", "shuffled")
     rows, result = [], {}
-    every: dict[str, list[search_measuring.Measured]] = {column: [] for column in columns}
+    every: dict[str, list[search_measuring.Measured]] = defaultdict(list)
     for recording in recordings:
-        ways = {columns[0]: [search_measuring.in_order(recording)]}
-        ways[columns[1]] = search_measuring.shuffled(recording, arguments.seeds)
+        ways = {
+            "recorded order": [search_measuring.in_order(recording)],
+            "shuffled rounds": search_measuring.shuffled(recording, arguments.seeds, rounds=True),
+            "shuffled samples": search_measuring.shuffled(recording, arguments.seeds, rounds=False),
+        }
         means = {way: _mean(found) for way, found in ways.items()}
         for way, mean in means.items():
             every[way].append(mean)
         result[recording.title] = {way: vars(mean) for way, mean in means.items()}
-        rows.append([recording.title, *(cell for mean in means.values() for cell in _cells(mean))])
+        rows.append([recording.title, *map(_cell, means.values())])
     totals = {way: _mean(found) for way, found in every.items()}
     result["mean"] = {way: vars(mean) for way, mean in totals.items()}
-    rows.append(["mean", *(cell for mean in totals.values() for cell in _cells(mean))])
-    head = [f"{what}, {way}" for way in columns for what in ("runs", "regret", "against least")]
-    print("\n" + tool.table(["race", *head], rows), flush=True)
+    rows.append(["mean", *map(_cell, totals.values())])
+    print(RACE + "\n\n" + tool.table(["runs, regret, against least", *totals], rows), flush=True)
     return result
 
 
@@ -122,8 +133,8 @@ def _mean(found: Sequence[search_measuring.Measured]) -> search_measuring.Measur
     return search_measuring.Measured(*(sum(getattr(one, name) for one in found) / len(found) for name in names))
 
 
-def _cells(mean: search_measuring.Measured) -> list[str]:
-    return [f"{mean.runs:.2f}", f"{mean.regret:.2f} %", f"{mean.regret_of_least:.2f} %"]
+def _cell(mean: search_measuring.Measured) -> str:
+    return f"{mean.runs:.2f}, {mean.regret:.2f} %, {mean.regret_of_least:.2f} %"
 
 
 def _numbers(text: str) -> list[int]:

@@ -35,6 +35,10 @@ def run(job: Result, strategy: str, seed: int) -> list[float | None]:
     def seen(parameters: Result, result: Result, *_: Any, **__: Any) -> None:
         costs.append(None if "__error__" in result else float(result["time"]))
 
+    def legal(*values: int, **named: int) -> bool:
+        """Kernel Tuner passes the values by place when it builds the space, and by name when it checks one."""
+        return (values or tuple(named[name] for name in names)) in valid
+
     # Called by the simulation runner once for each configuration that it has not met before, failures included.
     util.print_config_output = seen
     random.seed(seed)
@@ -53,7 +57,7 @@ def run(job: Result, strategy: str, seed: int) -> list[float | None]:
                 1,
                 [],
                 job["parameters"],
-                restrictions=lambda p: tuple(p[name] for name in names) in valid,
+                restrictions=[legal],
                 strategy=strategy,
                 strategy_options={"max_fevals": job["evaluations"]},
                 simulation_mode=True,

@@ -2,7 +2,9 @@
 
 A recording's samples are dealt into two halves that share nothing: one picks, the other judges. In recorded order these
 are the 1st, 3rd, 5th ... and the 2nd, 4th, 6th ... sample, so that both halves saw the same clocks and the rounds meet
-the cold first samples as they came; shuffled, every configuration's samples are dealt at random.
+the cold first samples as they came. With shuffled rounds, samples that were taken equally late stay in one round, as in
+an interleaved race, where a change of clocks hits all alike; with shuffled samples each configuration's are dealt at
+random by themselves, so that boosted and throttled ones meet in one round.
 """
 
 from dataclasses import dataclass
@@ -67,11 +69,12 @@ def in_order(recording: Recording) -> Measured:
     return judged(samples, samples[:, 0::2], samples[:, 1::2])
 
 
-def shuffled(recording: Recording, seeds: int) -> list[Measured]:
-    """Each configuration's samples dealt at random, once for each seed."""
+def shuffled(recording: Recording, seeds: int, rounds: bool) -> list[Measured]:
+    """The samples dealt at random, once for each seed: whole rounds of all configurations, or each one's by itself."""
     samples, found = samples_of(recording), []
     half = samples.shape[1] // 2
     for seed in range(1, seeds + 1):
-        dealt = np.random.default_rng(seed).permuted(samples, axis=1)
+        chance = np.random.default_rng(seed)
+        dealt = chance.permutation(samples, axis=1) if rounds else chance.permuted(samples, axis=1)
         found.append(judged(samples, dealt[:, :half], dealt[:, half:]))
     return found

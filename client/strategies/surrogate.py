@@ -10,8 +10,8 @@ import numpy as np
 
 from gputune.client.strategies.candidates import Floats
 
-LENGTH = 1.0
-"""Expected length of a parameter for each root of a dimension, in units of its range: costs change slowly with it."""
+LENGTH = 0.3
+"""Expected length of a parameter over the root of the number of parameters, in units of the range of a parameter."""
 
 NOISE = 0.02
 """Expected share of the variance that no parameter explains."""
@@ -46,9 +46,13 @@ class GaussianProcess:
         self._fitted = False
 
     def fit(self, points: Floats, values: Floats) -> None:
-        """Takes in all known values (at least one) at points of shape [values, dimensions]."""
-        self._points, self._centre = points, float(values.mean())
-        self._scale = float(values.std()) or 1.0
+        """Takes in all known values (at least one) at points of shape [values, dimensions].
+
+        What is far from all of them is expected to be as bad as the worst, not as the mean: after a portfolio only good
+        ones are known, and a model that expected the like everywhere would wander.
+        """
+        self._points, self._centre = points, float(values.max())
+        self._scale = float(np.sqrt(((values - self._centre) ** 2).mean())) or 1.0
         standard = (values - self._centre) / self._scale
         gaps = (points[:, None, :] - points[None, :, :]) ** 2
         likelihood = self._likelihood(gaps, standard, self._settings)

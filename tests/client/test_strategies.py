@@ -100,12 +100,23 @@ def test_the_best_is_found_long_before_chance_would(name: str) -> None:
     assert places[4] < 0.35 * SIZE  # by chance the median is half of the space
 
 
+LARGE = TuningSpace(tuple(Parameter(name, tuple(range(10)), "one of three") for name in "ABC"), ())
+
+
+def far(configuration: Configuration) -> float | None:
+    """A bowl around A=5, B=3, C=6; two in five fail, none of them next to the best."""
+    a, b, c = (configuration[name] for name in "ABC")
+    return None if a >= 8 or c <= 1 else 100.0 + (a - 5) ** 2 + (b - 3) ** 2 + (c - 6) ** 2
+
+
 @pytest.mark.parametrize("name", ["auto", "model_based"])
-@pytest.mark.parametrize("batch", [1, 4])
-def test_the_model_finds_a_bowl_quickly_and_avoids_what_fails(name: str, batch: int) -> None:
-    found = run(STRATEGIES[name](SPACE, 2, ()), 20, batch)
-    assert configuration_key(BEST) in keys(found)
-    assert sum(evaluation.cost_ns is None for evaluation in found) <= 4
+@pytest.mark.parametrize("batch", [1, 5])
+def test_the_model_gets_near_the_best_of_a_thousand_and_avoids_what_fails(name: str, batch: int) -> None:
+    searches = [run(STRATEGIES[name](LARGE, seed, ()), 25, batch, far) for seed in range(1, 10)]
+    found = sorted(min(e.cost_ns for e in search if e.cost_ns is not None) for search in searches)
+    assert found[4] == 100.0  # 25 at random find this once in forty times
+    failures = sum(e.cost_ns is None for search in searches for e in search)
+    assert failures / len(searches) < 8.5  # at random 9 or 10
 
 
 def test_auto_begins_with_the_portfolio_in_its_order() -> None:
