@@ -10,10 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from gputune.server.jobs import Job
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import CompileKernel, Limits, ProfileKernel
-from gputune.server.service import Job
 from gputune.server.watchdog import Worker, WorkerLost, watched
 from gputune.server.worker_link import BuildPrograms, ProgramsBuilt, program_key
 from gputune.server.worker_process import DeviceUnavailable

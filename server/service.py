@@ -6,16 +6,15 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from gputune.server.jobs import Assignment, Client, Job
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
     KINDS,
-    Blob,
     Cancel,
     ContextLoaded,
     Done,
@@ -23,6 +22,7 @@ from gputune.server.protocol.messages import (
     Error,
     FreeBuffers,
     FreeContexts,
+    Handle,
     Limits,
     LoadContext,
     ProfileKernel,
@@ -32,37 +32,11 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
 )
 from gputune.server.session import Session, size_of
-from gputune.server.supervision import Assignment, Supervisor
+from gputune.server.supervision import Supervisor
 from gputune.server.turns import Turns
 from gputune.server.worker_link import PutContext
 
 log = logging.getLogger("gputune.server")
-
-
-class Client(Protocol):
-    """Who asks (client_link.py)."""
-
-    def send(self, message: Any, request_id: int) -> None:
-        """Sends a reply or Progress, if the client is still there."""
-
-
-@dataclass(eq=False)
-class Job:
-    """A request that waits for the device or has it. programs: their binaries, None until somebody has tried."""
-
-    client: Client
-    session: Session
-    request_id: int
-    request: Any
-    message: Any  # the request as the worker gets it
-    held_bytes: int
-    cancelled: asyncio.Future[None]
-    programs: Mapping[str, Blob] | None = None
-    before: int = -1  # requests that are served first, as the client was told last
-    told: float = 0.0
-
-    def progress(self, message: Progress) -> None:
-        self.client.send(message, self.request_id)
 
 
 class Service:
@@ -105,8 +79,7 @@ class Service:
                 _set(job.cancelled)
         self._turns.leave(client)
         self._held_back.discard(client)
-        self._supervisor.forget(*self._sessions.pop(client).handles)
-        self._work.set()
+        self._forget(*self._sessions.pop(client).handles)
 
     def hold_back(self, client: Client, back: bool) -> None:
         """Whether the client does not read its replies: no more are made for it then."""
@@ -159,15 +132,17 @@ class Service:
 
     def _free_buffers(self, session: Session, request: FreeBuffers) -> Done:
         done = session.free_buffers(request)
-        self._supervisor.forget(request.buffers, ())
-        self._work.set()
+        self._forget(request.buffers, ())
         return done
 
     def _free_contexts(self, session: Session, request: FreeContexts) -> Done:
         done = session.free_contexts(request)
-        self._supervisor.forget((), request.contexts)
-        self._work.set()
+        self._forget((), request.contexts)
         return done
+
+    def _forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> None:
+        if self._supervisor.forget(buffers, contexts):
+            self._work.set()  # an idle worker is told at once
 
     # --- the device -----------------------------------------------------------------------------------
 
@@ -220,7 +195,7 @@ class Service:
             del jobs[job.request_id]
             job.client.send(reply, job.request_id)
         elif isinstance(job.message, PutContext):
-            self._supervisor.forget((), (job.message.context,))
+            self._forget((), (job.message.context,))
 
     # --- what is going on -----------------------------------------------------------------------------
 

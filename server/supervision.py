@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.server.batch import Batch
+from gputune.server.jobs import Assignment
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (
     REPLIES,
-    Blob,
     ContextLoaded,
     Done,
     Error,
@@ -27,30 +27,14 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
 )
-from gputune.server.session import Materials
-from gputune.server.watchdog import Listener, Worker, WorkerLost, watched
+from gputune.server.watchdog import Worker, WorkerLost, watched
 from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
-from gputune.server.worker_process import DeviceUnavailable, WorkerEnded
+from gputune.server.worker_process import DeviceUnavailable, OnProgress, WorkerEnded
 
 log = logging.getLogger("gputune.server")
 
 STARTS_AT_MOST = 3  # in a row, when the process is killed from outside while it opens the device
 LIVED_SECONDS = 1.0  # a worker that has lived shorter, and was asked nothing, is not replaced before the next request
-
-
-@dataclass(eq=False)
-class Assignment:
-    """A request for the worker: one of worker_link's REQUESTS, or PutContext.
-
-    materials: what it needs on the device, asked for before each attempt; raises ProtocolError when something is gone.
-    cancelled: done when the client does not want the reply any more. programs: binaries that are there already.
-    """
-
-    request: Any
-    materials: Callable[[], Materials]
-    progress: Listener
-    cancelled: asyncio.Future[None]
-    programs: Mapping[str, Blob] = field(default_factory=dict)
 
 
 @dataclass
@@ -155,11 +139,13 @@ class Supervisor:
         finally:
             self._busy = False
 
-    def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> None:
-        """These handles are not used any more; the worker is told at the next occasion."""
+    def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
+        """These handles are not used any more; the worker is told at the next occasion, if it knows any of them:
+        whether it does."""
         known = self._known
         known.freed_buffers |= known.buffers.intersection(buffers)
         known.freed_contexts |= known.contexts.intersection(contexts)
+        return bool(known.freed_buffers or known.freed_contexts)
 
     async def tidy(self) -> None:
         """Tells the worker what it can forget."""
@@ -199,7 +185,7 @@ class Supervisor:
             except ValueError as error:
                 raise _nonsense(worker, str(error)) from None
 
-    async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: Listener) -> Any:
+    async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: OnProgress) -> Any:
         """The reply of this worker, once it has all that the request needs. Raises WorkerLost, ProtocolError."""
         known, materials = self._known, work.materials()
         await self._tell_freed(worker, known)
@@ -239,7 +225,7 @@ class Supervisor:
         worker: Worker,
         message: Any,
         cancelled: asyncio.Future[None] | None = None,
-        progress: Listener = lambda message: None,
+        progress: OnProgress = lambda message: None,
     ) -> Any:
         if cancelled is not None:
             _go_on_unless(cancelled)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from gputune.server.activity import Activity
 from gputune.server.batch import Death
-from gputune.server.protocol.messages import Progress
 from gputune.server.worker_link import WorkerReady
-from gputune.server.worker_process import WorkerEnded
+from gputune.server.worker_process import OnProgress, WorkerEnded
 
 GLANCE_SECONDS = 0.5  # shorter than the shortest limit of a step, so each deadline is known before it passes
 CANCEL_SECONDS = 5.0  # for a worker to give a request up by itself
-
-Listener = Callable[[Progress], None]
 
 
 class Worker(Protocol):
@@ -27,7 +23,7 @@ class Worker(Protocol):
     activity: Activity
     ended: asyncio.Future[int]
 
-    async def ask(self, message: Any, progress: Listener) -> Any:
+    async def ask(self, message: Any, progress: OnProgress) -> Any:
         """The reply. Raises WorkerEnded."""
 
     def kill(self) -> None:
@@ -50,7 +46,7 @@ async def watched(
     message: Any,
     request_seconds: float,
     cancelled: asyncio.Future[None] | None = None,
-    progress: Listener = lambda message: None,
+    progress: OnProgress = lambda message: None,
 ) -> Any:
     """The worker's reply to a message of worker_link. Raises WorkerLost.
 

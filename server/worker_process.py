@@ -27,7 +27,7 @@ log = logging.getLogger("gputune.server.worker")
 START_SECONDS = 60.0
 STOP_SECONDS = 2.0  # for a process whose link is closed, and again for one that was killed
 
-Listener = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 class DeviceUnavailable(Exception):
@@ -63,7 +63,7 @@ class WorkerProcess:
         self._process = process
         self._link = link
         self._asked: asyncio.Future[Any] | None = asyncio.get_running_loop().create_future()
-        self._progress: Listener = _ignore
+        self._progress: OnProgress = _ignore
         self._reading = asyncio.ensure_future(self._read())
 
     @classmethod
@@ -124,7 +124,7 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    async def ask(self, message: Any, progress: Listener = lambda message: None) -> Any:
+    async def ask(self, message: Any, progress: OnProgress = lambda message: None) -> Any:
         """The reply to a message of worker_link. Raises WorkerEnded."""
         assert self._asked is None, "one thing at a time"
         if self.ended.done():

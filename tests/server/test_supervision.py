@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gputune.server.activity import Activity
+from gputune.server.jobs import Assignment
 from gputune.server.protocol.messages import (
     Compiled,
     ContextExecuted,
@@ -30,15 +31,14 @@ from gputune.server.protocol.messages import (
     Trial,
 )
 from gputune.server.session import Materials
-from gputune.server.supervision import Assignment, Supervisor
-from gputune.server.watchdog import Listener
+from gputune.server.supervision import Supervisor
 from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
-from gputune.server.worker_process import DeviceUnavailable, WorkerEnded
+from gputune.server.worker_process import DeviceUnavailable, OnProgress, WorkerEnded
 
 from .peer import Peer
 
 Make = Callable[..., Any]
-Behaviour = Callable[["FakeWorker", Any, Listener], Coroutine[Any, Any, Any]]
+Behaviour = Callable[["FakeWorker", Any, OnProgress], Coroutine[Any, Any, Any]]
 OK = Trial("ok", "", (), (), 0, 0, {})
 
 
@@ -54,7 +54,7 @@ class FakeWorker:
         self.asked: list[Any] = []
         self._behave = behave
 
-    async def ask(self, message: Any, progress: Listener) -> Any:
+    async def ask(self, message: Any, progress: OnProgress) -> Any:
         self.asked.append(message)
         if isinstance(message, PutBuffer) and bytes(message.data) == b"too large":
             return Error("launch_failed", "no room")
@@ -102,7 +102,7 @@ class Stage:
         return await asyncio.wait_for(self.supervisor.run(work), 20)
 
 
-async def works(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+async def works(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
     if isinstance(message, ExecuteContext):
         return ContextExecuted({}, 1)
     if not isinstance(message, ProfileKernel):
@@ -113,7 +113,7 @@ async def works(worker: FakeWorker, message: Any, progress: Listener) -> Any:
 def hits(configuration: int, act: Callable[[FakeWorker, int], None]) -> Behaviour:
     """Works, but a batch with this configuration comes to an end there: `act` is given its place in the batch."""
 
-    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         for place, variant in enumerate(message.variants):
             if variant.configuration["N"] == configuration:
                 act(worker, place)
@@ -185,7 +185,7 @@ def test_several_culprits_in_one_batch_are_all_found(batch: ProfileKernel) -> No
 
 
 def test_a_deadline_counts_from_the_step_and_not_from_the_request(batch: ProfileKernel) -> None:
-    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         for _ in range(6):
             worker.activity.begin("measuring", 0, 0.6)
             await asyncio.sleep(0.2)
@@ -200,7 +200,7 @@ def test_a_deadline_counts_from_the_step_and_not_from_the_request(batch: Profile
 
 
 def test_what_was_concluded_before_a_death_is_kept(batch: ProfileKernel) -> None:
-    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         progress(Progress("building", 1, 3, "", 0, replace(OK, status="compile")))
         worker.activity.begin("measuring", 1, 30)
         worker.die(-signal.SIGSEGV)
@@ -225,7 +225,7 @@ def test_a_kill_from_outside_is_tried_once_more(batch: ProfileKernel) -> None:
 
 
 def test_a_death_before_any_step_ends_in_worker_died_the_second_time(batch: ProfileKernel) -> None:
-    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         worker.die(-signal.SIGABRT)
         await asyncio.sleep(60)
 
@@ -242,7 +242,7 @@ def test_a_death_before_any_step_ends_in_worker_died_the_second_time(batch: Prof
 
 def test_other_requests_are_tried_again_after_a_kill_only() -> None:
     def dying(number: int) -> Behaviour:
-        async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+        async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
             worker.die(-number)
             await asyncio.sleep(60)
 
@@ -261,7 +261,7 @@ def test_other_requests_are_tried_again_after_a_kill_only() -> None:
 
 
 def test_a_worker_that_says_nothing_is_ended_after_request_seconds() -> None:
-    async def silent(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def silent(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         await asyncio.sleep(60)
 
     async def run() -> None:
@@ -279,7 +279,7 @@ def test_a_cancelled_request_is_given_up(
 ) -> None:
     monkeypatch.setattr("gputune.server.watchdog.CANCEL_SECONDS", 0.3)
 
-    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         worker.activity.begin("measuring", 0, 30)
         asyncio.get_running_loop().call_soon(stages[0].cancelled.set_result, None)
         while not (gives_up and worker.activity.cancelled):
@@ -297,7 +297,7 @@ def test_a_cancelled_request_is_given_up(
 
 
 def test_a_wish_to_cancel_is_not_left_for_the_next_request(batch: ProfileKernel) -> None:
-    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         return Error("cancelled", "") if worker.activity.cancelled else await works(worker, message, progress)
 
     async def run() -> None:
@@ -419,7 +419,7 @@ def test_a_context_that_was_loaded_is_known(batch: ProfileKernel) -> None:
 
 @pytest.mark.parametrize("nonsense", [Done(), Profiled((), None, b"", None, {}, {}), Progress("running", 0, 0, "")])
 def test_a_worker_that_talks_nonsense_is_ended(batch: ProfileKernel, nonsense: Any) -> None:
-    async def behave(worker: FakeWorker, message: Any, progress: Listener) -> Any:
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         return nonsense
 
     async def run() -> None:
