@@ -1,9 +1,10 @@
 """The default: a portfolio first, then down from the best, then anywhere else, led by a model of all that is known.
 
-Configurations that won for near problems or on other devices come first. After them the Gaussian process of
-`model_based` proposes by turns near the best configuration (at most NEAR parameters changed: a descent that tries the
-most promising direction first) and anywhere (exploration, which a descent lacks). Near steps are what trust regions do
-for Bayesian optimisation, as in Eriksson et al.: Scalable Global Optimization via Local Bayesian Optimization (2019).
+Configurations that won for near problems or on other devices come first. From the best of them it goes down by changing
+one parameter at a time, in the order that the Gaussian process of `model_based` finds most promising, until no such
+change is left. Then, and from the start where there is no portfolio, the model proposes by turns near the best (at most
+NEAR parameters changed) and anywhere. Near steps are what trust regions do for Bayesian optimisation, as in Eriksson
+et al.: Scalable Global Optimization via Local Bayesian Optimization (2019).
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ NEAR = 2
 
 
 class Auto:
-    """The portfolio in its order, less what is no configuration of this space; then near and far by turns."""
+    """The portfolio in its order, without what is not of this space; then down, then near and far by turns."""
 
     def __init__(self, space: TuningSpace, seed: int, portfolio: Sequence[Configuration] = ()) -> None:
         self._model = ModelBased(space, seed)
@@ -45,11 +46,14 @@ class Auto:
         self._model.tell(evaluations)
 
     def _rows(self) -> Rows:
-        """Open candidates near the best when it is their turn and there are any, else all that are open."""
+        """The open candidates among which the model chooses now."""
         still: Rows = np.flatnonzero(self._candidates.open)
         best = self._candidates.best()
-        if not self._near_next or best is None:
+        if best is None:
             return still
-        codes = self._candidates.codes
-        near: Rows = still[(codes[still] != codes[best]).sum(axis=1) <= NEAR]
-        return near if len(near) else still
+        changed = (self._candidates.codes[still] != self._candidates.codes[best]).sum(axis=1)
+        steps: Rows = still[changed == 1]
+        if self._portfolio and len(steps):
+            return steps
+        near: Rows = still[changed <= NEAR]
+        return near if self._near_next and len(near) else still

@@ -35,7 +35,7 @@ class ModelBased:
     def __init__(self, space: TuningSpace, seed: int) -> None:
         self.candidates = Candidates(space)
         self._random = np.random.default_rng(seed)
-        self._process = GaussianProcess(len(self.candidates.levels))
+        self._process = GaussianProcess(len(self.candidates.levels), self._random)
 
     def ask(self, count: int) -> list[dict[str, int]]:
         return self.spread(count) or self.promising(count, np.flatnonzero(self.candidates.open))
@@ -69,13 +69,16 @@ class ModelBased:
         worked = np.isfinite(costs)
         costs[~worked] = np.quantile(costs[worked], FAILED_LIKE)
         self._process.fit(candidates.points[known], costs)
-        posterior = self._process.at(candidates.points[rows])
+        posteriors = self._process.at(candidates.points[rows])
         chosen: list[int] = []
         for _ in range(min(count, len(rows))):
-            gain = _expected_improvement(float(costs.min()), posterior.mean, posterior.deviation)
+            gain = np.zeros(len(rows))
+            for posterior in posteriors:
+                gain += _expected_improvement(float(costs.min()), posterior.mean, posterior.deviation)
             gain[chosen] = -1
             chosen.append(int(np.argmax(gain)))
-            posterior.believe(chosen[-1])
+            for posterior in posteriors:
+                posterior.believe(chosen[-1])
         return candidates.take(rows[chosen].tolist())
 
     def _farthest(self) -> int:

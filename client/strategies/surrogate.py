@@ -6,6 +6,8 @@ dozen points of a search that takes milliseconds and needs no gradients. Written
 a library with an optimiser behind it is a heavy dependency.
 """
 
+import math
+
 import numpy as np
 
 from gputune.client.strategies.candidates import Floats
@@ -25,6 +27,10 @@ STEPS = (-0.9, -0.45, 0.45, 0.9)
 FIRST_SWEEPS = 4
 """So often all lengths are gone through at the first fit; once at every later one, which starts from the one before."""
 
+SAMPLES, WALK, STRIDE = 4, 4, 0.5
+"""Beside the likeliest lengths so many others are kept, each so many steps of such a size away: few points leave
+several explanations open, and one alone is too sure of itself."""
+
 LEAST = 1e-8
 """Keeps covariances positive definite, and variances positive, where points are nearly equal."""
 
@@ -39,7 +45,8 @@ def _matern(squares: Floats) -> Floats:
 class GaussianProcess:
     """Values known at points of the unit cube. `fit` takes in all of them; `at` tells of other points."""
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, random: np.random.Generator) -> None:
+        self._random = random
         # Logarithms: a length for each dimension, then the noise.
         self._expected = np.log([LENGTH * dimensions**0.5] * dimensions + [NOISE])
         self._settings = self._expected
@@ -62,16 +69,32 @@ class GaussianProcess:
                     if (found := self._likelihood(gaps, standard, tried)) > likelihood:
                         likelihood, self._settings = found, tried
         self._fitted = True
-        self._factor = np.linalg.cholesky(self._covariance(gaps, self._settings))
-        self._whitened = np.linalg.solve(self._factor, standard)
+        self._standard, self._gaps = standard, gaps
+        self._likely = [self._settings, *self._sampled(likelihood)]
 
-    def at(self, points: Floats) -> "Posterior":
-        """What the fit says about other points."""
-        scale = np.exp(-self._settings[:-1])
+    def at(self, points: Floats) -> list["Posterior"]:
+        """What the fit says about other points, once for each of the likely settings."""
+        return [self._posterior(settings, points) for settings in self._likely]
+
+    def _sampled(self, likelihood: float) -> list[Floats]:
+        """Settings drawn by their likelihood: a Metropolis walk that starts from the likeliest."""
+        drawn, settings = [], self._settings
+        for step in range(SAMPLES * WALK):
+            tried = settings + STRIDE * self._random.standard_normal(len(settings))
+            found = self._likelihood(self._gaps, self._standard, tried)
+            if math.log(1 - self._random.random()) < found - likelihood:
+                settings, likelihood = tried, found
+            if step % WALK == WALK - 1:
+                drawn.append(settings)
+        return drawn
+
+    def _posterior(self, settings: Floats, points: Floats) -> "Posterior":
+        factor = np.linalg.cholesky(self._covariance(self._gaps, settings))
+        scale = np.exp(-settings[:-1])
         known, wanted = self._points * scale, points * scale
-        solved = np.linalg.solve(self._factor, _matern(_squares(known, wanted)))
-        mean = self._centre + self._scale * (self._whitened @ solved)
-        return Posterior(wanted, mean, self._scale, solved, float(np.exp(self._settings[-1])))
+        solved = np.linalg.solve(factor, _matern(_squares(known, wanted)))
+        mean = self._centre + self._scale * (np.linalg.solve(factor, self._standard) @ solved)
+        return Posterior(wanted, mean, self._scale, solved, float(np.exp(settings[-1])))
 
     def _stepped(self, which: int, step: float) -> Floats:
         settings = self._settings.copy()
