@@ -14,7 +14,8 @@ side for limits.silence_seconds takes it for gone; what a client owned is freed 
 
 A frame is (framing.py, little endian): magic b"gpt1", u32 header bytes, u32 blob count, u64 bytes of each
 blob, the header, the blobs. The header is MsgPack (codec.py): a map of "id", "type" (the class name) and the
-fields below. Fields of type Blob never travel in it; it holds ExtType(1, u32 blob index) in their place.
+fields below. Fields of type Blob never travel in it; it holds ExtType(1, u32 blob index) in their place, and
+ExtType(2, u32 blob index) in that of a text longer than 1024 characters, which is a blob in UTF-8.
 
 Every field is checked against its type hint when a message arrives (decoder.py): no field may be missing or
 unknown (only Hello may grow), numbers keep to their ranges, texts and lists to their lengths.
@@ -43,6 +44,12 @@ Sample = Annotated[float, Within(0, 1e18)]  # nanoseconds; the mean of the launc
 Handle = Annotated[int, Within(1, 2**62)]
 RequestId = Annotated[int, Within(1, 2**63 - 1)]
 Name = Annotated[str, Within(1, 200)]
+Key = Annotated[str, Within(0, 1000)]
+Facts: TypeAlias = dict[Key, object]
+Amounts = Annotated[dict[Key, Bytes], Within(0, 1024)]  # by the name of a buffer, say
+Handles = Annotated[dict[Key, Handle], Within(0, 1024)]  # by the name that a launch uses
+Blobs = Annotated[dict[Key, Blob], Within(0, 1024)]  # by the name of a tensor
+Samples = Annotated[tuple[Sample, ...], Within(0, 4096)]
 Text = Annotated[str, Within(0, 65536)]
 Sha256 = Annotated[str, Within(64, 64)]
 TrialStatus = Literal["ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash"]
@@ -55,11 +62,11 @@ class Limits:
     """What a server accepts; Welcome carries it, and a limit_exceeded error names the field."""
 
     frame_bytes: Bytes = (1 << 30) + (16 << 20)  # one frame: header and blobs
-    header_bytes: Bytes = 8 << 20  # the MsgPack header of one frame
+    header_bytes: Bytes = 512 << 10  # the MsgPack header of one frame
     blobs: Count = 1024  # blobs in one frame
     nesting: Count = 16  # lists and maps within each other in a header
-    items: Count = 1 << 20  # elements of one list or map in a header
-    text_bytes: Bytes = 1 << 24  # one text in a header
+    items: Count = 1 << 14  # elements of one list or map in a header
+    text_bytes: Bytes = 4 << 20  # all long texts of one frame together, and all source texts that one request names
     connections: Count = 256  # clients at a time
     authenticate_seconds: Count = 10  # from the connection to the proof
     heartbeat_seconds: Count = 5  # a client that waits or idles sends Ping this often
@@ -72,12 +79,14 @@ class Limits:
     sources: Count = 256  # source texts kept for one connection; the one used longest ago is forgotten first
     variants: Count = 16  # variants in one ProfileKernel
     launches: Count = 1024  # launches in one ExecuteKernel, or before main in one variant
-    samples: Count = 1000  # samples of one variant
+    samples: Count = 256  # samples of one variant
     contexts: Count = 16  # loaded contexts of one connection
     inferences: Count = 100_000  # inferences in one ProfileContext
+    timings: Count = 4_000_000  # inferences times operations in one ProfileContext
     compile_seconds: Count = 120  # building one program, its code generation at the first launch included
     launch_seconds: Count = 30  # one launch, or one sample of launches, at most; less once a variant is known to work
-    request_seconds: Count = 600  # anything else that the device does for one request
+    request_seconds: Count = 600  # any other step of a request on the device, such as one inference of a context
+    total_seconds: Count = 3600  # one request on the device, all its steps, inferences and new attempts together
 
 
 @dataclass(frozen=True)
@@ -97,10 +106,10 @@ class Launch:
 class Variant:
     """One configuration of a kernel: `prepare` fills the packed buffers once, then `main` is what counts."""
 
-    configuration: dict[str, int]
-    prepare: tuple[Launch, ...]
+    configuration: Annotated[dict[Key, int], Within(0, 256)]
+    prepare: Annotated[tuple[Launch, ...], Within(0, 1024)]
     main: Launch
-    packed: dict[str, Bytes]  # buffer name -> bytes
+    packed: Amounts  # bytes of each buffer
 
 
 @dataclass(frozen=True)
@@ -117,11 +126,11 @@ class Trial:
 
     status: TrialStatus
     message: Text
-    samples_ns: tuple[Sample, ...]
-    wall_ns: tuple[Sample, ...]
+    samples_ns: Samples
+    wall_ns: Samples
     compile_ns: Nanoseconds
     first_launch_ns: Nanoseconds
-    measured: dict[str, object]  # how the samples were taken
+    measured: Facts  # how the samples were taken
 
 
 # --- handshake ------------------------------------------------------------------------------------
@@ -155,8 +164,8 @@ class Welcome:
 
     mac: Annotated[str, Within(0, 64)]
     limits: Limits
-    device: dict[str, object]
-    server: dict[str, object]
+    device: Facts
+    server: Facts
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -198,7 +207,7 @@ class DownloadBuffer:
 class FreeBuffers:
     """Frees buffers."""
 
-    buffers: tuple[Handle, ...]
+    buffers: Annotated[tuple[Handle, ...], Within(0, 4096)]
 
 
 @dataclass(frozen=True)
@@ -206,7 +215,7 @@ class CompileKernel:
     """Builds a variant and launches it once with its real sizes, so that the binary holds the final code."""
 
     variant: Variant
-    buffers: dict[str, Bytes]  # name -> bytes of every buffer that is not in variant.packed
+    buffers: Amounts  # bytes of every buffer that is not in variant.packed
 
 
 @dataclass(frozen=True)
@@ -214,12 +223,12 @@ class ProfileKernel:
     """Builds, verifies and races variants of one task; all compute "output" from the same input buffers."""
 
     task: Name
-    buffers: dict[str, Handle]
+    buffers: Handles
     output_bytes: Bytes
     reference: Handle  # the right output: |got - want| <= absolute + relative * max|want|
     relative: Annotated[float, Within(0, 1)]
     absolute: Annotated[float, Within(0, 1e30)]
-    variants: Annotated[tuple[Variant, ...], Within(1, 65536)]
+    variants: Annotated[tuple[Variant, ...], Within(1, 1024)]
     baseline: Variant | None  # raced with the others, to notice that the device has changed
     best_ns: Sample  # the fastest known so far, 0 when none is: time limits scale with it
     work: Work
@@ -232,9 +241,9 @@ class ProfileKernel:
 class ExecuteKernel:
     """Runs launches in order and sends back outputs: weight rearrangement and static kernels."""
 
-    launches: Annotated[tuple[Launch, ...], Within(1, 65536)]
-    buffers: dict[str, Handle]
-    outputs: dict[str, Bytes]
+    launches: Annotated[tuple[Launch, ...], Within(1, 1024)]
+    buffers: Handles
+    outputs: Amounts  # bytes of each
 
 
 @dataclass(frozen=True)
@@ -252,7 +261,7 @@ class ExecuteContext:
     """One inference: bytes of every input by name."""
 
     context: Handle
-    inputs: dict[str, Blob]
+    inputs: Blobs
 
 
 @dataclass(frozen=True)
@@ -260,7 +269,7 @@ class ProfileContext:
     """Runs inferences on the same inputs and times them, as a whole and launch by launch."""
 
     context: Handle
-    inputs: dict[str, Blob]
+    inputs: Blobs
     inferences: Annotated[int, Within(1, 2**31 - 1)]
 
 
@@ -268,7 +277,7 @@ class ProfileContext:
 class FreeContexts:
     """Frees contexts."""
 
-    contexts: tuple[Handle, ...]
+    contexts: Annotated[tuple[Handle, ...], Within(0, 4096)]
 
 
 # --- replies --------------------------------------------------------------------------------------
@@ -297,16 +306,16 @@ class StatusReport:
     """How the server is; times since it was started."""
 
     software: Name
-    device: dict[str, object]
+    device: Facts
     uptime_seconds: Annotated[float, Within(0, 1e12)]
     clients: Count
     queued: Count  # requests that wait for the device
     running: Text  # what the device does now, empty when nothing
     worker_restarts: Count
     last_restart: Text  # why the worker was restarted last
-    requests: dict[str, Bytes]  # answered so far, by kind
+    requests: Amounts  # answered so far, by kind
     memory_bytes: Bytes  # buffers and queued requests of all clients
-    state: dict[str, object]  # what can be read of clocks, temperatures and load
+    state: Facts  # what can be read of clocks, temperatures and load
 
 
 @dataclass(frozen=True)
@@ -344,19 +353,19 @@ class Profiled:
     spent_ns: where the server's time went: build, verify, measure, recover. state: the device before and
     after (clocks, temperatures, load; what cannot be read is not there)."""
 
-    trials: tuple[Trial, ...]
+    trials: Annotated[tuple[Trial, ...], Within(0, 1024)]
     best: Count | None
     binary: Blob
     baseline: Trial | None
-    spent_ns: dict[str, Nanoseconds]
-    state: dict[str, object]
+    spent_ns: Annotated[dict[Key, Nanoseconds], Within(0, 16)]
+    state: Facts
 
 
 @dataclass(frozen=True)
 class Executed:
     """The bytes of the outputs asked for."""
 
-    outputs: dict[str, Blob]
+    outputs: Blobs
 
 
 @dataclass(frozen=True)
@@ -373,24 +382,18 @@ class ContextLoaded:
 class ContextExecuted:
     """Bytes of every output by name, and the time of the target from the first input to the last output."""
 
-    outputs: dict[str, Blob]
+    outputs: Blobs
     elapsed_ns: Nanoseconds
 
 
 @dataclass(frozen=True)
-class LaunchTime:
-    """What one launch of a graph took by the device's clock, in every inference."""
-
-    operation: Name
-    samples_ns: tuple[Sample, ...]
-
-
-@dataclass(frozen=True)
 class ContextProfiled:
-    """Times of whole inferences by the target's clock, input and output included, and of every launch."""
+    """Times of whole inferences by the target's clock, input and output included, and of every operation by the
+    device's. Blobs of little-endian float64; operation_ns has a row of all inferences for each operation."""
 
-    inference_ns: tuple[Sample, ...]
-    launches: tuple[LaunchTime, ...]
+    inference_ns: Blob
+    operations: Annotated[tuple[Name, ...], Within(0, 16384)]
+    operation_ns: Blob
 
 
 @dataclass(frozen=True)
@@ -399,7 +402,7 @@ class Error:
 
     name: Name
     message: Text
-    details: dict[str, object] = field(default_factory=dict)
+    details: Facts = field(default_factory=dict)
 
 
 Reply: TypeAlias = (
