@@ -86,11 +86,11 @@ def find(serial: str | None) -> AdbDevice:
     usable = [one for one in seen if one.usable]
     if len(usable) > 1:
         names = ", ".join(one.serial for one in usable)
-        raise TargetError("adb_several_devices", f"adb lists several devices; choose one by --adb SERIAL: {names}")
+        raise TargetError("adb_several_devices", f"adb lists several devices: {names}")
     if not seen:
         raise TargetError(
             "adb_no_device",
-            "adb lists no device: connect one by USB, switch on USB debugging in its developer options, and allow it",
+            "adb lists no device",
         )
     return _usable((usable or seen)[0])
 
@@ -165,16 +165,23 @@ class AdbDevice:
             finally:
                 connection.close()
 
+    def forwards(self) -> list[int]:
+        """The ports of this machine that lead to the device."""
+        with _named("listing its forwarded ports", self.serial):
+            mine = [item.local for item in self._device.forward_list() if item.serial == self.serial]
+            return [int(local.removeprefix("tcp:")) for local in mine if local.startswith("tcp:")]
+
     def unforward(self, local: int) -> None:
         """Takes a forwarded port back, if it is still there."""
-        with suppress(adbutils.AdbError, OSError):
-            self._device.forward_remove(f"tcp:{local}", raise_non_found=False)
+        if local in self.forwards():
+            with _named(f"taking port {local} back", self.serial):
+                self._device.forward_remove(f"tcp:{local}")
 
 
 def _usable(seen: Seen) -> AdbDevice:
     if seen.usable:
         return AdbDevice(seen.serial)
-    name = {"unauthorized": "adb_unauthorized", "authorizing": "adb_unauthorized", "offline": "adb_offline"}
+    name = {"unauthorized": "adb_unauthorized", "offline": "adb_offline"}
     raise TargetError(name.get(seen.state, "adb_not_ready"), seen.problem)
 
 
@@ -183,9 +190,7 @@ def _start_server() -> None:
     try:
         command = [adbutils.adb_path(), "start-server"]
     except adbutils.AdbError:
-        raise TargetError(
-            "adb_missing", "adb is not installed: install Debian's adb, or Android's platform tools, and put it on PATH"
-        ) from None
+        raise TargetError("adb_missing", "adb is not installed, or not on PATH") from None
     with tempfile.TemporaryFile() as said:  # not a pipe, which the server would hold open
         try:
             done = subprocess.run(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from gputune.client.adb_device import AdbDevice
 from gputune.client.errors import TargetError
+from gputune.client.target import TERMUX
 
-TERMUX = "termux"
 TERMUX_PYTHON = "/data/data/com.termux/files/usr/bin/python3"
 CANDIDATES = ("python3", TERMUX_PYTHON)
 OLDEST = (3, 11)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gputune.client.errors import ConfigError
@@ -24,6 +24,13 @@ class Credentials:
     tls: ssl.SSLContext | None = None
     options: tuple[str, ...] = ()
 
+    def completed(self, environment: Mapping[str, str]) -> Credentials:
+        """With GPUTUNE_TOKEN where no other token is known: for a server that runs already. Raises ConfigError."""
+        text = environment.get(TOKEN_VARIABLE, "")
+        if self.token is not None or not text.strip():
+            return self
+        return replace(self, token=_token(text, TOKEN_VARIABLE))
+
 
 NONE = Credentials()
 
@@ -40,21 +47,19 @@ def read_credentials(
     tls_ca: certificates of those who may have signed the server's; tls_cert and tls_key: this side's own.
     """
     options = {"--token_file": token_file, "--tls_ca": tls_ca, "--tls_cert": tls_cert, "--tls_key": tls_key}
-    return Credentials(
-        _token(environment, token_file),
+    given = Credentials(
+        None if token_file is None else _token(token_file, "--token_file"),
         _tls(tls_ca, tls_cert, tls_key),
         tuple(name for name, value in options.items() if value is not None),
     )
+    return given.completed(environment)
 
 
-def _token(environment: Mapping[str, str], token_file: Path | None) -> str | None:
-    text = environment.get(TOKEN_VARIABLE, "")
-    if token_file is None and not text.strip():
-        return None
+def _token(source: Path | str, origin: str) -> str:
     try:
-        return read_token(text if token_file is None else token_file).decode()
+        return read_token(source).decode()
     except ValueError as error:
-        raise ConfigError(f"{TOKEN_VARIABLE if token_file is None else '--token_file'}: {error}") from None
+        raise ConfigError(f"{origin}: {error}") from None
 
 
 def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

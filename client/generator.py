@@ -87,6 +87,7 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
                 credentials=request.credentials,
                 adb=request.adb,
                 notice=reporter.warn,
+                speaker=reporter,
             )
         with chosen:
             for line in chosen.explanation:

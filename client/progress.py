@@ -29,6 +29,10 @@ class Reporter:
         self._began = 0.0
         self._said = 0.0
 
+    def tell(self, text: str) -> None:
+        """What a person must do: shown at every level, as it is, so that it can be copied."""
+        self._console.print(text, markup=False)
+
     def warn(self, text: str) -> None:
         self._say(1, f"warning: {text}")
 

@@ -32,24 +32,42 @@ def describe(client: TargetClient) -> dict[str, Any]:
 
 def lines_of(status: Mapping[str, Any]) -> list[str]:
     """What describe() gave, in a few lines."""
-    device = status["device"]
-    waiting = f"{_count(status['queued'], 'request')} waiting"
     answered = ", ".join(f"{count} {kind}" for kind, count in sorted(status["requests"].items()) if count)
     state = ", ".join(f"{name} {_short(value)}" for name, value in sorted(status["state"].items()))
-    restarts = "never started again"
-    if status["worker_restarts"]:
-        restarts = f"started again {_count(status['worker_restarts'], 'time')}, last because {status['last_restart']}"
     return [
-        f"{status['address']}: {status['software']}, protocol {status['protocol']}, "
-        f"up {_duration(status['uptime_seconds'])}",
-        f"device   {device['name']} ({device['platform']}, {device['device_type']}), driver {device['driver_version']}",
+        f"{status['address']}: {software_of(status)}",
+        f"device   {device_of(status)}",
         f"tier     {status['tier']}",
-        f"clients  {status['clients']}; running: {status['running'] or 'nothing'}; {waiting}",
-        f"worker   {restarts}",
+        f"clients  {work_of(status)}",
+        f"worker   {restarts_of(status)}",
         f"memory   {status['memory_bytes'] / (1 << 20):.1f} MiB of buffers and requests",
         f"answered {answered or 'nothing yet'}",
         f"state    {state or 'nothing can be read'}",
     ]
+
+
+def software_of(status: Mapping[str, Any]) -> str:
+    """What the server is, and since when."""
+    return f"{status['software']}, protocol {status['protocol']}, up {_duration(status['uptime_seconds'])}"
+
+
+def device_of(status: Mapping[str, Any]) -> str:
+    """Its device."""
+    device = status["device"]
+    return f"{device['name']} ({device['platform']}, {device['device_type']}), driver {device['driver_version']}"
+
+
+def work_of(status: Mapping[str, Any]) -> str:
+    """How many clients it has, and what it does for them."""
+    waiting = f"{_count(status['queued'], 'request')} waiting"
+    return f"{status['clients']}; running: {status['running'] or 'nothing'}; {waiting}"
+
+
+def restarts_of(status: Mapping[str, Any]) -> str:
+    """How often its worker was started again, and why."""
+    if not status["worker_restarts"]:
+        return "never started again"
+    return f"started again {_count(status['worker_restarts'], 'time')}, last because {status['last_restart']}"
 
 
 def _count(number: int, what: str) -> str:

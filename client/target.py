@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
 
 from gputune.client.credentials import NONE, TOKEN_VARIABLE, Credentials
 from gputune.client.embedded_server import EmbeddedServer
-from gputune.client.errors import TargetError
+from gputune.client.errors import ConfigError, TargetError
 from gputune.client.reconnecting import RECONNECT_SECONDS, Reconnecting
+from gputune.client.speaker import SILENCE, Speaker
 from gputune.client.stream import address_text
 from gputune.client.target_client import TargetClient
 from gputune.client.target_connection import CONNECT_SECONDS, TargetConnection, dial, probe
@@ -23,6 +24,8 @@ from gputune.server.protocol.messages import DEFAULT_PORT
 
 VARIABLE = "TARGET_SERVER_SOCKET"
 DEVICE_VARIABLE = "GPUTUNE_DEVICE"
+TERMUX = "termux"
+"""In place of a phone's Python: a person starts the server in the app Termux."""
 PROBE_SECONDS = 0.3
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]\s]+)\]|(?P<plain>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
 
@@ -30,7 +33,7 @@ _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]\s]+)\]|(?P<plain>[^\[\]:\s]+))
 @dataclass(frozen=True)
 class AdbRequest:
     """A device to be reached over adb: its serial number, needed where there are several, and its Python, looked for
-    where it is not given."""
+    where it is not given (TERMUX: none of it is used)."""
 
     serial: str | None = None
     python: str | None = None
@@ -118,23 +121,24 @@ def choose_target(
     credentials: Credentials = NONE,
     adb: AdbRequest | None = None,
     notice: Callable[[str], None] | None = None,
+    speaker: Speaker = SILENCE,
 ) -> Target:
     """The target by the rule above.
 
     option: what --target says; environment: where TARGET_SERVER_SOCKET and GPUTUNE_DEVICE are looked up;
-    device: what --device says; log_level: of a server of our own; credentials: for one that is not; adb: what --adb
-    says; notice: hears lines for people while something takes its time.
+    GPUTUNE_TOKEN is too, once a server that runs already is going to be used; device: what --device says; log_level:
+    of a server of our own; credentials: for one that is not; adb: what --adb says; notice: hears when the target is
+    lost and when it is back; speaker: hears what there is to be done and to know until then.
 
     A device can only be chosen for a server of our own, so a server that happens to answer on the default port is
     passed over. An address contradicts --device; options that say how a running server is reached contradict a server
-    of our own. Variables may be meant for something else: they are said not to apply. Raises TargetError.
+    of our own. Variables may be meant for something else: they are said not to apply. Raises TargetError, ConfigError.
     """
     by_device = environment.get(DEVICE_VARIABLE, "").strip()
     by_address = environment.get(VARIABLE, "").strip()
     if adb is not None:
-        others = {"--target": option, "--device": device}
-        unused = [name for name in (DEVICE_VARIABLE, VARIABLE) if environment.get(name, "").strip()]
-        return _over_adb(adb, others, unused, credentials, log_level, notice)
+        check_adb_alone(adb, {"--target": option, "--device": device}, credentials)
+        return _over_adb(adb, environment, credentials, log_level, notice, speaker)
     for text, origin in ((option, "--target"), (by_address or None, VARIABLE)):
         if text is None:
             continue
@@ -147,47 +151,66 @@ def choose_target(
         lines = [f"target server {address_text(host, port)} (from {origin})"]
         if by_device:
             lines.append(f"{DEVICE_VARIABLE} does not apply: this server has chosen its device")
-        return Target(host, port, tuple(lines), credentials, notice=notice)
+        return Target(host, port, tuple(lines), credentials.completed(environment), notice=notice)
     wanted, asking = (by_device or None, DEVICE_VARIABLE) if device is None else (device, "--device")
     if wanted is not None:
         passed_over = f"a server on the default port was not looked for, because {asking} asks for a device"
     else:
         where = address_text("127.0.0.1", default_port)
         try:
+            credentials = credentials.completed(environment)
             software = probe("127.0.0.1", default_port, PROBE_SECONDS, credentials)
+        except ConfigError as error:
+            passed_over = f"a server on the default port was not looked for: {error}"
         except TargetError as error:
             passed_over = f"no target server on {where}"
             if error.name != "unreachable":
                 passed_over = f"passed over: {error.reason}"
         else:
+            if credentials.token is None and credentials.tls is None:
+                speaker.warn(
+                    f"the target server on {where} is used without a token: any user of this machine may have started "
+                    "it; start yours with --token_file and give that here, or choose a server of your own by --device"
+                )
             lines = [f"target server {where} ({software} answers there)"]
             return Target("127.0.0.1", default_port, tuple(lines), credentials, notice=notice)
     _only_for_running(credentials, passed_over)
     server = EmbeddedServer.start(wanted, log_level)
     lines = [f"embedded target server {address_text(server.host, server.port)}", passed_over, *server.explanation]
-    if credentials.token is not None:
+    if environment.get(TOKEN_VARIABLE, "").strip():
         lines.append(f"{TOKEN_VARIABLE} does not apply: the embedded server has a token of its own")
     return _own(server, lines, notice)
 
 
-def _over_adb(
-    adb: AdbRequest,
-    others: Mapping[str, str | None],
-    unused: Sequence[str],
-    credentials: Credentials,
-    log_level: str | None,
-    notice: Callable[[str], None] | None,
-) -> Target:
-    from gputune.client.adb import AdbTarget  # needs a library that nothing else does
-
+def check_adb_alone(adb: AdbRequest, others: Mapping[str, str | None], credentials: Credentials) -> None:
+    """Raises TargetError (contradiction) when --adb is given together with what says something else: other options,
+    each with its value, or credentials. Only a server that a person starts may have a token that is known before."""
     for option, value in others.items():
         if value is not None:
             raise TargetError(
-                "contradiction", f"--adb starts a server on the phone that it finds; drop --adb or {option}"
+                "contradiction", f"--adb means the server on the phone that it finds; drop --adb or {option}"
             )
-    _only_for_running(credentials, "--adb")
+    known = ("--token_file",) if adb.python == TERMUX else ()
+    unused = tuple(option for option in credentials.options if option not in known)
+    _only_for_running(replace(credentials, options=unused), "--adb")
+
+
+def _over_adb(
+    adb: AdbRequest,
+    environment: Mapping[str, str],
+    credentials: Credentials,
+    log_level: str | None,
+    notice: Callable[[str], None] | None,
+    speaker: Speaker,
+) -> Target:
+    from gputune.client.adb import AdbTarget  # needs a library that nothing else does
+
+    by_hand = adb.python == TERMUX
+    token = credentials.completed(environment).token if by_hand else None
     options = () if log_level is None else ("--log_level", log_level)
-    server = AdbTarget.start(adb.serial, adb.python, None, notice or (lambda line: None), options)
+    server = AdbTarget.start(adb.serial, adb.python, None, speaker, options, token)
+    names = (DEVICE_VARIABLE, VARIABLE) if by_hand else (DEVICE_VARIABLE, VARIABLE, TOKEN_VARIABLE)
+    unused = [name for name in names if environment.get(name, "").strip()]
     return _own(server, [*server.explanation, *(f"{name} does not apply: --adb is given" for name in unused)], notice)
 
 

@@ -10,14 +10,17 @@ from gputune.client.cli.options import ConnectionOptions, connection_options
 from gputune.client.cli.printable import printable
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.findings import exit_code
-from gputune.client.target import choose_target
+from gputune.client.target import check_adb_alone, choose_target
 from gputune.client.target_client import TargetClient
 
 _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 
 
 @click.command("doctor")
-@connection_options(otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598")
+@connection_options(
+    otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598",
+    over_adb="Look at adb, and whether a phone can run a target server; nothing is started there",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 def command(connection: ConnectionOptions, as_json: bool) -> None:
     """Say why a device, a target or a phone is not found, and what to do.
@@ -31,9 +34,11 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
     """
 
     def connect(address: str) -> TargetClient:
-        return choose_target(address, {}, credentials=connection.credentials).connect()
+        return choose_target(address, {}, credentials=connection.credentials.completed(os.environ)).connect()
 
     adb = connection.adb
+    if adb is not None:
+        check_adb_alone(adb, {"--target": connection.target}, connection.credentials)
     question = Question(
         target=connection.target,
         adb=adb is not None,

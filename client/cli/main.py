@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import click
 
 from gputune.cache import CacheError
-from gputune.client.errors import GputuneError
+from gputune.client.advice import line_of
+from gputune.client.errors import GputuneError, TargetError
 
 COMMANDS = {
     "context-binary-generator": (
@@ -70,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = INTERRUPTED
+    except TargetError as error:
+        click.echo(f"error: {line_of(error)}", err=True)
+        code = error.exit_code
     except GputuneError as error:
         click.echo(f"error: {error}", err=True)
         code = error.exit_code

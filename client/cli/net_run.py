@@ -156,7 +156,8 @@ def _remote(
             device,
             credentials=connection.credentials,
             adb=connection.adb,
-            notice=reporter.info,
+            notice=reporter.warn,
+            speaker=reporter,
         )
     )
     for line in target.explanation:

@@ -1,7 +1,6 @@
 """Option types and options that several commands share."""
 
 import functools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,8 @@ summary_json = click.option(
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """What a command line says about its target; see gputune.client.target.choose_target."""
+    """What a command line says about its target; see gputune.client.target.choose_target. `credentials` are those of
+    the options: GPUTUNE_TOKEN is read by whoever uses a server that runs already."""
 
     target: str | None
     credentials: Credentials
@@ -38,11 +38,12 @@ class ConnectionOptions:
 def connection_options(
     command: Callable[..., Any] | None = None,
     otherwise: str = "else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one",
+    over_adb: str = "Start a target server on a phone over adb, and use that",
 ) -> Callable[..., Any]:
     """Adds the options that say which target a command talks to and how; it gets them as `connection`, a
-    ConnectionOptions. `otherwise` says in the help what is used when no target is named."""
+    ConnectionOptions. `otherwise` says in the help what is used when no target is named, `over_adb` what --adb does."""
     if command is None:
-        return functools.partial(connection_options, otherwise=otherwise)
+        return functools.partial(connection_options, otherwise=otherwise, over_adb=over_adb)
 
     @functools.wraps(command)
     def with_connection(
@@ -56,15 +57,31 @@ def connection_options(
         adb_python: str | None,
         **options: Any,
     ) -> Any:
-        credentials = read_credentials(os.environ, token_file, tls_ca, tls_cert, tls_key)
+        credentials = read_credentials({}, token_file, tls_ca, tls_cert, tls_key)
         if adb is None and adb_python is not None:
             raise ConfigError("--adb_python says which Python a phone has; give --adb, too")
         phone = None if adb is None else AdbRequest(adb or None, adb_python)
         return command(*arguments, connection=ConnectionOptions(target, credentials, phone), **options)
 
-    for option in reversed(_HOW_TO_CONNECT):
+    options = (
+        click.option("--target", metavar="HOST:PORT", help=f"The target server; {otherwise}."),
+        *_HOW_TO_CONNECT,
+        click.option(
+            "--adb",
+            is_flag=False,
+            flag_value="",
+            metavar="[SERIAL]",
+            help=f"{over_adb}; SERIAL says which of several.",
+        ),
+        click.option(
+            "--adb_python",
+            metavar="PATH",
+            help="Python on the phone, or termux: a server is started by hand; looked for where it is not given.",
+        ),
+    )
+    for option in reversed(options):
         with_connection = option(with_connection)
-    return click.option("--target", metavar="HOST:PORT", help=f"The target server; {otherwise}.")(with_connection)
+    return with_connection
 
 
 _PATH = click.Path(path_type=Path)
@@ -80,14 +97,6 @@ _HOW_TO_CONNECT = (
     ),
     click.option("--tls_cert", type=_PATH, metavar="F", help="Own certificate, for a server that asks for one."),
     click.option("--tls_key", type=_PATH, metavar="F", help="Key of --tls_cert."),
-    click.option(
-        "--adb",
-        is_flag=False,
-        flag_value="",
-        metavar="[SERIAL]",
-        help="Start a target server on a phone over adb, and use that; SERIAL says which of several.",
-    ),
-    click.option("--adb_python", metavar="PATH", help="Python on the phone; looked for where it is not given."),
 )
 
 

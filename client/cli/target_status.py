@@ -2,12 +2,13 @@
 
 import json
 import os
-from functools import partial
+import sys
 
 import click
 
 from gputune.client.cli.options import ConnectionOptions, connection_options
 from gputune.client.cli.printable import printable
+from gputune.client.progress import Reporter
 from gputune.client.status import describe, lines_of
 from gputune.client.target import VARIABLE, choose_target
 from gputune.server.protocol.messages import DEFAULT_PORT
@@ -26,13 +27,15 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
     address = connection.target
     if address is None and connection.adb is None:
         address = os.environ.get(VARIABLE, "").strip() or f"127.0.0.1:{DEFAULT_PORT}"
+    reporter = Reporter(sys.stderr)
     with (
         choose_target(
             address,
             os.environ,
             credentials=connection.credentials,
             adb=connection.adb,
-            notice=partial(click.echo, err=True),
+            notice=reporter.warn,
+            speaker=reporter,
         ) as target,
         target.connect() as client,
     ):

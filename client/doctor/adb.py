@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputune.client.doctor.advice import advice_for
+from gputune.client.advice import advice_for
 from gputune.client.doctor.findings import Finding
 from gputune.client.errors import TargetError
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gputune.client.credentials import TOKEN_VARIABLE
+from gputune.client.credentials import NONE, TOKEN_VARIABLE
 from gputune.client.doctor.findings import Finding
+from gputune.client.errors import ConfigError
 from gputune.client.target import DEVICE_VARIABLE, VARIABLE
 
 _MEANINGS = {
@@ -24,9 +25,7 @@ def check_settings(environment: Mapping[str, str]) -> list[Finding]:
     for name in sorted(environment):
         value = environment[name]
         if name == TOKEN_VARIABLE:
-            found.append(
-                Finding("settings", "note", f"{name} is set: the token for targets, where --token_file is not given")
-            )
+            found.append(_token(environment))
         elif name in _MEANINGS:
             found.append(Finding("settings", "note", f"{name}={value}: {_MEANINGS[name]}"))
         elif name.startswith(_DRIVER_PREFIXES):
@@ -37,3 +36,12 @@ def check_settings(environment: Mapping[str, str]) -> list[Finding]:
             Finding("settings", "note", "without POCL_AFFINITY=1, PoCL's times vary by a factor of two", advice)
         )
     return found or [Finding("settings", "ok", "no variable changes what is used")]
+
+
+def _token(environment: Mapping[str, str]) -> Finding:
+    try:
+        NONE.completed(environment)
+    except ConfigError as error:
+        return Finding("settings", "note", f"{error}", f"change or unset {TOKEN_VARIABLE}; running servers need it")
+    line = f"{TOKEN_VARIABLE} is set: the token for targets, where --token_file is not given"
+    return Finding("settings", "note", line)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from gputune.client.doctor.advice import advice_for
+from gputune.client.advice import advice_for
 from gputune.client.doctor.findings import Finding
-from gputune.client.errors import TargetError
+from gputune.client.errors import ConfigError, TargetError
+from gputune.client.status import describe, device_of, restarts_of, software_of, work_of
 from gputune.client.target import parse_address
 from gputune.client.target_client import TargetClient
-from gputune.server.protocol.messages import PROTOCOL_VERSION
 
 CONNECT_SECONDS = 5.0
 
@@ -32,21 +32,20 @@ def check_target(address: str, origin: str, connect: Callable[[], TargetClient])
             return [*found, *_answers(client)]
     except TargetError as error:
         return [*found, _problem(error.reason, error.name)]
+    except ConfigError as error:
+        return [*found, Finding("target", "problem", f"{error}", "put it right; a running server's token is needed")]
 
 
 def _answers(client: TargetClient) -> list[Finding]:
-    status = client.status()
-    device = status.device.get("name", "a device without a name")
-    busy = f"{status.clients} clients, {status.queued} requests waiting"
+    status = describe(client)
     found = [
-        Finding("target", "ok", f"{status.software} answers and speaks protocol {PROTOCOL_VERSION}"),
-        Finding("target", "ok", f"its device is {device}; {busy}"),
+        Finding("target", "ok", f"it is {software_of(status)}"),
+        Finding("target", "ok", f"its device is {device_of(status)}"),
+        Finding("target", "ok", f"its clients: {work_of(status)}"),
     ]
-    if status.worker_restarts:
-        line = f"its worker was started again {status.worker_restarts} times, last because {status.last_restart}"
-        found.append(
-            Finding("target", "note", line, "once in a while is no harm; for more, look into the server's log")
-        )
+    if status["worker_restarts"]:
+        advice = "once in a while is no harm; for more, look into the server's log"
+        found.append(Finding("target", "note", f"its worker was {restarts_of(status)}", advice))
     return found
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from gputune.client import adb as module
 from gputune.client.adb import FOLDER, PRIVATE, AdbTarget
+from gputune.client.adb_device import AdbDevice
 from gputune.client.credentials import Credentials
 from gputune.client.errors import TargetError
 from gputune.client.target_connection import dial
@@ -26,18 +28,41 @@ LITTLE = Path(__file__).with_name("little_server.py")
 Start = Callable[..., AdbTarget]
 
 
-@pytest.fixture
-def notices() -> list[str]:
-    return []
+class Heard:
+    """What a target says, by how much it matters."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+        self.told: list[str] = []
+        self.warnings: list[str] = []
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def info(self, text: str) -> None:
+        self.notices.append(text)
 
 
 @pytest.fixture
-def start(notices: list[str]) -> Iterator[Start]:
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def notices(heard: Heard) -> list[str]:
+    return heard.notices
+
+
+@pytest.fixture
+def start(heard: Heard) -> Iterator[Start]:
     """Starts targets with the little server, which are gone when the test is over."""
     targets: list[AdbTarget] = []
 
     def start(phone: Phone, python: str | None = None, bundle: Path = LITTLE, **options: Any) -> AdbTarget:
-        targets.append(AdbTarget.start(phone.serial, python, bundle, notices.append, **options))
+        targets.append(AdbTarget.start(phone.serial, python, bundle, heard, **options))
         return targets[-1]
 
     yield start
@@ -196,6 +221,48 @@ def test_a_device_that_stays_away_is_given_up(phone: Phone, start: Start, monkey
     assert raised.value.name in ("adb_no_device", "adb_offline", "adb_failed")
 
 
+def test_what_waiting_does_not_help_against_is_not_waited_for(
+    phone: Phone, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start(phone)
+    tries: list[str] = []
+
+    def refuse(serial: str) -> None:
+        tries.append(serial)
+        raise TargetError("adb_unauthorized", "unlock it")
+
+    monkeypatch.setattr(module, "find", refuse)
+    with pytest.raises(TargetError, match="unlock it"):
+        target.revive()
+    assert tries == [phone.serial]
+
+
+def test_a_port_that_cannot_be_taken_back_is_taken_back_later(
+    adb: Adb, phone: Phone, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start(phone)
+
+    def fail(device: AdbDevice, local: int) -> None:
+        monkeypatch.undo()
+        raise TargetError("adb_failed", "no answer")
+
+    monkeypatch.setattr(AdbDevice, "unforward", fail)
+    target.revive()
+    assert len(adb.forwards()) == 1
+    assert f"tcp:{target.port}" in adb.forwards()[0]
+
+
+def test_a_server_that_does_not_end_is_told(
+    phone: Phone, start: Start, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start(phone)
+    monkeypatch.setattr("gputune.client.adb_process.STOP_SECONDS", 0.2)
+    os.kill(facts(phone)["pid"], signal.SIGSTOP)
+    target.stop()
+    os.kill(facts(phone)["pid"], signal.SIGKILL)
+    assert heard.warnings[0].startswith(f"the target server on device {phone.serial} has not ended within")
+
+
 # --- the device's Python -----------------------------------------------------------------------------
 
 PROBED = """#!/bin/sh
@@ -251,10 +318,8 @@ def test_termux_is_used_where_the_shell_user_may(make_phone: Callable[..., Phone
 
 @pytest.mark.parametrize("found", ["asked for", "installed", "not executable"])
 def test_a_server_that_a_person_starts_in_termux(
-    adb: Adb,
     make_phone: Callable[..., Phone],
     start: Start,
-    notices: list[str],
     monkeypatch: pytest.MonkeyPatch,
     found: str,
     unused_port: int,
@@ -266,34 +331,84 @@ def test_a_server_that_a_person_starts_in_termux(
     elif found == "not executable":
         phone.program("/data/data/com.termux/files/usr/bin/python3", "")
         phone.path("/data/data/com.termux/files/usr/bin/python3").chmod(0o644)
-    person: list[subprocess.Popen[bytes]] = []
-
-    def type_it(line: str) -> None:
-        notices.append(line)
-        if match := re.fullmatch(r"    (GPUTUNE_TOKEN=\w+) python (/data/.*\.pyz)", line):
-            variable, _, token = match[1].partition("=")
-            command = [sys.executable, str(phone.path(match[2])), "--port", str(unused_port)]
-            person.append(subprocess.Popen(command, env={**os.environ, variable: token}, stdout=subprocess.DEVNULL))
-
-    target = AdbTarget.start(phone.serial, "termux" if found == "asked for" else None, LITTLE, type_it)
+    person = Person(phone, unused_port)
+    target = AdbTarget.start(phone.serial, "termux" if found == "asked for" else None, LITTLE, person)
     try:
         assert re.fullmatch(f"[{module._LEGIBLE}]{{20}}", target.token)
-        assert f"type this in Termux on device {phone.serial}, in one line:" in notices
+        assert f"type this in Termux on device {phone.serial}, in one line:" in person.told
         dial(target.host, target.port, credentials=Credentials(target.token)).close()
         assert not any(target.token in command for command in phone.commands)
-        typed = len(notices)
+        person.told.clear()
         target.revive()  # the server has outlived the cable: nothing is to be typed again
-        assert notices[typed:] == [f"waiting for device {phone.serial}"]
-        with pytest.raises(TargetError, match="is another server's") as raised:
+        assert person.told == []
+        assert person.notices[-1] == f"waiting for device {phone.serial}"
+        with pytest.raises(TargetError, match=r"is another server's.* or give its token by GPUTUNE_TOKEN") as raised:
             start(phone, "termux")
         assert raised.value.name == "adb_port_taken"
+        again = start(phone, "termux", token=target.token)  # the next command, which knows the token
+        assert (again.token, person.told) == (target.token, [])
     finally:
         target.stop()
-        for process in person:
+        person.stop()
+    assert person.typed == 1
+
+
+def test_a_token_that_is_known_before_is_not_shown(
+    make_phone: Callable[..., Phone], monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
+    monkeypatch.setattr(module, "DEFAULT_PORT", unused_port)
+    phone = make_phone()
+    person = Person(phone, unused_port)
+    target = AdbTarget.start(phone.serial, "termux", LITTLE, person, token=person.token)
+    target.stop()
+    person.stop()
+    assert target.token == person.token
+    assert person.typed == 1
+    assert not any(person.token in line for line in person.told)
+
+
+def test_a_cable_that_is_lost_while_somebody_types_is_survived(
+    adb: Adb, make_phone: Callable[..., Phone], monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
+    """Its forwarded port is gone with it, as whoever unplugs it finds."""
+    monkeypatch.setattr(module, "DEFAULT_PORT", unused_port)
+    phone = make_phone()
+    person = Person(phone, unused_port, unplugs=True)
+    target = AdbTarget.start(phone.serial, "termux", LITTLE, person)
+    dial(target.host, target.port, credentials=Credentials(target.token)).close()
+    target.stop()
+    person.stop()
+    assert person.typed == 1
+    assert adb.forwards() == []
+
+
+class Person(Heard):
+    """Types what it is told to, after pulling the cable out and in where it `unplugs`."""
+
+    token = "a token of at least 16 characters".replace(" ", "-")
+
+    def __init__(self, phone: Phone, port: int, unplugs: bool = False) -> None:
+        super().__init__()
+        self.typed = 0
+        self._phone, self._port, self._unplugs = phone, port, unplugs
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def tell(self, text: str) -> None:
+        super().tell(text)
+        if match := re.fullmatch(r"    GPUTUNE_TOKEN=(\w+) python (/data/.*\.pyz)", text):
+            self.typed += 1
+            if self._unplugs:
+                self._phone.unplug()
+                self._phone.plug()
+            command = [sys.executable, str(self._phone.path(match[2])), "--port", str(self._port)]
+            token = self.token if match[1] == "TOKEN" else match[1]
+            environment = {**os.environ, "GPUTUNE_TOKEN": token}
+            self._running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
+
+    def stop(self) -> None:
+        for process in self._running:
             process.kill()
             process.wait()
-    assert len(person) == 1
-    assert adb.forwards() == []
 
 
 def test_nobody_types_for_ever(

@@ -17,9 +17,9 @@ import pytest
 import gputune.client
 from gputune.client import adb_device, adb_python
 from gputune.client.adb_device import Seen
+from gputune.client.advice import ADVICE
 from gputune.client.doctor import diagnosis, drivers, software
 from gputune.client.doctor.adb import check_adb
-from gputune.client.doctor.advice import ADVICE
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.drivers import check_drivers
 from gputune.client.doctor.findings import Area, Finding, exit_code, softened
@@ -29,6 +29,7 @@ from gputune.client.doctor.target import check_target
 from gputune.client.errors import TargetError
 from gputune.runtime.devices import NULL_REPORT, DeviceReport
 from gputune.server.protocol.errors import ERROR_NAMES
+from gputune.server.protocol.messages import Limits, StatusReport
 
 SECRET = "a token that nobody may see"
 
@@ -115,6 +116,38 @@ def test_settings_are_told_and_a_token_is_not_shown() -> None:
     assert of(check_settings({}), "ok") == ["no variable changes what is used"]
 
 
+def test_a_token_that_cannot_be_one_is_a_finding(gputune: Any, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = check_settings({"GPUTUNE_TOKEN": "short"})
+    assert "GPUTUNE_TOKEN: the token has 5 characters" in finding.line
+    assert finding.advice.startswith("change or unset GPUTUNE_TOKEN")
+    monkeypatch.setattr(diagnosis, "discover", list)
+    monkeypatch.setenv("GPUTUNE_TOKEN", "short")
+    ran = gputune("doctor", "--target", f"127.0.0.1:{port}")
+    assert ran.code == 4
+    assert "PROBLEM  GPUTUNE_TOKEN: the token has 5 characters" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("--target", "a:1"), "drop --adb or --target"), (("--token_file", "F"), "--token_file: for a server that runs")],
+)
+def test_a_phone_contradicts_what_names_something_else(
+    gputune: Any, tmp_path: Path, options: tuple[str, str], words: str
+) -> None:
+    token = tmp_path / "F"
+    token.touch(0o600)
+    token.write_text(SECRET)
+    ran = gputune("doctor", "--adb", *(token if word == "F" else word for word in options))
+    assert ran.code == 4
+    assert words in ran.last_line
+    assert ran.last_line.endswith("[contradiction]")
+
+
+def test_the_help_does_not_promise_a_server(gputune: Any) -> None:
+    assert "Start a target server" not in gputune("doctor", "--help").out
+    assert "Start a target server" in gputune("target-status", "--help").out
+
+
 # --- drivers --------------------------------------------------------------------------------------
 
 
@@ -184,13 +217,21 @@ def port() -> Iterator[int]:
 class FakeClient:
     """A connection to a server in good order, or whose worker was started again."""
 
+    address = "board:22598"
+    limits = Limits()
+
     def __init__(self, restarts: int = 0) -> None:
+        identity = report("Adreno").identity
+        assert identity is not None
+        self.device = identity.to_dict()
+        self.server: dict[str, object] = {}
         self._restarts = restarts
 
-    def status(self) -> Any:
-        return SimpleNamespace(
-            software="gputune 7", device={"name": "Adreno"}, clients=3, queued=2,
-            worker_restarts=self._restarts, last_restart="SIGSEGV while launching",
+    def status(self) -> StatusReport:
+        return StatusReport(
+            software="gputune 7", device=self.device, uptime_seconds=60.0, clients=3, queued=2, running="",
+            worker_restarts=self._restarts, last_restart="SIGSEGV while launching", requests={},
+            memory_bytes=0, state={},
         )  # fmt: skip
 
     def __enter__(self) -> "FakeClient":
@@ -211,10 +252,9 @@ def test_a_target_that_answers_is_told_with_what_it_says(port: int) -> None:
     client: Any = FakeClient(restarts=2)
     findings = check_target(f"127.0.0.1:{port}", "--target", lambda: client)
     assert exit_code(findings) == 0
-    assert of(findings, "ok")[-2:] == [
-        "gputune 7 answers and speaks protocol 2",
-        "its device is Adreno; 3 clients, 2 requests waiting",
-    ]
+    assert of(findings, "ok")[-3] == "it is gputune 7, protocol 2, up 1 min 0 s"
+    assert of(findings, "ok")[-2].startswith("its device is Adreno (Test")
+    assert of(findings, "ok")[-1] == "its clients: 3; running: nothing; 2 requests waiting"
     assert "2 times, last because SIGSEGV while launching" in of(findings, "note")[0]
 
 

@@ -180,6 +180,13 @@ def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Pat
     assert "--token_file: for a target, and none is named" in ran.last_line
 
 
+def test_a_broken_token_stops_only_what_uses_a_running_server(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUTUNE_TOKEN", "short")
+    assert net_run().code == 0
+    ran = net_run("--target", "127.0.0.1:1")
+    assert (ran.code, "GPUTUNE_TOKEN: the token has 5 characters" in ran.last_line) == (2, True)
+
+
 def test_a_target_that_the_environment_names_is_not_used(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARGET_SERVER_SOCKET", "127.0.0.1:1")
     assert net_run().code == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from gputune.client.errors import TargetError
+
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         # before or during the handshake
@@ -56,6 +58,24 @@ ADVICE: Mapping[str, str] = MappingProxyType(
 UNKNOWN = "look into the server's log"
 
 
+_SAY_IT_THEMSELVES = frozenset(
+    {
+        *("bad_address", "contradiction", "unreachable", "not_a_target_server", "server_not_started", "tls_failed"),
+        *("version_mismatch", "token_required", "token_unused", "authentication_failed", "too_many_connections"),
+        *("adb_port_taken", "adb_unauthorized", "adb_offline", "adb_not_ready", "adb_python"),
+        *("device_changed", "cancelled"),
+    }
+)
+"""Errors whose own line knows better what to do, because it knows more than the name."""
+
+
 def advice_for(name: str) -> str:
     """What to do about the error of this name."""
     return ADVICE.get(name, UNKNOWN)
+
+
+def line_of(error: TargetError) -> str:
+    """The error with what to do, in one line that ends with its name."""
+    if error.name in _SAY_IT_THEMSELVES or error.name not in ADVICE:
+        return str(error)
+    return f"{error.reason}; {ADVICE[error.name]} [{error.name}]"
