@@ -18,6 +18,7 @@ import pytest
 from gputune.client.credentials import Credentials
 from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import GputuneError, TargetError
+from gputune.client.speaker import SILENCE
 from gputune.client.target import VARIABLE, AdbRequest, choose_target, parse_address
 from gputune.client.target_client import TargetClient
 from gputune.client.target_connection import probe
@@ -189,7 +190,7 @@ def test_a_server_with_a_token_on_the_default_port_is_used_by_who_knows_it(launc
 
 
 def test_credentials_are_for_servers_that_run_already(shared_server: Any) -> None:
-    with choose_target(None, {}, "null", credentials=Credentials(TOKEN)) as target, target.connect() as client:
+    with choose_target(None, {"GPUTUNE_TOKEN": TOKEN}, "null") as target, target.connect() as client:
         assert target.explanation[-1] == "GPUTUNE_TOKEN does not apply: the embedded server has a token of its own"
         client.ping()
     with pytest.raises(TargetError, match="--token_file: for a server that runs already") as caught:
@@ -224,13 +225,12 @@ def test_a_phone_has_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         return embedded
 
     monkeypatch.setattr("gputune.client.adb.AdbTarget.start", start)
-    notice: Callable[[str], None] = print
     adb = AdbRequest("serial", "python3")
-    with choose_target(None, {VARIABLE: "a:1"}, log_level="info", adb=adb, notice=notice) as target:
+    with choose_target(None, {VARIABLE: "a:1"}, log_level="info", adb=adb, speaker=SILENCE) as target:
         with target.connect() as client:
             client.ping()
         assert target.explanation == (*embedded.explanation, f"{VARIABLE} does not apply: --adb is given")
-    assert asked == [("serial", "python3", None, notice, ("--log_level", "info"))]
+    assert asked == [("serial", "python3", None, SILENCE, ("--log_level", "info"), None)]
     assert embedded._process.returncode == 0, "closing the target stops it"
 
 
