@@ -46,16 +46,16 @@ class EmbeddedServer:
         return cls(device, log_level)
 
     def _launch(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, TOKEN_VARIABLE: self.token},
-            text=True,
-            start_new_session=True,
-        )
+        try:
+            errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
+            try:
+                self._process = self._popen(errors)
+            except BaseException:
+                errors.close()
+                raise
+        except OSError as error:
+            raise _not_started(str(error)) from None
+        self._errors = errors
         try:
             self.host, self.port, self.explanation = _wait(self._process)
         except BaseException as error:
@@ -64,7 +64,18 @@ class EmbeddedServer:
                 if not isinstance(error, EOFError):
                     raise
                 reason = _tail(self._errors, 1) or f"it ended with exit code {self._process.returncode}"
-            raise TargetError("server_not_started", f"the embedded server did not start: {reason}") from None
+            raise _not_started(reason) from None
+
+    def _popen(self, errors: IO[bytes]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, TOKEN_VARIABLE: self.token},
+            text=True,
+            start_new_session=True,
+        )
 
     def revive(self) -> tuple[str, int]:
         """Starts the server again, with the same token, after ending what is left of it; its new host and port.
@@ -101,6 +112,10 @@ def _wait(process: subprocess.Popen[str]) -> tuple[str, int, tuple[str, ...]]:
             return host.strip("[]"), int(port), tuple(lines)
         lines.append(line.strip())
     raise EOFError
+
+
+def _not_started(reason: str) -> TargetError:
+    return TargetError("server_not_started", f"the embedded server did not start: {reason}")
 
 
 def _tail(file: IO[bytes], count: int) -> str:

@@ -22,6 +22,8 @@ WAITING_DOES_NOT_HELP = (
     "device_changed",
 )
 """Errors of a server that is there and will not say anything else later."""
+_SOMEBODY_ELSES = ("token_required", "token_unused", "authentication_failed")
+"""Of these, the ones that also come from another server, which has taken the port of one of our own."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +45,28 @@ class Reconnecting:
         began = time.monotonic()
         self._say(f"{why}; connecting again for up to {self.seconds:g} s")
         pause = FIRST_PAUSE_SECONDS
+        ours, not_revived = self.revive is None, ""
         while True:
             try:
                 connection = self.dial()
                 break
             except TargetError as error:
-                last = _passing(error)
+                if ours or error.name not in _SOMEBODY_ELSES:
+                    _passing(error)
+                last = error.reason
             if time.monotonic() - began + pause > self.seconds:
-                raise TargetError("connection_lost", f"{why}, and not back after {self.seconds:g} s: {last.reason}")
+                raise TargetError(
+                    "connection_lost", f"{why}, and not back after {self.seconds:g} s: {last}{not_revived}"
+                )
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             if self.revive is not None:
                 try:
                     self.revive()
                 except TargetError as error:
-                    _passing(error)
+                    not_revived = f"; it could not be started again: {_passing(error).reason}"
+                else:
+                    ours, not_revived = True, ""
         if changed := _difference(connection, before):
             connection.close()
             raise TargetError(

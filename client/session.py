@@ -13,13 +13,31 @@ from gputune.client.heartbeat import Heartbeat
 from gputune.client.reconnecting import Reconnecting
 from gputune.client.target_connection import TargetConnection
 from gputune.server.protocol.launches import with_launches
-from gputune.server.protocol.messages import KINDS, Error, Launch, Ping, Progress
+from gputune.server.protocol.messages import (
+    KINDS,
+    CompileKernel,
+    Error,
+    ExecuteContext,
+    ExecuteKernel,
+    Launch,
+    LoadContext,
+    Ping,
+    ProfileContext,
+    ProfileKernel,
+    Progress,
+)
 
 R = TypeVar("R")
 OnProgress: TypeAlias = Callable[[Progress], None] | None
 
 LOST = ("connection_lost", "stopping")
 """Errors after which a target is waited for."""
+LOSSES = 5
+"""So many lost connections in one request are too many."""
+DEATHS = 2
+"""So many servers that end with the same request are its doing."""
+DEVICE_WORK = (ProfileKernel, CompileKernel, ExecuteKernel, LoadContext, ExecuteContext, ProfileContext)
+"""Requests that run code on the target, which may end a server."""
 _PING = Ping()
 
 
@@ -32,6 +50,12 @@ class Link:
     contexts: dict[int, int] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
     lost: str = ""  # why it is over
+    lost_during: type | None = None  # the kind of request that was under way
+
+    @property
+    def instance(self) -> object:
+        """Which of the servers that were started there one after the other it is."""
+        return self.connection.server.get("instance")
 
 
 class Session:
@@ -58,10 +82,13 @@ class Session:
         self.link.connection.close()
 
     def through(self, work: Callable[[Link], R]) -> R:
-        """Does some work on the connection; once more on a new one when that is lost meanwhile. Raises TargetError:
-        lost_again when it is lost a second time, what Reconnecting raises, and what the work does."""
+        """Does some work on the connection, again on a new one when that is lost meanwhile.
+
+        Raises TargetError: lost_again when a server ended for the second time while its device was at work, which is
+        another server that comes back; connection_lost when the way there was lost too often; what Reconnecting raises,
+        and what the work does."""
         with self._lock:
-            losses = 0
+            losses = deaths = 0
             while True:
                 link = self._connected()
                 try:
@@ -70,9 +97,15 @@ class Session:
                     if error.name not in LOST:
                         raise
                     self._lose(link, error)
-                    losses += error.name == "connection_lost"  # one that is being stopped was not ended by the work
-                    if losses == 2:
-                        raise TargetError("lost_again", f"lost twice during one request: {error.reason}") from None
+                    reason = error.reason
+                    if error.name == "stopping":  # the work has not ended it
+                        continue
+                losses += 1
+                deaths += self._connected().instance != link.instance and link.lost_during in DEVICE_WORK
+                if deaths == DEATHS:
+                    raise TargetError("lost_again", f"the server ended twice during one request: {reason}")
+                if losses == LOSSES:
+                    raise TargetError("connection_lost", f"lost {LOSSES} times during one request: {reason}")
 
     def if_connected(self, work: Callable[[Link], object]) -> None:
         """Does work that a lost connection has made needless. Raises TargetError for what else goes wrong."""
@@ -103,7 +136,11 @@ class Session:
             return launch
 
         self.requests[KINDS[type(request)]] += 1
-        return link.connection.ask(with_launches(request, only_new_source), on_progress)
+        try:
+            return link.connection.ask(with_launches(request, only_new_source), on_progress)
+        except TargetError:
+            link.lost_during = link.lost_during or type(request)
+            raise
 
     def _connected(self) -> Link:
         if self._closed:

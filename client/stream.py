@@ -6,11 +6,16 @@ import os
 import socket
 import ssl
 import struct
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from gputune.client.errors import TargetError
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
 
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 TIMED_OUT = (TimeoutError, BlockingIOError)
@@ -66,6 +71,20 @@ class Stream:
             return self._socket.send(buffers[0])
         return self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE])
 
+    def send_now(self, buffers: Sequence[memoryview]) -> None:
+        """Sends what goes out at once, without an error where that is nothing; only `close` may follow."""
+        with suppress(OSError):
+            self._socket.settimeout(0)
+            self.send(buffers)
+
+    def queued(self) -> int | None:
+        """How many bytes the system has still to send, or to send again; None where it does not say."""
+        if sys.platform == "linux":
+            with suppress(OSError):
+                (count,) = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))
+                return int(count)
+        return None
+
     def receive(self, space: memoryview) -> int:
         """Fills the first bytes of `space`; returns how many, 0 when the other side has closed."""
         return self._socket.recv_into(space)
@@ -88,6 +107,12 @@ def _encrypted(plain: socket.socket, context: ssl.SSLContext, host: str, address
             "tls_failed",
             f"target {address}: its certificate is not accepted ({error.verify_message}): --tls_ca must name the "
             f"certificate that signed it, and it must be made for {host}",
+        ) from None
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:  # a forwarder has nobody behind it
+        raise TargetError(
+            "unreachable",
+            f"no target server reached at {address}: the connection ended during the TLS handshake "
+            f"({error.strerror or error})",
         ) from None
     except TimeoutError:
         raise TargetError("not_a_target_server", f"{address} takes too long to answer with TLS") from None

@@ -25,7 +25,7 @@ from gputune.client.errors import TargetError
 from gputune.client.profiling import Profiling
 from gputune.client.reconnecting import Reconnecting
 from gputune.client.session import Link, OnProgress, Session
-from gputune.client.target_connection import CONNECT_SECONDS, dial, probe
+from gputune.client.target_connection import CONNECT_SECONDS, dial
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -57,15 +57,15 @@ from gputune.server.protocol.messages import (
 R = TypeVar("R")
 Data: TypeAlias = NDArray[Any] | Blob
 
-__all__ = ["TargetClient", "TargetError", "probe"]
+__all__ = ["TargetClient", "TargetError"]
 
 
 class TargetClient:
     """Connected when it is made. For one thread; another keeps the connection alive while it idles.
 
     Handles are this client's own: they outlive the connection. Every method raises TargetError: lost_again when the
-    target was lost twice during one request, what Reconnecting raises when it does not come back, else the server's
-    error.
+    server ended twice during one request, connection_lost when the connection did so more often, what Reconnecting
+    raises when it does not come back, else the server's error.
     """
 
     def __init__(self, reconnecting: Reconnecting) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gputune.client.credentials import NONE, Credentials
 from gputune.client.errors import TargetError
+from gputune.client.patience import Patience
 from gputune.client.stream import TIMED_OUT, Stream
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.codec import pack
@@ -88,10 +89,11 @@ class TargetConnection:
         self._machine = Connection("client", software_version(), token)
         self._arrived: deque[tuple[int, Any]] = deque()
         self._last_id = 0
-        self._patience = 0.0  # seconds without a sign of life after which the server is taken for gone
-        self._heard = self._sent = time.monotonic()
+        self._patience = Patience()
+        self._asked = False  # by a ping whether it lives, since the server was heard last
+        self._sent = time.monotonic()
         try:
-            self._stream = Stream(host, port, self._heard + timeout, credentials.tls)
+            self._stream = Stream(host, port, self._sent + timeout, credentials.tls)
         except TargetError as error:
             if error.name == "unreachable" and last_words is not None and (words := last_words()):
                 raise TargetError(error.name, f"no target server reached: {words}") from None
@@ -134,7 +136,7 @@ class TargetConnection:
                 raise self.nonsense(str(error)) from None
         self.device, self.limits, self.server = welcome.device, welcome.limits, welcome.server
         self._stream.patience(max(1, self.limits.heartbeat_seconds))
-        self._patience = max(1, self.limits.silence_seconds)
+        self._patience.seconds = max(1, self.limits.silence_seconds)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -166,23 +168,27 @@ class TargetConnection:
     def ask(self, request: Any, on_progress: Callable[[Progress], None] | None = None) -> Any:
         """The reply to a request, which may be an Error. Waits as long as the server shows that it lives.
 
-        When the wait is interrupted, by Ctrl-C or by on_progress, the request is cancelled and the connection closed.
+        When the wait is interrupted, by Ctrl-C or by on_progress, the connection is closed; a request that had gone out
+        is cancelled before.
         """
         self._last_id = request_id = self._last_id + 1
         buffers = self._buffers(request, request_id)
+        whole = False
         try:
             self._transmit(buffers)
-            self._heard = self._sent
+            whole = True
+            self._patience.heard = self._sent
             while True:
                 answered, message = self._next()
                 if answered != request_id:
                     continue  # the answer to a ping
+                self._patience.delivered()
                 if type(message) is not Progress:
                     return message
                 if on_progress is not None:
                     on_progress(message)
         except BaseException as error:
-            if not isinstance(error, TargetError):
+            if whole and not isinstance(error, TargetError):
                 self._cancel(request_id)
             self.close()
             raise
@@ -199,7 +205,7 @@ class TargetConnection:
             return
         try:
             self._transmit([_PING_FRAME])
-            self._heard = self._sent
+            self._patience.heard = self._sent
             count = self._read()
             if machine.space()[:count] != _PONG_FRAME:
                 machine.send(_PING, _PING_ID)  # as it was sent
@@ -237,9 +243,9 @@ class TargetConnection:
             raise TargetError(error.name, error.message, error.details) from None
 
     def _cancel(self, request_id: int) -> None:
-        with suppress(ProtocolError, TargetError):
+        with suppress(ProtocolError):
             self._last_id += 1
-            self._transmit(self._machine.send(Cancel(request_id), self._last_id))
+            self._stream.send_now(self._machine.send(Cancel(request_id), self._last_id))
 
     # --- errors -----------------------------------------------------------------------------------
 
@@ -266,14 +272,16 @@ class TargetConnection:
         self._sent = time.monotonic()
         while buffers:
             try:
-                buffers = unsent(buffers, self._stream.send(buffers))
+                count = self._stream.send(buffers)
             except TIMED_OUT:
-                if time.monotonic() - self._sent >= self._patience:
+                if self._patience.over(self._stream.queued()):
                     raise self._lost("took too long to answer") from None
             except OSError as error:
                 self._receive_last_words()
                 raise self._lost(f"broke off: {error.strerror or error}") from None
             else:
+                self._patience.sent(count)
+                buffers = unsent(buffers, count)
                 self._sent = time.monotonic()
 
     def _next(self) -> tuple[int, Any]:
@@ -301,16 +309,19 @@ class TargetConnection:
             try:
                 count = self._stream.receive(self._machine.space())
             except TIMED_OUT:
-                if time.monotonic() - self._heard >= self._patience:
+                if self._patience.over(self._stream.queued()):
                     raise self._lost("took too long to answer") from None
-                self._last_id += 1
-                self._transmit(self._buffers(_PING, self._last_id))
+                if not self._asked:  # it cannot hear more than one before what is on its way to it
+                    self._asked = True
+                    self._last_id += 1
+                    self._transmit(self._buffers(_PING, self._last_id))
             except OSError as error:
                 raise self._lost(f"broke off: {error.strerror or error}") from None
             else:
                 if count == 0:
                     raise self._lost("closed the connection")
-                self._heard = time.monotonic()
+                self._patience.heard = time.monotonic()
+                self._asked = False
                 return count
 
     def _receive_last_words(self) -> None:

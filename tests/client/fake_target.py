@@ -79,6 +79,8 @@ class FakeTarget:
         self.answer = answer
         self.device: dict[str, object] = dict(NULL_REPORT.identity.to_dict())
         self.server: dict[str, object] = {"settings": {}}
+        self.restarts = False
+        """Whether each connection finds a server that was started for it."""
         self.limits = Limits()
         self.protocol = 2
         self.heard: list[tuple[int, Any]] = []
@@ -160,7 +162,8 @@ class FakeTarget:
                 if isinstance(message, Hello):
                     send(machine.hello())
                 elif isinstance(message, Proof):
-                    send(machine.welcome(self.limits, self.device, self.server))
+                    server = {"instance": f"started for {number}" if self.restarts else "the only one", **self.server}
+                    send(machine.welcome(self.limits, self.device, server))
                 else:
                     self._reply(number, message, request_id, send)
             if fault is not None:

@@ -1,17 +1,23 @@
 """A session that outlives its connection, against servers that are lost at chosen moments."""
 
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from gputune.client import reconnecting
+from gputune.client.credentials import Credentials
 from gputune.client.errors import TargetError
+from gputune.client.patience import Patience
 from gputune.client.reconnecting import Reconnecting
+from gputune.client.session import LOSSES
 from gputune.client.target_client import TargetClient
 from gputune.client.target_connection import dial
 from gputune.server.protocol.launches import source_sha256
@@ -141,13 +147,32 @@ class TestALostConnection:
             profiled = client.profile_kernel(profile_request(client.upload(b"1"), client.upload(b"2")))
         assert ([trial.status for trial in profiled.trials], profiled.best) == (["crash"], None)
 
-    def test_twice_in_one_request_is_an_error_and_the_session_goes_on(self, target: FakeTarget) -> None:
-        target.answer = dies_at((1, ProfileKernel), (2, UploadBuffer))
+    def test_and_a_server_that_ended_twice_in_one_request_are_an_error_and_the_session_goes_on(
+        self, target: FakeTarget
+    ) -> None:
+        target.restarts = True
+        target.answer = dies_at((1, ProfileKernel), (2, ProfileKernel))
         with connect(target) as client:
             request = profile_request(client.upload(b"1"), client.upload(b"2"))
-            with pytest.raises(TargetError, match=r"lost twice .*\[lost_again\]") as caught:
+            with pytest.raises(TargetError, match=r"ended twice .*\[lost_again\]") as caught:
                 client.profile_kernel(request)
             assert caught.value.exit_code == 4
+            assert client.profile_kernel(request).best == 0
+
+    def test_is_not_the_servers_end_where_the_same_comes_back(self, target: FakeTarget) -> None:
+        target.answer = dies_at(*((connection, ProfileKernel) for connection in range(1, LOSSES)))
+        with connect(target) as client:
+            request = profile_request(client.upload(b"1"), client.upload(b"2"))
+            assert client.profile_kernel(request).best == 0
+            target.answer = lambda connection, request: HANG_UP
+            with pytest.raises(TargetError, match=rf"lost {LOSSES} times .*\[connection_lost\]"):
+                client.profile_kernel(request)
+
+    def test_while_data_is_put_there_is_nobodys_doing(self, target: FakeTarget) -> None:
+        target.restarts = True
+        target.answer = dies_at((1, ProfileKernel), *((connection, UploadBuffer) for connection in range(2, LOSSES)))
+        with connect(target) as client:
+            request = profile_request(client.upload(b"1"), client.upload(b"2"))
             assert client.profile_kernel(request).best == 0
 
     def test_of_a_server_that_is_being_stopped_does_not_count(self, target: FakeTarget) -> None:
@@ -195,6 +220,30 @@ class TestALostConnection:
             )
             client.ping()
         assert len(revived) == 2
+
+    def test_is_not_given_up_for_whoever_took_the_port_of_our_own_server(self, target: FakeTarget) -> None:
+        """Only one that was started again and still asks for another token is ours."""
+        others = TargetError("authentication_failed", "somebody else's")
+        before = dial("127.0.0.1", target.port)
+
+        def again(revive: Any, times: int) -> None:
+            answers = iter([others] * times)
+            found = Reconnecting(
+                lambda: refuse(others) if next(answers, None) else dial("127.0.0.1", target.port), revive, seconds=0.2
+            )
+            found.again("lost", before).close()
+
+        def no_cable() -> None:
+            raise TargetError("adb_no_device", "no such cable")
+
+        again(lambda: None, 1)
+        for revive in (None, lambda: None):
+            with pytest.raises(TargetError, match="authentication_failed"):
+                again(revive, 2)
+        with pytest.raises(TargetError, match="somebody else's; it could not be started again: no such") as caught:
+            again(no_cable, 1000)
+        assert caught.value.name == "connection_lost"
+        before.close()
 
     def test_needs_nothing_to_be_freed(self, target: FakeTarget) -> None:
         target.answer = dies_at((1, FreeBuffers))
@@ -310,10 +359,120 @@ def leaves(target: FakeTarget) -> object:
 
 
 def nowhere() -> Any:
-    raise TargetError("unreachable", "no way back")
+    refuse(TargetError("unreachable", "no way back"))
+
+
+def refuse(error: BaseException) -> NoReturn:
+    raise error
+
+
+@contextmanager
+def slow_link(port: int, bytes_per_second: int) -> Iterator[int]:
+    """A port that passes on what it is sent at this pace, and what comes back at once. It takes in all that it gets."""
+    step_seconds = 0.05
+
+    def forward(source: socket.socket, to: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                to.sendall(data)
+
+    def crawl(source: socket.socket, to: socket.socket, waiting: bytearray, over: threading.Event) -> None:
+        with suppress(OSError):
+            while not over.wait(step_seconds):
+                step = int(bytes_per_second * step_seconds)
+                to.sendall(waiting[:step])
+                del waiting[:step]
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as ends:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    near = listener.accept()[0]
+                    far = socket.create_connection(("127.0.0.1", port))
+                    waiting, over = bytearray(), threading.Event()
+                    for end in (near, far):
+                        ends.callback(end.close)
+                    ends.callback(over.set)
+                    threading.Thread(target=crawl, args=(near, far, waiting, over), daemon=True).start()
+                    threading.Thread(target=forward, args=(far, near), daemon=True).start()
+                    threading.Thread(target=swallow, args=(near, waiting), daemon=True).start()
+
+        def swallow(source: socket.socket, waiting: bytearray) -> None:
+            with suppress(OSError):
+                while data := source.recv(1 << 16):
+                    waiting.extend(data)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_nobody_behind_a_forwarder_is_not_a_fault_of_tls() -> None:
+    """So it is waited for."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            sock = listener.accept()[0]
+            sock.recv(1 << 16)
+            sock.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        credentials = Credentials(tls=ssl.create_default_context())
+        with pytest.raises(TargetError, match=r"during the TLS handshake .*\[unreachable\]"):
+            dial("127.0.0.1", listener.getsockname()[1], credentials=credentials)
+
+
+class TestASlowLink:
+    def test_is_given_the_time_that_large_data_takes(self, target: FakeTarget) -> None:
+        """The forwarder has taken everything in, and the server can answer no ping before the data is through."""
+        target.limits = FAST
+        with slow_link(target.port, 600_000) as port:
+            lines: list[str] = []
+            with TargetClient(Reconnecting(lambda: dial("127.0.0.1", port), notice=lines.append)) as client:
+                client.upload(bytes(600_000 * 2 * FAST.silence_seconds))
+                client.ping()
+            assert lines == []
+        assert sum(isinstance(message, Ping) for _, message in target.heard) <= 3, "one waits behind the data"
+
+    def test_shows_that_it_moves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = 100.0
+        monkeypatch.setattr("gputune.client.patience.time.monotonic", lambda: now)
+        patience = Patience()
+        patience.seconds = 2
+        patience.sent(64_000_000)
+        for queued in (30_000_000, 20_000_000, 10_000_000):
+            now += 1.5
+            assert not patience.over(queued)
+        now += 1
+        assert not patience.over(10_000_000)
+        now += 1
+        assert patience.over(10_000_000), "what is stuck here is not on its way"
+        assert not patience.over(0)
+        patience.delivered()
+        now += 2
+        assert patience.over(0) and patience.over(None)
 
 
 class TestOneRequest:
+    def test_one_that_is_interrupted_on_its_way_is_not_cancelled(
+        self, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever followed half a frame would be taken for the rest of it."""
+        with connect(target) as client:
+            stream = client._session.link.connection._stream
+            send, calls = stream.send, []
+
+            def interrupted(buffers: Any) -> int:
+                calls.append(1)
+                return send([buffers[0][:10]]) if len(calls) == 1 else refuse(KeyboardInterrupt())
+
+            monkeypatch.setattr(stream, "send", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                client.upload(bytes(1000))
+            target.wait_for(lambda: target.ended == 1)
+        assert len(calls) == 2
+
     def test_an_interrupted_one_is_cancelled_and_the_connection_closed(self, target: FakeTarget) -> None:
         def answer(connection: int, request: Any) -> Any:
             match request:

@@ -289,6 +289,19 @@ def test_an_embedded_server_that_cannot_start_says_why(tmp_path: Path, monkeypat
     assert caught.value.name == "server_not_started"
 
 
+@pytest.mark.parametrize("broken", ["tempfile.TemporaryFile", "subprocess.Popen"])
+def test_an_embedded_server_that_the_system_does_not_start_says_why(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(f"gputune.client.embedded_server.{broken}", full)
+    with pytest.raises(TargetError, match=r"did not start: .*No space left") as caught:
+        EmbeddedServer.start("null")
+    assert caught.value.name == "server_not_started"
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_embedded_server_ends_with_its_client(number: int, is_gone: Callable[[int], bool]) -> None:
     code = """
