@@ -74,15 +74,25 @@ class RemoteExecutor:
     def profile(self, inputs: Mapping[str, Array], inferences: int) -> tuple[list[float], dict[str, list[float]]]:
         """ns of whole inferences, and of each operation by the device's clock. Raises TargetError."""
         profiled = self._client.profile_context(self._context, _bytes_of(inputs), inferences)
-        launches = {launch.operation: list(launch.samples_ns) for launch in profiled.launches}
-        if not profiled.inference_ns or not all(launches.values()):
-            raise self._nonsense("a profile without samples")
-        return list(profiled.inference_ns), launches
+        inference_ns = self._times(profiled.inference_ns, inferences, "inferences")
+        count = len(profiled.operations) * inferences
+        rows = self._times(profiled.operation_ns, count, "operations").reshape(-1, inferences)
+        operation_ns = dict(zip(profiled.operations, rows.tolist(), strict=True))
+        return inference_ns.tolist(), operation_ns
 
     def _array(self, tensor: TensorRecord, data: Any) -> Array:
         if len(data) != tensor.nbytes:
             raise self._nonsense(f"{len(data)} bytes for output {tensor.name!r}, which has {tensor.nbytes}")
         return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
+
+    def _times(self, data: Any, count: int, what: str) -> Array:
+        """So many times in ns from a reply."""
+        if len(data) != 8 * count:
+            raise self._nonsense(f"{len(data)} bytes for {count} times of {what}")
+        times = np.frombuffer(data, "<f8")
+        if not (np.isfinite(times) & (times >= 0)).all():
+            raise self._nonsense(f"times of {what} that are none")
+        return times
 
     def _nonsense(self, what: str) -> TargetError:
         return TargetError("bad_message", f"target {self.address} sent {what}")

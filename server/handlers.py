@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from gputune.runtime.watch import Cancelled
 from gputune.server import worker_link
 from gputune.server.activity import Activity
 from gputune.server.protocol import messages
-from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of
 from gputune.server.watcher import LinkWatcher, trial_message
 
@@ -148,6 +148,10 @@ class Handlers:
     def profile_context(self, request: messages.ProfileContext) -> messages.ContextProfiled:
         executor = self._context(request.context)
         inputs = _arrays(executor, request.inputs)
+        operations = {launch.operation for launch in executor.graph.launches}
+        if (timings := len(operations) * request.inferences) > (allowed := self._limits.timings):
+            what = f"{request.inferences} inferences of {len(operations)} operations are timings:"
+            raise limit_exceeded(ProtocolError, what, "timings", allowed, timings)
         told = time.monotonic()
 
         def after(done: int) -> None:
@@ -161,13 +165,8 @@ class Handlers:
 
         self._activity.begin("launching", None, self._limits.request_seconds)
         inference_ns, operation_ns = executor.profile(inputs, request.inferences, after)
-        return messages.ContextProfiled(
-            tuple(inference_ns),
-            tuple(
-                messages.LaunchTime(operation[:OPERATION_CHARACTERS] or "-", tuple(samples_ns))
-                for operation, samples_ns in operation_ns.items()
-            ),
-        )
+        names = tuple(operation[:OPERATION_CHARACTERS] or "-" for operation in operation_ns)
+        return messages.ContextProfiled(_floats(inference_ns), names, _floats(list(operation_ns.values())))
 
     # --- what the daemon puts on the device -----------------------------------------------------------
 
@@ -253,6 +252,10 @@ def _arrays(executor: Executor, blobs: Mapping[str, messages.Blob]) -> dict[str,
             shape = f"{tensor.dtype}{list(tensor.shape)}"
             raise ProtocolError("bad_message", f"input {name!r} has {got} bytes, {shape} has {tensor.nbytes}")
     return {name: np.frombuffer(blobs[name], tensor.dtype).reshape(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _floats(values: Sequence[object]) -> bytes:
+    return np.array(values, "<f8").tobytes()
 
 
 def _launch(launch: messages.Launch) -> variant.Launch:

@@ -1,7 +1,8 @@
 """Messages to frame parts and back: MsgPack for the header, byte strings out of band.
 
 A field of type Blob is never copied: the sender's buffer goes to the socket as it is, the receiver's field is
-a view of the memory that the socket wrote into. This file is the protocol's only door to MsgPack.
+a view of the memory that the socket wrote into. Long texts travel as blobs too, so that headers stay small: what
+takes time is to make objects of a header. This file is the protocol's only door to MsgPack.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from gputune.server.protocol.limits import UNLIMITED
 from gputune.server.protocol.messages import Hello, Limits
 
 _BLOB = 1  # MsgPack extension type: u32 index of a blob
+_TEXT = 2  # the same, of a blob that holds a text in UTF-8
+LONG_TEXT = 1024  # characters; longer texts travel as blobs
 _INDEX = struct.Struct("<I")
+_HOLDERS = frozenset({dict, list})
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 _EXCESS = re.compile(r"(\d+) exceeds max_(str|array|map)_len")  # how MsgPack says it, compiled or in Python
 _WHICH = {"str": "text_bytes", "array": "items", "map": "items"}
@@ -72,7 +76,7 @@ def unpack(
     when that much could be read.
     """
     unused = set(range(len(blobs))) if blobs else None
-    plain = _unpacked(header, _blob_hook(blobs, unused) if unused else _no_blob, limits)
+    plain = _unpacked(header, _blob_hook(blobs, unused, limits.text_bytes) if unused else _no_blob, limits)
     if type(plain) is not dict:
         raise RemoteProtocolError("bad_message", "the header is not a map")
     request_id, name = plain.pop("id", None), plain.pop("type", None)
@@ -105,7 +109,11 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _plain(value: object, blobs: list[memoryview]) -> object:
-    if type(value) in _AS_THEY_ARE:
+    kind: Any = type(value)
+    if kind is str and len(value) > LONG_TEXT:  # type: ignore[arg-type]
+        blobs.append(memoryview(value.encode()))  # type: ignore[attr-defined]
+        return msgpack.ExtType(_TEXT, _INDEX.pack(len(blobs) - 1))
+    if kind in _AS_THEY_ARE:
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
         blobs.append(memoryview(value).cast("B"))
@@ -115,14 +123,13 @@ def _plain(value: object, blobs: list[memoryview]) -> object:
     if isinstance(value, (tuple, list)):
         return [_plain(item, blobs) for item in value]
     if is_dataclass(value):
-        kind: Any = type(value)
         return {name: _plain(getattr(value, name), blobs) for name in _names(kind)}
     return value
 
 
 # --- in -------------------------------------------------------------------------------------------
 
-_Hook = Callable[[int, bytes], memoryview]
+_Hook = Callable[[int, bytes], memoryview | str]
 
 
 def _unpacked(header: bytes | memoryview, hook: _Hook, limits: Limits) -> object:
@@ -146,13 +153,26 @@ def _unpacked(header: bytes | memoryview, hook: _Hook, limits: Limits) -> object
         raise RemoteProtocolError("bad_message", f"the header is not valid MsgPack: {reason[:200]}") from None
 
 
-def _blob_hook(blobs: Sequence[memoryview], unused: set[int]) -> _Hook:
-    def extension(code: int, data: bytes) -> memoryview:
-        index = _INDEX.unpack(data)[0] if code == _BLOB and len(data) == _INDEX.size else -1
+def _blob_hook(blobs: Sequence[memoryview], unused: set[int], text_bytes: int) -> _Hook:
+    texts_bytes = 0
+
+    def extension(code: int, data: bytes) -> memoryview | str:
+        nonlocal texts_bytes
+        index = _INDEX.unpack(data)[0] if code in (_BLOB, _TEXT) and len(data) == _INDEX.size else -1
         if index not in unused:
             raise ValueError(f"extension {code} does not name a blob that is still unused")
         unused.remove(index)
-        return blobs[index]
+        blob = blobs[index]
+        if code == _BLOB:
+            return blob
+        texts_bytes += blob.nbytes
+        if texts_bytes > text_bytes:
+            what = "a frame has long texts with bytes:"
+            raise limit_exceeded(RemoteProtocolError, what, "text_bytes", text_bytes, texts_bytes)
+        try:
+            return str(blob, "utf-8")
+        except UnicodeDecodeError:
+            raise ValueError("a blob that should be a text is not UTF-8") from None
 
     return extension
 
@@ -161,11 +181,17 @@ def _no_blob(code: int, data: bytes) -> NoReturn:
     raise ValueError(f"extension {code} in a frame without blobs")
 
 
-def _depth(value: dict[str, Any] | list[Any], allowed: int) -> int:
+def _depth(header: dict[str, Any], allowed: int) -> int:
     """How deep lists and maps lie within each other; stops counting one beyond what is allowed."""
-    deepest = 0
-    if allowed > 0:
-        for item in value.values() if type(value) is dict else value:
-            if type(item) is dict or type(item) is list:
-                deepest = max(deepest, _depth(item, allowed - 1))
-    return deepest + 1
+    depth = 1
+    level: list[Any] = [item for item in header.values() if type(item) in _HOLDERS]
+    while level and depth <= allowed:
+        depth += 1
+        level = [
+            item
+            for holder in level
+            if holder
+            for item in (holder.values() if type(holder) is dict else holder)
+            if type(item) in _HOLDERS
+        ]
+    return depth

@@ -35,7 +35,7 @@ Side = Role
 
 # what is read from somebody who has not shown yet that he knows the token; only a welcome is larger
 HANDSHAKE_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
-WELCOME_LIMITS = Limits(frame_bytes=256 << 10, header_bytes=256 << 10, blobs=0)
+WELCOME_LIMITS = Limits(frame_bytes=256 << 10, header_bytes=256 << 10, blobs=16)
 
 
 class State(Enum):

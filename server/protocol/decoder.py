@@ -1,9 +1,9 @@
 """A small typed decoder: makes a dataclass of an untrusted map of plain values, by its type hints.
 
 Hints it knows: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None, object (any
-plain value), Literal, unions of these, tuple[T, ...], dict[str, T], dataclasses, and Annotated[hint,
-Within(low, high)], which bounds a number's value or a text's, tuple's or map's length. It goes as deep as the map
-does: whoever calls it has bounded that.
+plain value), Literal, T | None, unions of a text and a number, tuple[T, ...], dict[str, T] (its keys may be bounded),
+dataclasses, and Annotated[hint, Within(low, high)], which bounds a number's value, or the length of a text, tuple or
+map before anything in it is looked at. It goes as deep as the map does: whoever calls it has bounded that.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 T = TypeVar("T")
 Decode = Callable[[object], object]
 
+_WITH_LENGTH = {str, list, dict}
 _BYTES = {bytes, bytearray, memoryview}
 
 
@@ -54,22 +55,26 @@ def decode(kind: Callable[..., T], plain: object, ignore_unknown: bool = False) 
 def _decoder(hint: Any) -> Callable[[object], Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _bounded(_decoder(arguments[0]), arguments[1])
+        if arguments[0] is int:
+            return _bounded_integer(arguments[1])
+        return _bounded(_decoder(arguments[0]), arguments[1], arguments[0] is float)
     if origin is Literal:
         return _choice(arguments)
     if origin in (Union, types.UnionType):
         return _blob if set(arguments) == _BYTES else _union(arguments)
     if origin is tuple and arguments[1:] == (...,):
         return _sequence(_decoder(arguments[0]))
-    if origin is dict and arguments[0] is str:
-        return _mapping(_decoder(arguments[1]))
+    if origin is dict:
+        return _mapping(_decoder(arguments[0]), _decoder(arguments[1]))
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
         return _record(hint)
     return _SIMPLE[hint]
 
 
 def _describe(value: object) -> str:
-    text = repr(value) if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__
+    if isinstance(value, str):
+        return repr(value[:40]) + ("..." if len(value) > 40 else "")
+    text = repr(value) if isinstance(value, (int, float, bool, type(None))) else type(value).__name__
     return text if len(text) <= 40 else text[:40] + "..."
 
 
@@ -133,18 +138,37 @@ _SIMPLE: dict[Any, Decode] = {
 }
 
 
-def _bounded(inner: Decode, within: Within) -> Decode:
+def _bounded_integer(within: Within) -> Decode:
     low, high = within.low, within.high
 
     def check(value: object) -> object:
-        result: Any = inner(value)
-        measure = result if isinstance(result, (int, float)) else len(result)
-        if not low <= measure <= high:
-            what = "value" if measure is result else "length"
-            raise DecodeError(f"{what} {_describe(measure)} is outside {low:g}..{high:g}")
-        return result
+        if type(value) is not int or not low <= value <= high:
+            raise _outside("value", _integer(value), within)
+        return value
 
     return check
+
+
+def _bounded(inner: Decode, within: Within, is_number: bool) -> Decode:
+    low, high = within.low, within.high
+
+    def check_number(value: object) -> object:
+        result: Any = inner(value)
+        if not low <= result <= high:
+            raise _outside("value", result, within)
+        return result
+
+    def check_length(value: Any) -> object:
+        if type(value) in _WITH_LENGTH and not low <= len(value) <= high:
+            inner(value[:0] if type(value) is str else type(value)())  # is it of the right kind at all?
+            raise _outside("length", len(value), within)
+        return inner(value)
+
+    return check_number if is_number else check_length
+
+
+def _outside(what: str, got: object, within: Within) -> DecodeError:
+    return DecodeError(f"{what} {_describe(got)} is outside {within.low:g}..{within.high:g}")
 
 
 def _choice(allowed: tuple[object, ...]) -> Decode:
@@ -157,23 +181,23 @@ def _choice(allowed: tuple[object, ...]) -> Decode:
 
 
 def _union(hints: tuple[Any, ...]) -> Decode:
-    inner = tuple(_decoder(hint) for hint in hints if hint is not type(None))
-    optional = len(inner) < len(hints)
+    inner = {_type_of(hint): _decoder(hint) for hint in hints}
+    otherwise = next((one for kind, one in inner.items() if kind is None), None)  # a dataclass, say
+    expected = " or ".join(sorted("nothing" if kind is type(None) else kind.__name__ for kind in inner if kind))
 
     def check(value: object) -> object:
-        if optional and value is None:
-            return None
-        if len(inner) == 1:
-            return inner[0](value)
-        reasons = []
-        for one in inner:
-            try:
-                return one(value)
-            except DecodeError as error:
-                reasons.append(error.reason)
-        raise DecodeError(" or ".join(reasons))
+        one = inner.get(type(value), otherwise)  # the value's type decides, since trying each in turn takes long
+        if one is None:
+            raise DecodeError(f"expected {expected}, got {_describe(value)}")
+        return one(value)
 
     return check
+
+
+def _type_of(hint: Any) -> type | None:
+    """The type of what arrives for a hint, None for what arrives as a map."""
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return hint if hint in _SIMPLE else None
 
 
 # the paths below are put together only when something is wrong: most values are right
@@ -195,17 +219,18 @@ def _sequence(inner: Decode) -> Decode:
     return check
 
 
-def _mapping(inner: Decode) -> Decode:
+def _mapping(of_key: Decode, inner: Decode) -> Decode:
     def check(value: object) -> object:
-        if not isinstance(value, dict) or not all(type(key) is str for key in value):
+        if not isinstance(value, dict):
             raise DecodeError(f"expected a map with texts as keys, got {_describe(value)}")
-        result: dict[str, object] = {}
-        for key, item in value.items():
-            try:
-                result[key] = inner(item)
-            except DecodeError as error:
-                error.path.insert(0, f"[{key[:40]!r}]")
-                raise
+        result: dict[object, object] = {}
+        key: object = None
+        try:
+            for key, item in value.items():
+                result[of_key(key)] = inner(item)
+        except DecodeError as error:
+            error.path.insert(0, f"[{_describe(key)}]")
+            raise
         return result
 
     return check
@@ -223,17 +248,18 @@ def _record(kind: type) -> Decode:
         if value.keys() != decoders.keys():
             if missing := sorted(required - value.keys()):
                 raise DecodeError(f"{kind.__name__} lacks {', '.join(missing)}")
-            if unknown := sorted(str(name)[:40] for name in value.keys() - decoders.keys()):
+            if unknown := sorted(_describe(name) for name in value.keys() - decoders.keys()):
                 raise DecodeError(f"{kind.__name__} has no {', '.join(unknown[:5])}")
         if only is not None:
             return only
         known = {}
-        for name, item in value.items():
-            try:
+        name = ""
+        try:
+            for name, item in value.items():
                 known[name] = decoders[name](item)
-            except DecodeError as error:
-                error.path.insert(0, f".{name}")
-                raise
+        except DecodeError as error:
+            error.path.insert(0, f".{name}")
+            raise
         return kind(**known)
 
     return check

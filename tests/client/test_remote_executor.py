@@ -11,7 +11,7 @@ from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.net_run import profile
 from gputune.client.remote_executor import RemoteExecutor
 from gputune.runtime.errors import NotAContext
-from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ContextProfiled, LaunchTime
+from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ContextProfiled
 
 from .contexts import DEVICE, small_context
 
@@ -27,7 +27,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.loaded: list[tuple[memoryview, str, bool]] = []
         self.outputs: dict[str, Any] | None = None
-        self.launches = (LaunchTime("first", (100.0, 300.0, 200.0)), LaunchTime("second", (600.0, 600.0, 600.0)))
+        self.operation_ns = [[100.0, 300.0, 200.0], [600.0, 600.0, 600.0]]
 
     def load_context(self, data: memoryview, graph: str, strict: bool) -> ContextLoaded:
         self.loaded.append((data, graph, strict))
@@ -40,7 +40,8 @@ class FakeClient:
 
     def profile_context(self, context: int, inputs: dict[str, memoryview], inferences: int) -> ContextProfiled:
         assert (context, bytes(inputs["x"])) == (7, X.tobytes())
-        return ContextProfiled((9000.0, 1000.0, 1100.0)[:inferences], self.launches)
+        inference_ns = np.array((9000.0, 1000.0, 1100.0)[:inferences])
+        return ContextProfiled(inference_ns.tobytes(), ("first", "second"), np.array(self.operation_ns).tobytes())
 
 
 @pytest.fixture
@@ -108,6 +109,10 @@ def test_a_profile_says_which_operation_takes_how_much(path: Path) -> None:
         {"operation": "first", "median_ns": 200.0, "minimum_ns": 100.0, "share": 0.25},
         {"operation": "second", "median_ns": 600.0, "minimum_ns": 600.0, "share": 0.75},
     ]
-    client.launches = (LaunchTime("first", ()),)
-    with pytest.raises(TargetError, match="a profile without samples"):
-        profile(RemoteExecutor(client, path, None, strict=False), {"x": X}, 3)
+    for nonsense, complaint in (
+        ([[1.0, 2.0, 3.0]], "24 bytes for 6 times of operations"),
+        ([[float("nan")] * 3] * 2, "times of operations that are none"),
+    ):
+        client.operation_ns = nonsense
+        with pytest.raises(TargetError, match=complaint):
+            profile(RemoteExecutor(client, path, None, strict=False), {"x": X}, 3)

@@ -22,7 +22,6 @@ from gputune.server.protocol.messages import (
     FreeContexts,
     Hello,
     Launch,
-    LaunchTime,
     Limits,
     LoadContext,
     Ping,
@@ -107,6 +106,6 @@ EXAMPLES: list[Any] = [
     Executed({"a": b"first", "empty": b"", "b": b"second"}),
     ContextLoaded(6, True, ("the driver is another one",), 40_000_000),
     ContextExecuted({"out": b"result"}, 1_500_000),
-    ContextProfiled((1500.5, 1499.0), (LaunchTime("conv", (800.5,)),)),
+    ContextProfiled(bytes(16), ("conv", "pool"), bytes(32)),
     Error("unknown_buffer", "this connection has no buffer 9 (any more)", {"buffer": 9}),
 ]

@@ -262,12 +262,12 @@ def test_the_limits_of_the_welcome_hold_afterwards() -> None:
 
 @pytest.mark.parametrize("limit", ["items", "text_bytes", "nesting", "header_bytes"])
 def test_limits_of_a_header_are_named(limit: str) -> None:
-    limits = Limits(items=10, text_bytes=100, nesting=3, header_bytes=2000)
+    limits = Limits(items=40, text_bytes=100, nesting=3, header_bytes=2000)
     message = {
-        "items": FreeBuffers((1,) * 11),
+        "items": FreeBuffers((1,) * 41),
         "text_bytes": Error("n", "x" * 101),
         "nesting": Error("n", "", {"a": [[1]]}),
-        "header_bytes": Error("n", "x" * 2000),
+        "header_bytes": Error("n", "", {"a": ["x" * 90] * 30}),
     }[limit]
     client, server = pair(limits=limits)
     deliver(client.send(Ping(), 1), server)

@@ -14,6 +14,7 @@ from gputune.server.protocol.messages import (
     FROM_SERVER,
     Done,
     DownloadBuffer,
+    Error,
     Executed,
     FreeBuffers,
     Hello,
@@ -55,6 +56,10 @@ def blob(index: int) -> msgpack.ExtType:
     return msgpack.ExtType(1, struct.pack("<I", index))
 
 
+def text(index: int) -> msgpack.ExtType:
+    return msgpack.ExtType(2, struct.pack("<I", index))
+
+
 def test_golden_frame(example: Any) -> None:
     golden = golden_frames()[type(example).__name__]
     assert to_bytes(example) == golden
@@ -82,8 +87,8 @@ def test_blobs_of_any_size_between_other_frames(blob_bytes: int) -> None:
 
 
 def test_headers_larger_than_the_staging_buffer() -> None:
-    many = FreeBuffers(tuple(range(1, 40_000)))
-    outputs = Executed({str(number).rjust(90, "-"): bytes([number % 256]) for number in range(900)})
+    many = FreeBuffers(tuple(range(2**40, 2**40 + 4000)))
+    outputs = Executed({str(number).rjust(190, "-"): bytes([number % 256]) for number in range(900)})
     data = to_bytes(Done()) + to_bytes(many) + to_bytes(outputs) + to_bytes(Done())
     for step in (501, None):
         assert [message for _, message in from_bytes(data, step)] == [Done(), many, outputs, Done()]
@@ -203,7 +208,7 @@ def test_a_frame_just_within_its_limits_is_read() -> None:
         (frame_of({"id": -1, "type": "Done"}), "no valid id"),
         (frame_of({"id": 4}), "no type"),
         (frame_of({"id": 4, "type": ["Done"]}), "no type"),
-        (frame_of({"id": 4, "type": "Done", "extra": 1}), "Done has no extra"),
+        (frame_of({"id": 4, "type": "Done", "extra": 1}), "Done has no 'extra'"),
         (frame_of({"id": 4, "type": "DownloadBuffer"}), "DownloadBuffer lacks buffer"),
         (
             frame_of({"id": 4, "type": "DownloadBuffer", "buffer": "7"}),
@@ -224,9 +229,15 @@ def test_a_frame_just_within_its_limits_is_read() -> None:
             "still unused",
         ),
         (
-            frame_of({"id": 4, "type": "UploadBuffer", "data": msgpack.ExtType(2, bytes(4))}, b""),
-            "extension 2",
+            frame_of({"id": 4, "type": "UploadBuffer", "data": msgpack.ExtType(3, bytes(4))}, b""),
+            "extension 3",
         ),
+        (frame_of({"id": 4, "type": "UploadBuffer", "data": text(0)}, b"data"), "data: expected a blob, got 'data'"),
+        (frame_of({"id": 4, "type": "Error", "name": text(0), "message": "", "details": {}}, b"\xff"), "not UTF-8"),
+        (frame_of({"id": 4, "type": "Error", "name": blob(0), "message": "", "details": {}}, b"a"), "expected a text"),
+        (frame_of({"id": 4, "type": "Error", "name": "n", "message": text(0), "details": {}}, b"a" * 65537), "65537"),
+        (frame_of({"id": 4, "type": "FreeBuffers", "buffers": ["no handle"] * 4097}), "buffers: length 4097 is"),
+        (frame_of({"id": 4, "type": "Done", "a\nb": 1}), r"Done has no 'a\\nb'"),
         (frame_of({"id": 4, 7: "Done"}), "not valid MsgPack"),
         (frame_of({"id": 4, "type": "Done"})[:-1] + b"\xc1", "not valid MsgPack"),
         (
@@ -272,6 +283,23 @@ def test_nesting_is_counted_from_the_header() -> None:
     ) as caught:
         codec.unpack(frame.header, (), KINDS, Limits())
     assert (caught.value.name, caught.value.request_id) == ("limit_exceeded", 4)
+
+
+def test_long_texts_travel_as_blobs_wherever_they_stand() -> None:
+    long = "\u00e4" * 1025
+    message = Error("n", long, {"log": [long[:-1], long], "short": "x"})
+    header, blobs = codec.pack(message, 5)
+    assert [bytes(one) for one in blobs] == [long.encode()] * 2
+    assert len(header) < 3 * len(long)
+    assert from_bytes(to_bytes(message)) == [(5, message)]
+
+
+def test_the_long_texts_of_a_frame_are_limited_together() -> None:
+    header, blobs = codec.pack(Error("n", "a" * 1025, {"more": "b" * 1025}), 1)
+    assert codec.unpack(header, blobs, KINDS, Limits(text_bytes=2050))[0] == 1
+    with pytest.raises(RemoteProtocolError, match="2050, the server's limit text_bytes is 2049") as caught:
+        codec.unpack(header, blobs, KINDS, Limits(text_bytes=2049))
+    assert (caught.value.name, caught.value.details["limit"]) == ("limit_exceeded", "text_bytes")
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:

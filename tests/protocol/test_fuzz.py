@@ -71,6 +71,8 @@ def bounded(hint: Any, low: float, high: float) -> st.SearchStrategy[Any]:
         return st.floats(low, high)
     if hint is str:
         return st.text("abcdef0123456789", min_size=int(low), max_size=max(int(low), 9))
+    if get_origin(hint) is dict:
+        return strategy_of(hint)
     return st.lists(strategy_of(get_args(hint)[0]), min_size=int(low), max_size=int(low) + 1).map(tuple)
 
 

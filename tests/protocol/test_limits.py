@@ -1,14 +1,18 @@
 """Every limit is checked against what a request asks for, and named in the error."""
 
+import time
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
-from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol import codec
+from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
 from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
+    FROM_CLIENT,
     CompileKernel,
     ExecuteContext,
     ExecuteKernel,
@@ -20,6 +24,8 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
     Variant,
 )
+
+from .full import full_headers
 
 TIGHT = Limits(  # what the example messages need
     source_bytes=46, variants=2, samples=7, buffer_bytes=4096, launches=1, buffers=2, contexts=1, inferences=20
@@ -79,6 +85,18 @@ def test_every_size_in_every_request_is_checked(by_kind: dict[type, Any]) -> Non
         check_limits(replace(by_kind[ProfileKernel], baseline=long_source), TIGHT)
     with pytest.raises(ProtocolError, match="launches"):
         check_limits(replace(execute, launches=execute.launches * 2), TIGHT)
+
+
+@pytest.mark.parametrize("kind", full_headers())
+def test_a_full_header_is_read_or_refused_in_little_time(kind: str) -> None:
+    parts = full_headers()[kind]
+    assert len(parts.header) <= Limits().header_bytes
+    began = time.process_time()
+    with suppress(RemoteProtocolError):
+        request = codec.unpack(parts.header, parts.blobs, codec.registry(FROM_CLIENT), Limits())[1]
+        with suppress(ProtocolError):
+            check_limits(request, Limits())
+    assert time.process_time() - began < 1.0  # about 0.1 s on a machine that has nothing else to do
 
 
 def test_limits_are_counts(examples: list[Any]) -> None:
