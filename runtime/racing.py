@@ -23,6 +23,9 @@ KEPT_AT_LEAST = 2
 CERTAIN = 3.0
 """Two medians differ for certain when they are so many standard errors apart."""
 
+ENOUGH = 7
+"""Fewer samples say too little about their own spread: two of three are often equal by chance."""
+
 NORMAL_SHARE = 1.2533
 """Standard error of a median over that of a mean, for normal samples."""
 
@@ -48,11 +51,11 @@ def staying(samples: Sequence[Sequence[float]], running: Sequence[int], always: 
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """How far the median of samples may be off; infinite below three samples, which say nothing about it.
+    """How far the median of samples may be off; infinite below ENOUGH samples.
 
     By the median absolute deviation, which a few slow samples do not impress.
     """
-    if len(values) < 3:
+    if len(values) < ENOUGH:
         return math.inf
     middle = statistics.median(values)
     spread = NORMAL_MAD * statistics.median(abs(value - middle) for value in values)

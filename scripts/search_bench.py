@@ -24,8 +24,10 @@ PORTFOLIO = 5
 COMPARED = "auto,model_based,evolution,descent,random"
 KERNEL_TUNER = (
     "random_sample,genetic_algorithm,greedy_ils,greedy_mls,mls,simulated_annealing,diff_evo,pso,firefly_algorithm,"
-    "dual_annealing,basinhopping,bayes_opt"
+    "dual_annealing,basinhopping,minimize,ordered_greedy_mls,bayes_opt,hybrid_vndx,adaptive_tabu_greywolf"
 )
+"""All of version 1.5 that search for one objective and need nothing else installed."""
+
 CONSTANTS = (
     "The strategies' constants were fixed on tests/recordings (three kernels of ours on PoCL) and on the made-up\n"
     "spaces of scripts/search_made_up.py; the race's rounds are those of its design. No file given with --space had\n"
