@@ -232,6 +232,7 @@ def test_what_waiting_does_not_help_against_is_not_waited_for(
         raise TargetError("adb_unauthorized", "unlock it")
 
     monkeypatch.setattr(module, "find", refuse)
+    monkeypatch.setattr(module, "REVIVE_SECONDS", 3.0)
     with pytest.raises(TargetError, match="unlock it"):
         target.revive()
     assert tries == [phone.serial]
@@ -372,6 +373,7 @@ def test_a_cable_that_is_lost_while_somebody_types_is_survived(
 ) -> None:
     """Its forwarded port is gone with it, as whoever unplugs it finds."""
     monkeypatch.setattr(module, "DEFAULT_PORT", unused_port)
+    monkeypatch.setattr(module, "TYPING_SECONDS", 30.0)
     phone = make_phone()
     person = Person(phone, unused_port, unplugs=True)
     target = AdbTarget.start(phone.serial, "termux", LITTLE, person)
