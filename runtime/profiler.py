@@ -54,7 +54,8 @@ class Profiled:
     """Trials in the order of the variants, the index of the fastest right one, and its program's binary.
 
     baseline: its trial, with the samples in the order in which they were taken. spent_ns: the host's time for
-    "build", "verify" and "measure". state: what device_state reads "before" and "after".
+    "build", "verify" and "measure". state: what device_state reads "before" and "after"; "damaged" is there when
+    guard regions or inputs were, and names how often: then other buffers on the device may be damaged too.
     """
 
     trials: tuple[Trial, ...]
@@ -94,7 +95,10 @@ def profile(backend: Backend, request: ProfileRequest, watcher: Watcher = UNWATC
     best, binary = batch.winner()
     trials = tuple(batch.trials[index] for index in range(len(request.variants)))
     baseline = None if batch.baseline is None else batch.trials[batch.baseline]
-    return Profiled(trials, best, binary, baseline, course.spent_ns, {"before": before, "after": device_state.read()})
+    state = {"before": before, "after": device_state.read()}
+    if batch.damaged:
+        state["damaged"] = {"times": float(batch.damaged)}
+    return Profiled(trials, best, binary, baseline, course.spent_ns, state)
 
 
 def failure(error: Exception) -> Trial:
@@ -113,7 +117,8 @@ class _Batch:
     packing; all guarded), and what has become of each so far.
 
     trials: by index; those of variants that work are filled in when they have been raced. baseline: its index,
-    which is that of the variant that it equals, or comes after all of them.
+    which is that of the variant that it equals, or comes after all of them. damaged: how often something was written
+    to that was only to be read, or to a guard region.
     """
 
     def __init__(self, backend: Backend, request: ProfileRequest, course: Course, watcher: Watcher) -> None:
@@ -122,6 +127,8 @@ class _Batch:
         self._course = course
         self._watcher = watcher
         self._launcher = Launcher(backend, course)
+        self.damaged = 0
+        self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
         self._current: int | None = None  # whose work is being done
         self._course.step("preparing", None)
         self._want: Floats = backend.read(request.reference).view(np.float32)
@@ -229,19 +236,21 @@ class _Batch:
             timing = self._launcher.run(bound, self._current, 0.0 if known_to_end else self._course.best_ns)
         finally:
             self._course.step("checking", self._current)
-            written = self._inputs.check(), packed.check()
+            written = self._renew(packed)
         if not backend.computes:
             backend.write(self._output.inner, self._want)  # the reference stands in for what was not computed
         got, damage = self._output.read(backend)
+        self.damaged += bool(damage)
         wrong = mismatch(got.view(np.float32), self._want, request.relative, request.absolute)
-        if found := "; ".join(filter(None, (*written, damage, wrong))):
+        if found := "; ".join(filter(None, (written, damage, wrong))):
             raise _WrongOutput(found)
         return timing
 
-    def _renew(self, packed: KeptBuffers) -> None:
-        """Fills inputs and packed buffers again if anything has changed them."""
-        self._inputs.check()
-        packed.check()
+    def _renew(self, packed: KeptBuffers) -> str:
+        """Fills inputs and packed buffers again if anything has changed them, and says what has changed."""
+        found = "; ".join(filter(None, (self._inputs.check(), packed.check())))
+        self.damaged += bool(found)
+        return found
 
     def _copy_inputs(self, copies: Mapping[str, Buffer]) -> None:
         for name, copy in copies.items():
@@ -256,11 +265,14 @@ class _Batch:
                 buffers = {**self._inputs.buffers, **made}
                 for launch in variant.prepare:
                     built = self._launcher.build(launch, buffers, self._current, harvested=False)
-                    self._launcher.run(built.bound, self._current)
+                    known_ns = max(self._course.best_ns, self._prepare_ns) if self._course.best_ns else 0.0
+                    timing = self._launcher.run(built.bound, self._current, known_ns)
+                    self._prepare_ns = max(self._prepare_ns, timing.wall_ns)
 
             packed = KeptBuffers(self._backend, variant.packed, prepare)
             damage = packed.fill()
             if found := "; ".join(filter(None, (damage, self._inputs.check()))):
+                self.damaged += 1
                 raise _WrongOutput(f"preparing {found}")
             self._packed[key] = packed
         return self._packed[key]

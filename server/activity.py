@@ -50,8 +50,12 @@ class Activity:
         else:  # an older Android, or not Linux
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
-        os.ftruncate(descriptor, _SIZE)
-        activity = cls(descriptor)
+        try:
+            os.ftruncate(descriptor, _SIZE)
+            activity = cls(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
         activity.rest()
         return activity
 

@@ -12,10 +12,30 @@ from dataclasses import dataclass, replace
 
 from gputune.runtime.watch import Step
 from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress, Trial, TrialStatus
+from gputune.server.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
-_LIMIT = {"building": "compile_seconds", "starting": "compile_seconds"} | dict.fromkeys(
-    ("launching", "measuring"), "launch_seconds"
-)
+_RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # who dies here dies of what it does there
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A limit that a worker has missed, by its name in Limits, and the seconds that it was allowed: less than the
+    limit where they were scaled by what is known to work. step: what took so long, None for the request as a whole."""
+
+    step: Step | None
+    limit: str
+    seconds: float
+    scaled: bool = False
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        what = "the request" if self.limit == "total_seconds" else self.step or "it"
+        why = f"limit {self.limit}"
+        if self.scaled:
+            known = "expected" if self.step == "measuring" else "fastest"
+            why = f"{EXPECTED_FACTOR}x the {known}, at least {LAUNCH_FLOOR_SECONDS:g} s"
+        return f"{what} took longer than {self.seconds:.3g} s ({why})"
 
 
 @dataclass(frozen=True)
@@ -23,39 +43,42 @@ class Death:
     """How a worker ended, and what it was doing: the step, and the number of the variant in what it was asked for.
 
     how: a phrase such as "SIGSEGV"; killed: by SIGKILL that was not ours, which says nothing about the variant;
-    late_seconds: what it was allowed, when we have ended it for taking longer.
+    missed: the limit that we have ended it for; ours: why we have ended it, for that or for another reason.
     """
 
     how: str
     step: Step | None
     variant: int | None
     killed: bool = False
-    late_seconds: float | None = None
+    missed: Missed | None = None
+    ours: str = ""
 
     @property
     def message(self) -> str:
         """One line for people."""
-        if self.late_seconds is not None:
-            return f"{self.step or 'it'} took longer than {self.late_seconds:.3g} s (limit {self._limit})"
-        return f"the worker ended with {self.how}" + (f" while {self.step}" if self.step else "")
+        if self.missed is not None:
+            return self.missed.message
+        how = f"the worker was ended: {self.ours}" if self.ours else f"the worker ended with {self.how}"
+        return how + (f" while {self.step}" if self.step else "")
+
+    @property
+    def final(self) -> bool:
+        """Whether the request has no time left."""
+        return self.missed is not None and self.missed.limit == "total_seconds"
 
     @property
     def trial(self) -> Trial:
         """What becomes of a variant that is to blame."""
-        status: TrialStatus = "crash" if self.late_seconds is None else "timeout"
+        status: TrialStatus = "crash" if self.missed is None else "timeout"
         return Trial(status, self.message, (), (), 0, 0, {})
 
     @property
     def error(self) -> Error:
         """The reply to a request that nothing can be blamed for but itself."""
-        if self.late_seconds is None:
+        if self.missed is None:
             return Error("worker_died", self.message, {"ended_with": self.how})
-        allowed = math.ceil(self.late_seconds)
-        return Error("worker_timeout", self.message, {"limit": self._limit, "allowed": allowed})
-
-    @property
-    def _limit(self) -> str:
-        return _LIMIT.get(self.step or "", "request_seconds")
+        allowed = math.ceil(self.missed.seconds)
+        return Error("worker_timeout", self.message, {"limit": self.missed.limit, "allowed": allowed})
 
 
 class Batch:
@@ -66,13 +89,17 @@ class Batch:
         self._baseline = request.baseline
         self._failed: dict[int, Trial] = {}
         self._asked: tuple[int, ...] = ()
+        self._concluded: set[int] = set()  # by the worker that is at it
         self._suspected: Counter[int | None] = Counter()
+        self._doubted: set[int] = set()  # who was only at hand, perhaps, when what another one had damaged was noticed
 
     def remaining(self) -> ProfileKernel | None:
         """The request for all that has no verdict yet; None when every variant has failed. What the worker says
-        next is about this."""
+        next is about this. Who may have died of what another one did comes first, before that one."""
         variants = self._request.variants
-        self._asked = tuple(index for index in range(len(variants)) if index not in self._failed)
+        left = (index for index in range(len(variants)) if index not in self._failed)
+        self._asked = tuple(sorted(left, key=lambda index: index not in self._doubted))
+        self._concluded = set()
         if not self._asked:
             return None
         asked = tuple(variants[index] for index in self._asked)
@@ -82,6 +109,8 @@ class Batch:
         """The worker's words in the numbers of the request; a failure in them is kept."""
         variant = self._number(message.variant)
         trial = message.trial if variant is not None else None
+        if variant is not None:
+            self._concluded.add(variant)
         if variant is not None and trial is not None and trial.status != "ok":
             self._failed.setdefault(variant, trial)
         total = len(self._request.variants)
@@ -89,9 +118,11 @@ class Batch:
         done = min(before + message.done, total)
         return replace(message, done=done, total=total, variant=variant, trial=trial)
 
-    def lost(self, death: Death) -> Progress | None:
+    def lost(self, death: Death, fresh: bool = True) -> Progress | None:
         """Draws the conclusion from a worker's death: what to tell the client before going on, or None when it
-        would be no use to go on."""
+        would be no use to go on. fresh: the worker had done nothing before this batch."""
+        if death.final:
+            return None
         baseline = len(self._asked) if self._baseline is not None else None
         is_baseline = death.variant is not None and death.variant == baseline
         culprit = len(self._request.variants) if is_baseline else self._number(death.variant)
@@ -101,7 +132,10 @@ class Batch:
         again = self._suspected[culprit] > 1
         if culprit is None:
             return None if again else self._recovering(death, "the batch is tried once more")
-        if death.killed and not again:
+        certain = death.missed is not None or death.step in _RUNS or (fresh and self._alone(culprit))
+        if not certain and not death.killed:
+            self._doubted.add(culprit)
+        if (death.killed or not certain) and not again:
             return self._recovering(death, "what it worked on is tried once more")
         if is_baseline:
             self._baseline = None
@@ -130,6 +164,12 @@ class Batch:
             best=self._number(reply.best),
             spent_ns={"build": 0, "verify": 0, "measure": 0, **reply.spent_ns, "recover": recover_ns},
         )
+
+    def _alone(self, culprit: int) -> bool:
+        """Whether this worker has run nothing else of this batch."""
+        baseline = self._baseline
+        told = baseline is None or baseline in self._request.variants or culprit == len(self._request.variants)
+        return told and not self._concluded - {culprit}
 
     def _number(self, asked: int | None) -> int | None:
         return self._asked[asked] if asked is not None and asked < len(self._asked) else None

@@ -59,6 +59,8 @@ class LinesToLog(asyncio.Protocol):
         self._left = LINES_AT_MOST
 
     def data_received(self, data: bytes) -> None:
+        if not self._left:
+            return  # a kernel that prints without end shall cost as little as possible
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LINE_BYTES:
             lines.append(self._rest)
@@ -71,6 +73,6 @@ class LinesToLog(asyncio.Protocol):
 
     def _write(self, line: bytes) -> None:
         text = line[:_LINE_BYTES].decode(errors="replace").rstrip()
-        if text and self._left > 0:
+        if text and self._left:
             self._left -= 1
             self._log.warning("%s", text if self._left else "it prints without end; no more of it is shown")

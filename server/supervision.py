@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from gputune.runtime.errors import LimitExceeded
 from gputune.server.batch import Batch
 from gputune.server.jobs import Assignment
 from gputune.server.protocol.errors import ProtocolError
@@ -27,8 +29,9 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
 )
+from gputune.server.session import Materials
 from gputune.server.watchdog import Worker, WorkerLost, watched
-from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
+from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, PutSources, WorkerReady
 from gputune.server.worker_process import DeviceUnavailable, OnProgress, WorkerEnded
 
 log = logging.getLogger("gputune.server")
@@ -36,15 +39,19 @@ log = logging.getLogger("gputune.server")
 STARTS_AT_MOST = 3  # in a row, when the process is killed from outside while it opens the device
 LIVED_SECONDS = 1.0  # a worker that has lived shorter, and was asked nothing, is not replaced before the next request
 
+_UNFINISHED = ("cancelled", "internal_error")  # errors of a batch that may have damaged something by then
+
 
 @dataclass
 class _Handles:
-    """Handles of buffers and contexts that the worker knows, and those of them that it can forget."""
+    """Handles of buffers and contexts that the worker knows, and those of them that it can forget; fresh: nothing was
+    asked of it yet."""
 
     buffers: set[Handle] = field(default_factory=set)
     contexts: set[Handle] = field(default_factory=set)
     freed_buffers: set[Handle] = field(default_factory=set)
     freed_contexts: set[Handle] = field(default_factory=set)
+    fresh: bool = True
 
 
 class Supervisor:
@@ -62,6 +69,7 @@ class Supervisor:
         self._starting: asyncio.Task[Worker] | None = None
         self._busy = False
         self._stopped = False
+        self._until = math.inf  # when what is asked now must be over
         self.restarts = 0
         self.last_restart = ""
 
@@ -119,7 +127,7 @@ class Supervisor:
             return
         self._worker = None
         self.restarts += 1
-        self.last_restart = str(WorkerEnded(worker.ended.result()))
+        self.last_restart = str(WorkerEnded(worker.ended.result(), worker.killed_for))
         log.warning("%s; it is started again", self.last_restart)
         if at_once:
             self._starting = asyncio.ensure_future(self._start_one())
@@ -130,6 +138,7 @@ class Supervisor:
     async def run(self, work: Assignment) -> Any:
         """The reply to the assignment's request; every failure becomes an Error with a name."""
         self._busy = True
+        self._until = time.monotonic() + self._limits.total_seconds
         try:
             return await (self._profile(work) if isinstance(work.request, ProfileKernel) else self._do(work))
         except DeviceUnavailable as error:
@@ -150,6 +159,7 @@ class Supervisor:
     async def tidy(self) -> None:
         """Tells the worker what it can forget."""
         if self._worker is not None:
+            self._until = time.monotonic() + self._limits.total_seconds
             with suppress(WorkerLost, ProtocolError):
                 await self._tell_freed(self._worker, self._known)
 
@@ -161,29 +171,39 @@ class Supervisor:
                 return await self._attempt(worker, work, work.request, work.progress)
             except WorkerLost as lost:
                 _go_on_unless(work.cancelled)
-                if again or not lost.death.killed:
+                if again or not lost.death.killed or lost.death.final:
                     return lost.death.error
                 again = True  # SIGKILL comes from outside, where memory runs out for example
                 work.progress(Progress("recovering", 0, 1, f"{lost.death.message}; the request is tried once more"))
 
     async def _profile(self, work: Assignment) -> Any:
         batch = Batch(work.request)
-        began_ns = time.perf_counter_ns()
+        recover_ns = 0  # from the loss of a worker until the next one is ready
+        lost_ns = None
         while True:
             request, worker = batch.remaining(), await self._living()
-            recover_ns = time.perf_counter_ns() - began_ns
+            if lost_ns is not None:
+                recover_ns += time.perf_counter_ns() - lost_ns
             if request is None:
                 return batch.result(None, recover_ns)
+            fresh = self._known.fresh
             try:
                 reply = await self._attempt(worker, work, request, lambda told: work.progress(batch.progress(told)))
+                if reply.name in _UNFINISHED if isinstance(reply, Error) else reply.state.get("damaged"):
+                    self._renew()
                 return reply if isinstance(reply, Error) else batch.result(reply, recover_ns)
             except WorkerLost as lost:
+                lost_ns = time.perf_counter_ns()
                 _go_on_unless(work.cancelled)
-                if (told := batch.lost(lost.death)) is None:
+                if (told := batch.lost(lost.death, fresh)) is None:
                     return lost.death.error
                 work.progress(told)
             except ValueError as error:
                 raise _nonsense(worker, str(error)) from None
+
+    def _renew(self) -> None:
+        """Copies on the device may be damaged: they are put there again before the next request that names them."""
+        self.forget(self._known.buffers, self._known.contexts)
 
     async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: OnProgress) -> Any:
         """The reply of this worker, once it has all that the request needs. Raises WorkerLost, ProtocolError."""
@@ -196,13 +216,26 @@ class Supervisor:
         for there, handle, message in puts:
             if handle not in there:
                 reply = await self._put(worker, there, handle, message, work)
+                if isinstance(reply, Error) and _no_room(reply) and self._make_room(materials):
+                    await self._tell_freed(worker, known)
+                    reply = await self._put(worker, there, handle, message, work)
                 if isinstance(reply, Error):
                     return reply
+        if materials.sources:
+            await self._ask(worker, PutSources(dict(materials.sources)), work.cancelled)
         if work.programs:
             await self._ask(worker, PutPrograms(dict(work.programs)), work.cancelled)
+        known.fresh = False
         if isinstance(request, PutContext):
             return await self._put(worker, known.contexts, request.context, request, work)
         return await self._ask(worker, request, work.cancelled, progress)
+
+    def _make_room(self, materials: Materials) -> bool:
+        """Lets the worker forget what this request does not name, which comes back when it is named; whether there is
+        any."""
+        known = self._known
+        others = known.buffers - materials.buffers.keys(), known.contexts - materials.contexts.keys()
+        return self.forget(*others)
 
     async def _put(self, worker: Worker, there: set[Handle], handle: Handle, message: Any, work: Assignment) -> Any:
         _go_on_unless(work.cancelled)
@@ -229,7 +262,7 @@ class Supervisor:
     ) -> Any:
         if cancelled is not None:
             _go_on_unless(cancelled)
-        reply = await watched(worker, message, self._limits.request_seconds, cancelled, progress)
+        reply = await watched(worker, message, self._limits, self._until, cancelled, progress)
         expected = ContextLoaded if isinstance(message, PutContext) else REPLIES.get(type(message), Done)
         if not isinstance(reply, (expected, Error)):
             raise _nonsense(worker, f"{type(reply).__name__} in reply to {type(message).__name__}")
@@ -241,8 +274,12 @@ def _go_on_unless(cancelled: asyncio.Future[None]) -> None:
         raise ProtocolError("cancelled", "the client has cancelled the request")
 
 
+def _no_room(error: Error) -> bool:
+    return error.details.get("status") == LimitExceeded.status
+
+
 def _nonsense(worker: Worker, what: str) -> ProtocolError:
-    worker.kill()
+    worker.kill(f"it sent nonsense: {what}")
     return ProtocolError("internal_error", f"the worker sent nonsense and was ended: {what}")
 
 

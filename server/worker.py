@@ -16,6 +16,8 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices import DeviceReport
@@ -36,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", required=True, help="the device report as JSON")
     parser.add_argument("--limits", required=True, help="the server's limits as JSON")
     options = parser.parse_args(arguments)
+    _be_first_to_go()
+    for descriptor in (options.link, options.activity):
+        os.set_inheritable(descriptor, False)  # a compiler that outlives this process must not hold its link
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which then closes the link
     _end_with_the_link(options.link)
     link, activity = WorkerLink(options.link), Activity(options.activity)
@@ -54,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except LocalProtocolError as error:
             link.send(Error("internal_error", error.message))
     return 0
+
+
+def _be_first_to_go() -> None:
+    """Where memory runs out, this process is to be ended, and not the daemon."""
+    with suppress(OSError):  # not Linux, or not allowed
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _end_with_the_link(descriptor: int) -> None:

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -39,26 +39,30 @@ class DeviceUnavailable(Exception):
 
 
 class WorkerEnded(Exception):
-    """The worker process has ended; `code` is its exit code, or minus the number of the signal."""
+    """The worker process has ended; `code` is its exit code, or minus the number of the signal. ours: why we have
+    ended it; empty when it was not us."""
 
-    def __init__(self, code: int) -> None:
+    def __init__(self, code: int, ours: str = "") -> None:
         self.code = code
+        self.ours = ours
         known = -code in set(signal.Signals)
         self.signal = signal.Signals(-code).name if known else f"signal {-code}" if code < 0 else ""
         self.how = self.signal or f"exit code {code}"
-        super().__init__(f"the worker ended with {self.how}")
+        super().__init__(f"the worker was ended: {ours}" if ours else f"the worker ended with {self.how}")
 
 
 class WorkerProcess:
     """A process that has opened the device. Make one with `start`.
 
-    ready: what it has said about the device; activity: what it does; ended: its exit code, once there is one.
+    ready: what it has said about the device; activity: what it does; ended: its exit code, once there is one;
+    killed_for: why we have killed it, empty while we have not.
     """
 
     ready: WorkerReady
 
     def __init__(self, process: asyncio.subprocess.Process, link: socket.socket, activity: Activity) -> None:
         self.activity = activity
+        self.killed_for = ""
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._process = process
         self._link = link
@@ -75,12 +79,14 @@ class WorkerProcess:
             async with asyncio.timeout(START_SECONDS):
                 reply = await worker._asked
         except TimeoutError:
-            worker.kill()
-            raise DeviceUnavailable(f"the device was not open within {START_SECONDS:g} s") from None
+            worker.kill(late := f"the device was not open within {START_SECONDS:g} s")
+            raise DeviceUnavailable(late) from None
         except WorkerEnded as ended:
-            raise DeviceUnavailable(f"{ended} while it opened the device", ended.signal == "SIGKILL") from None
+            killed = ended.signal == "SIGKILL" and not ended.ours
+            raise DeviceUnavailable(f"{ended} while it opened the device", killed) from None
         except asyncio.CancelledError:
-            worker.kill()
+            worker.kill("nobody waits for it any more")
+            await worker.stop()
             raise
         if isinstance(reply, WorkerReady):
             worker.ready = reply
@@ -90,35 +96,37 @@ class WorkerProcess:
 
     @classmethod
     async def _spawn(cls, report: DeviceReport, limits: Limits) -> WorkerProcess:
-        ours, theirs = socket.socketpair()
-        activity = Activity.create()
-        output, printed = os.pipe()
+        loop = asyncio.get_running_loop()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gputune.server.worker"),
-                *("--link", str(theirs.fileno())),
-                *("--activity", str(activity.descriptor)),
-                *("--device", json.dumps(report.to_dict())),
-                *("--limits", json.dumps(asdict(limits))),
-                pass_fds=[theirs.fileno(), activity.descriptor],
-                env={**os.environ, **report.environment()},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=printed,  # what drivers print is logged; the daemon's own stdout is for its callers
-                stderr=printed,
-                start_new_session=True,  # Ctrl-C reaches the daemon only, which then stops the worker
-            )
-        except OSError as error:
-            ours.close()
-            os.close(output)
+            with ExitStack() as kept, ExitStack() as given:  # what stays with us, and what is the process's only
+                ours, theirs = socket.socketpair()
+                kept.callback(ours.close)
+                given.callback(theirs.close)
+                ours.setblocking(False)
+                activity = Activity.create()
+                given.callback(activity.detach)
+                output, printed = os.pipe()
+                given.callback(os.close, printed)
+                pipe = kept.enter_context(os.fdopen(output, "rb", 0))
+                lines, _ = await loop.connect_read_pipe(lambda: LinesToLog(log), pipe)
+                kept.callback(lines.close)
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "gputune.server.worker"),
+                    *("--link", str(theirs.fileno())),
+                    *("--activity", str(activity.descriptor)),
+                    *("--device", json.dumps(report.to_dict())),
+                    *("--limits", json.dumps(asdict(limits))),
+                    pass_fds=[theirs.fileno(), activity.descriptor],
+                    env={**os.environ, **report.environment()},
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=printed,  # what drivers print is logged; the daemon's own stdout is for its callers
+                    stderr=printed,
+                    start_new_session=True,  # Ctrl-C reaches the daemon only, which then stops the worker
+                )
+                kept.pop_all()
+        except OSError as error:  # a process that has started nevertheless ends with its link
             raise DeviceUnavailable(f"the worker process cannot be started: {error}") from None
-        finally:
-            theirs.close()
-            os.close(printed)
-            activity.detach()
-        ours.setblocking(False)
-        worker = cls(process, ours, activity)
-        await asyncio.get_running_loop().connect_read_pipe(lambda: LinesToLog(log), os.fdopen(output, "rb", 0))
-        return worker
+        return cls(process, ours, activity)
 
     @property
     def pid(self) -> int:
@@ -126,9 +134,9 @@ class WorkerProcess:
 
     async def ask(self, message: Any, progress: OnProgress = lambda message: None) -> Any:
         """The reply to a message of worker_link. Raises WorkerEnded."""
-        assert self._asked is None, "one thing at a time"
         if self.ended.done():
-            raise WorkerEnded(self.ended.result())
+            raise WorkerEnded(self.ended.result(), self.killed_for)
+        assert self._asked is None, "one thing at a time"
         loop = asyncio.get_running_loop()
         self._asked, self._progress = loop.create_future(), progress
         try:
@@ -137,19 +145,20 @@ class WorkerProcess:
         except OSError:
             pass  # it has ended; how comes with the future
         except BaseException:
-            self.kill()  # half a message: nothing after it would be understood
+            self.kill("half a message was sent to it")  # nothing after that would be understood
             raise
         try:
             return await self._asked
         except asyncio.CancelledError:
-            self.kill()  # its answer would be taken for that to the next request
+            self.kill("a request was given up")  # its answer would be taken for that to the next request
             raise
 
-    def kill(self) -> None:
-        """Ends the process by force, whatever it does."""
+    def kill(self, why: str) -> None:
+        """Ends the process by force, whatever it does; `why` is what people read about it."""
         if not self.ended.done():
-            self._process.kill()
+            self.killed_for = self.killed_for or why
             self._hang_up()
+            self._end_group()
 
     async def stop(self) -> None:
         """Ends the process by closing its link, else by force; returns when it is gone."""
@@ -161,7 +170,25 @@ class WorkerProcess:
         with suppress(OSError):  # it has hung up before us
             self._link.shutdown(socket.SHUT_RDWR)
 
+    def _end_group(self) -> None:
+        """Ends the process, if it is still there, and compilers that it has started: its session is its own."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
     async def _read(self) -> None:
+        exiting = asyncio.ensure_future(self._process.wait())
+        receiving = asyncio.ensure_future(self._receive())
+        await asyncio.wait({exiting, receiving}, return_when=asyncio.FIRST_COMPLETED)
+        self._hang_up()  # a process that it has left behind may hold the other end; what was sent is still received
+        await receiving
+        code = await self._reap(exiting)
+        self._end_group()
+        self._link.close()
+        self.ended.set_result(code)
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(WorkerEnded(code, self.killed_for))
+
+    async def _receive(self) -> None:
         loop = asyncio.get_running_loop()
         reader = framing.FrameReader(LINK_LIMITS)
         try:
@@ -169,16 +196,12 @@ class WorkerProcess:
                 for frame in reader.filled(count):
                     self._arrived(codec.unpack(frame.header, frame.blobs, FROM_WORKER)[1])
         except RemoteProtocolError as error:
-            log.error("the worker sent nonsense and is ended: %s", error)
-            self.kill()
+            self.kill(f"it sent nonsense: {error}")
         except OSError:
             pass
-        finally:
-            code = await self._reap()
-            self._link.close()
-            self.ended.set_result(code)
-            if self._asked is not None and not self._asked.done():
-                self._asked.set_exception(WorkerEnded(code))
+        except Exception as error:
+            log.exception("a defect while reading from the worker")
+            self.kill(f"a defect while reading from it: {error}")
 
     def _arrived(self, message: Any) -> None:
         if self._asked is None:
@@ -190,12 +213,12 @@ class WorkerProcess:
                 self._asked.set_result(message)
             self._asked = None
 
-    async def _reap(self) -> int:
+    async def _reap(self, exiting: asyncio.Future[int]) -> int:
         for _ in range(2):
-            try:
-                return await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
-            except TimeoutError:
-                self._process.kill()
+            await asyncio.wait({exiting}, timeout=STOP_SECONDS)
+            if exiting.done():
+                return exiting.result()
+            self._end_group()
         log.error("process %d does not end, not even by SIGKILL; it is left to itself", self.pid)
         return -signal.SIGKILL
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from gputune.server.batch import Batch, Death
+from gputune.server.batch import Batch, Death, Missed
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
 
 Make = Callable[..., ProfileKernel]
 SEGFAULT = Death("SIGSEGV", "launching", 0)
-HANG = Death("SIGKILL", "launching", 0, late_seconds=1.5)
+HANG = Death("SIGKILL", "launching", 0, missed=Missed("launching", "launch_seconds", 30))
+SLOW_BUILD = replace(HANG, step="starting", missed=Missed("starting", "compile_seconds", 120.0))
+SCALED = replace(HANG, missed=Missed("launching", "launch_seconds", 1.5, scaled=True))
 KILLED = Death("SIGKILL", "measuring", 0, killed=True)
 UNKNOWN = Death("SIGSEGV", None, None)
 
@@ -47,8 +49,9 @@ def test_a_batch_that_nothing_happens_to_comes_back_as_it_is(request_of_four: Pr
     [
         (SEGFAULT, "crash", "the worker ended with SIGSEGV while launching"),
         (replace(SEGFAULT, how="exit code 3", step="building"), "crash", "ended with exit code 3 while building"),
-        (HANG, "timeout", "launching took longer than 1.5 s (limit launch_seconds)"),
-        (replace(HANG, step="starting", late_seconds=120.0), "timeout", "starting took longer than 120 s (limit comp"),
+        (HANG, "timeout", "launching took longer than 30 s (limit launch_seconds)"),
+        (SLOW_BUILD, "timeout", "starting took longer than 120 s (limit compile_seconds)"),
+        (SCALED, "timeout", "launching took longer than 1.5 s (3x the fastest, at least 1.5 s)"),
     ],
 )
 def test_the_culprit_gets_its_trial_and_the_rest_goes_on(
@@ -107,7 +110,7 @@ def test_a_death_that_nobody_is_to_blame_for_ends_the_batch_the_second_time(requ
     assert batch.lost(UNKNOWN) is None
     assert UNKNOWN.error.name == "worker_died"
     late = replace(HANG, variant=None).error
-    assert (late.name, late.details) == ("worker_timeout", {"limit": "launch_seconds", "allowed": 2})
+    assert (late.name, late.details) == ("worker_timeout", {"limit": "launch_seconds", "allowed": 30})
 
 
 def test_a_page_full_of_nonsense_blames_nobody(request_of_four: ProfileKernel) -> None:

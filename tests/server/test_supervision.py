@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -51,6 +52,7 @@ class FakeWorker:
         self.activity = Activity.create()
         self.activity.detach()
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.killed_for = ""
         self.asked: list[Any] = []
         self._behave = behave
 
@@ -66,10 +68,11 @@ class FakeWorker:
         await asyncio.wait({acting, self.ended}, return_when=asyncio.FIRST_COMPLETED)
         if self.ended.done():
             acting.cancel()
-            raise WorkerEnded(self.ended.result())
+            raise WorkerEnded(self.ended.result(), self.killed_for)
         return acting.result()
 
-    def kill(self) -> None:
+    def kill(self, why: str) -> None:
+        self.killed_for = why
         self.die(-signal.SIGKILL)
 
     def die(self, code: int) -> None:
@@ -77,7 +80,7 @@ class FakeWorker:
             self.ended.set_result(code)
 
     async def stop(self) -> None:
-        self.kill()
+        self.kill("stopped")
 
 
 class Stage:
@@ -168,9 +171,10 @@ def test_a_hang_costs_one_variant_and_no_more_than_its_limit(batch: ProfileKerne
         began = time.monotonic()
         reply = await stage.run(batch)
         assert statuses(reply) == ["ok", "ok", "timeout"]
-        assert reply.trials[2].message == "launching took longer than 0.2 s (limit launch_seconds)"
+        message = "launching took longer than 0.2 s (3x the fastest, at least 1.5 s)"
+        assert reply.trials[2].message == message
+        assert stage.supervisor.last_restart == f"the worker was ended: {message}"
         assert 0.2 <= time.monotonic() - began < 5
-        assert reply.spent_ns["recover"] >= 0.2e9
 
     asyncio.run(run())
 
@@ -488,7 +492,8 @@ class Killing:
 
         def end() -> None:
             os.kill(worker, number)
-            os.kill(worker, signal.SIGCONT)  # only SIGKILL ends one that is stopped
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)  # only SIGKILL ends one that is stopped
 
         threading.Timer(0.2, end).start()
 
@@ -535,7 +540,7 @@ def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killin
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL):
         worker = kill.worker()
         threading.Timer(0.003, os.kill, (worker, number)).start()
-        reply = peer.ask(make_profile(data, reference, options, samples=1000))
+        reply = peer.ask(make_profile(data, reference, options, samples=256))
         assert {trial.status for trial in reply.trials} <= {"ok", "crash"}
         assert [trial.status for trial in reply.trials].count("ok") >= 15
         peer.ping_until(partial(kill.replaced, worker))
