@@ -67,7 +67,7 @@ class Builder:
         if self._worker is None:
             self._worker = await self._start()
         seconds = self._limits.compile_seconds * len(launches)
-        reply = await watched(self._worker, BuildPrograms(tuple(launches.values())), seconds, job.cancelled)
+        reply = await watched(self._worker, BuildPrograms(tuple(launches.values()), dict(job.sources)), seconds, job.cancelled)
         if isinstance(reply, ProgramsBuilt):
             job.programs = reply.binaries
 

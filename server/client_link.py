@@ -142,6 +142,10 @@ class ClientLink(asyncio.BufferedProtocol):
         if not self._busy or self._out_bytes > _WRITE_AT_ONCE_BYTES:
             self._flush()
 
+    def cost(self, request_id: int) -> int:
+        """About how many bytes a request of the client takes while it waits."""
+        return self._connection.cost(request_id)
+
     def end(self, error: ProtocolError) -> None:
         """Says why the connection ends, and reads on for a moment: closing at once could lose the words."""
         if self._ending:

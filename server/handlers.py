@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,11 +25,12 @@ from gputune.server import worker_link
 from gputune.server.activity import Activity
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
-from gputune.server.protocol.launches import launches_of
+from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.watcher import LinkWatcher, trial_message
 
 log = logging.getLogger("gputune.server.worker")
 
+T = TypeVar("T")
 MESSAGE_CHARACTERS = 4000
 OPERATION_CHARACTERS = 200
 PROGRESS_SECONDS = 1.0
@@ -50,6 +52,7 @@ class Handlers:
         self._send = send
         self._buffers: dict[int, Buffer] = {}
         self._contexts: dict[int, Executor] = {}
+        self._sources: Mapping[str, str] = {}
         self._prebuilt: Mapping[str, messages.Blob] = {}
         self._by_message: Mapping[type, Callable[[Any], object]] = {
             messages.CompileKernel: self.compile_kernel,
@@ -61,6 +64,7 @@ class Handlers:
             worker_link.PutContext: self.put_context,
             worker_link.Forget: self.forget,
             worker_link.BuildPrograms: self.build_programs,
+            worker_link.PutSources: self.put_sources,
             worker_link.PutPrograms: self.put_programs,
             worker_link.ReadState: self.read_state,
         }
@@ -69,6 +73,7 @@ class Handlers:
         """The reply to a request; every failure becomes an Error with a name."""
         try:
             if isinstance(request, worker_link.REQUESTS):
+                request = self._with_sources(request)
                 self._take_prebuilt(request)
             self._activity.begin("preparing", None, self._limits.request_seconds)
             return self._by_message[type(request)](request)
@@ -200,10 +205,15 @@ class Handlers:
                 raise Cancelled("the request was cancelled")
             watcher.step("building", None, 0.0)
             try:
-                binaries[key] = self._backend.harvest(self._backend.build(launch.source, launch.options))
+                source = _complete(launch, request.sources).source
+                binaries[key] = self._backend.harvest(self._backend.build(source, launch.options))
             except DeviceError as error:  # whoever launches it finds out again, and says so
                 log.info("a program was not built in advance: %s", error)
         return worker_link.ProgramsBuilt(binaries)
+
+    def put_sources(self, request: worker_link.PutSources) -> messages.Done:
+        self._sources = request.sources
+        return messages.Done()
 
     def put_programs(self, request: worker_link.PutPrograms) -> messages.Done:
         self._prebuilt = request.binaries
@@ -216,6 +226,11 @@ class Handlers:
 
     def _watcher(self, variants: int) -> LinkWatcher:
         return LinkWatcher(self._activity, self._limits, self._send, variants)
+
+    def _with_sources(self, request: T) -> T:
+        """What the last PutSources brought is for this request, and for none after it."""
+        sources, self._sources = self._sources, {}
+        return with_launches(request, lambda launch: _complete(launch, sources))
 
     def _take_prebuilt(self, request: object) -> None:
         """What the last PutPrograms brought is for this request, and for none after it."""
@@ -235,6 +250,13 @@ class Handlers:
         if handle not in self._contexts:
             raise ProtocolError("unknown_context", f"the worker has no context {handle}", {"context": handle})
         return self._contexts[handle]
+
+
+def _complete(launch: messages.Launch, sources: Mapping[str, str]) -> messages.Launch:
+    """The launch with its source, which all launches that name it share."""
+    if launch.source_sha256 not in sources:
+        raise ProtocolError("unknown_source", f"the worker has no source {launch.source_sha256}")
+    return replace(launch, source=sources[launch.source_sha256])
 
 
 def _arrays(executor: Executor, blobs: Mapping[str, messages.Blob]) -> dict[str, np.ndarray[Any, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gputune.server.protocol.messages import Blob, Progress
@@ -17,10 +17,16 @@ class Client(Protocol):
     def send(self, message: Any, request_id: int) -> None:
         """Sends a reply or Progress, if the client is still there."""
 
+    def cost(self, request_id: int) -> int:
+        """About how many bytes a request of the client takes while it waits."""
+
 
 @dataclass(eq=False)
 class Job:
-    """A request that waits for the device or has it. programs: their binaries, None until somebody has tried."""
+    """A request that waits for the device or has it.
+
+    sources: the texts that its launches name by hash. programs: their binaries, None until somebody has tried.
+    """
 
     client: Client
     session: Session
@@ -29,9 +35,14 @@ class Job:
     message: Any  # the request as the worker gets it
     held_bytes: int
     cancelled: asyncio.Future[None]
+    sources: Mapping[str, str]
     programs: Mapping[str, Blob] | None = None
     before: int = -1  # requests that are served first, as the client was told last
     told: float = 0.0
+
+    def materials(self) -> Materials:
+        """What it needs on the device, as it is now. Raises ProtocolError when something is gone."""
+        return replace(self.session.materials(self.request), sources=self.sources)
 
     def progress(self, message: Progress) -> None:
         self.client.send(message, self.request_id)

@@ -7,7 +7,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from gputune.server.jobs import Assignment, Client, Job
@@ -31,7 +30,7 @@ from gputune.server.protocol.messages import (
     StatusReport,
     UploadBuffer,
 )
-from gputune.server.session import Session, size_of
+from gputune.server.session import Session, memory_of
 from gputune.server.supervision import Supervisor
 from gputune.server.turns import Turns
 from gputune.server.worker_link import PutContext
@@ -110,14 +109,15 @@ class Service:
     def _queue(self, client: Client, request_id: int, request: Any) -> None:
         session = self._sessions[client]
         session.materials(request)  # an unknown handle need not wait to be told
-        request = message = session.with_sources(request)
-        held_bytes = size_of(request)
+        request, sources = session.without_sources(request)
+        message = request
+        held_bytes = client.cost(request_id) + sum(map(memory_of, sources.values()))
         session.hold(held_bytes)
         if isinstance(request, LoadContext):
             handle, data = session.reserve_context(request)
             message = PutContext(handle, request, data)
         cancelled = asyncio.get_running_loop().create_future()
-        job = Job(client, session, request_id, request, message, held_bytes, cancelled)
+        job = Job(client, session, request_id, request, message, held_bytes, cancelled, sources)
         self._jobs[client][request_id] = job
         self._turns.add(client, job)
         self._work.set()
@@ -175,9 +175,8 @@ class Service:
         self._running = job
         began = time.monotonic()
         try:
-            materials = partial(job.session.materials, job.request)
             reply = await self._supervisor.run(
-                Assignment(job.message, materials, job.progress, job.cancelled, job.programs or {})
+                Assignment(job.message, job.materials, job.progress, job.cancelled, job.programs or {})
             )
         except Exception as error:
             log.exception("a defect while serving %s", type(job.request).__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
-from gputune.server.protocol.launches import launches_of, source_sha256, with_launches
+from gputune.server.protocol.launches import source_sha256, with_launches
 from gputune.server.protocol.messages import (
     Blob,
     BufferData,
@@ -32,15 +32,17 @@ from gputune.server.protocol.messages import (
 )
 
 T = TypeVar("T")
-_LAUNCH_BYTES = 1024  # about what the other fields of a launch take
+_DIGESTS_TOLD = 1024
 
 
 @dataclass(frozen=True)
 class Materials:
-    """The buffers and contexts that a request names, by handle; contexts as they are loaded, with their bytes."""
+    """What a request names: buffers and contexts by handle, contexts as they are loaded with their bytes, and source
+    texts by their hash."""
 
     buffers: Mapping[Handle, Blob] = field(default_factory=dict)
     contexts: Mapping[Handle, tuple[LoadContext, Blob]] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -151,7 +153,7 @@ class Session:
     # --- requests -------------------------------------------------------------------------------------
 
     def materials(self, request: object) -> Materials:
-        """What the request names, as it is now."""
+        """The buffers and contexts that the request names, as they are now."""
         buffers: Mapping[Handle, Blob] = {}
         match request:
             case ProfileKernel():
@@ -163,32 +165,43 @@ class Session:
                 return Materials({}, {request.context: (context.request, context.data)})
         return Materials(buffers)
 
-    def with_sources(self, request: T) -> T:
-        """The request with every source text filled in; remembers new ones, forgets the oldest."""
-        unknown: list[str] = []
+    def without_sources(self, request: T) -> tuple[T, dict[str, str]]:
+        """The request with the source texts taken out of its launches, and every text that they name, once. New texts
+        are remembered, and those used longest ago forgotten."""
+        named: dict[str, str] = {}
+        unknown: dict[str, None] = {}
 
-        def fill(launch: Launch) -> Launch:
+        def take_out(launch: Launch) -> Launch:
             digest = launch.source_sha256
-            if launch.source and digest not in self._sources:
-                if source_sha256(launch.source) != digest:
-                    raise ProtocolError("bad_message", f"{launch.entry!r}: source_sha256 is not its source's")
-                self.hold(len(launch.source))
-                self._sources[digest] = launch.source
-            source = self._sources.get(digest)
-            if source is None:
-                unknown.append(digest)
-                return launch
-            self._sources.move_to_end(digest)
-            return launch if launch.source is source else replace(launch, source=source)
+            if digest not in named and digest not in unknown:
+                source = self._known_source(launch)
+                if source is None:
+                    unknown[digest] = None
+                else:
+                    named[digest] = source
+            return replace(launch, source="") if launch.source else launch
 
-        request = with_launches(request, fill)
+        request = with_launches(request, take_out)
         while len(self._sources) > self._limits.sources:
-            self.release(len(self._sources.popitem(last=False)[1]))
+            self.release(memory_of(self._sources.popitem(last=False)[1]))
         if unknown:
-            digests = list(dict.fromkeys(unknown))
-            message = f"{len(digests)} source texts are not known here"
-            raise ProtocolError("unknown_source", message, {"source_sha256": digests})
-        return request
+            message = f"{len(unknown)} source texts are not known here"
+            raise ProtocolError("unknown_source", message, {"source_sha256": list(unknown)[:_DIGESTS_TOLD]})
+        if (got := sum(map(len, named.values()))) > (allowed := self._limits.text_bytes):
+            what = "the source texts that this request names have characters:"
+            raise limit_exceeded(ProtocolError, what, "text_bytes", allowed, got)
+        return request, named
+
+    def _known_source(self, launch: Launch) -> str | None:
+        digest = launch.source_sha256
+        if launch.source and digest not in self._sources:
+            if source_sha256(launch.source) != digest:
+                raise ProtocolError("bad_message", f"{launch.entry!r}: source_sha256 is not its source's")
+            self.hold(memory_of(launch.source))
+            self._sources[digest] = launch.source
+        if digest in self._sources:
+            self._sources.move_to_end(digest)
+        return self._sources.get(digest)
 
     @property
     def handles(self) -> tuple[Iterable[Handle], Iterable[Handle]]:
@@ -200,13 +213,6 @@ class Session:
         return limit_exceeded(ProtocolError, what, limit, allowed, allowed + 1)
 
 
-def size_of(request: object) -> int:
-    """About how many bytes a request takes while it waits: its blobs and source texts, and its launches."""
-    sources: dict[str, int] = {}
-    count = 0
-    for launch in launches_of(request):
-        sources[launch.source_sha256] = len(launch.source)
-        count += _LAUNCH_BYTES + len(launch.options)
-    if isinstance(request, ExecuteContext | ProfileContext):
-        count += sum(memoryview(data).nbytes for data in request.inputs.values())
-    return count + sum(sources.values())
+def memory_of(text: str) -> int:
+    """The most bytes of memory that a text takes. Not sys.getsizeof, which says more once a text was sent."""
+    return 80 + len(text) * (1 if text.isascii() else 4)

@@ -2,8 +2,8 @@
 
 The daemon sends one request at a time and waits for its reply; Progress may come before it. The worker knows
 no clients: the daemon checks who owns what and puts buffers and contexts on the device before a request names
-them, so that a worker that was started again needs nothing but the next request. Messages that exist on this
-link only are below; the sources of all launches on it are complete.
+them, so that a worker that was started again needs nothing but the next request. Source texts go in front of a
+request too, each once: launches on this link have none. Messages that exist on it only are below.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ class Forget:
 
 @dataclass(frozen=True)
 class BuildPrograms:
-    """Builds the programs of launches without launching them. Answered by ProgramsBuilt."""
+    """Builds the programs of launches without launching them; sources by hash. Answered by ProgramsBuilt."""
 
     launches: tuple[Launch, ...]
+    sources: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,13 @@ class ProgramsBuilt:
     """The binaries of programs by program_key; those that could not be built are missing."""
 
     binaries: dict[str, Blob]
+
+
+@dataclass(frozen=True)
+class PutSources:
+    """The source texts that the launches of the next request name, by hash; for that one only. Answered by Done."""
+
+    sources: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,9 @@ class DeviceState:
 REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext)
 # the worker is our own process, so the link has no limits of its own
 LINK_LIMITS = framing.UNLIMITED
-TO_WORKER = codec.registry((*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, PutPrograms, ReadState))
+TO_WORKER = codec.registry(
+    (*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, PutSources, PutPrograms, ReadState)
+)
 FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, DeviceState, Done)))
 
 

@@ -35,6 +35,8 @@ Side = Role
 
 # what is read from somebody who has not shown yet that he knows the token; only a welcome is larger
 HANDSHAKE_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
+HEADER_COST = 32  # bytes of memory for each byte of a header: an entry of a map takes most
+_SMALL_BYTES = 64
 WELCOME_LIMITS = Limits(frame_bytes=256 << 10, header_bytes=256 << 10, blobs=16)
 
 
@@ -103,6 +105,7 @@ class Connection:
         self._reader = framing.FrameReader(HANDSHAKE_LIMITS)
         self._arriving = _ARRIVING[State.START, self.peer]
         self._open: dict[int, type] = {}  # requests without a reply yet
+        self._costs: dict[int, int] = {}  # of open requests that are not small
         self._fault: RemoteProtocolError | None = None  # why nothing more is read
 
     def hello(self) -> Hello:
@@ -126,6 +129,11 @@ class Connection:
     def limits(self) -> Limits:
         """What holds now: strict ones of the handshake, then those of the welcome."""
         return self._reader.limits
+
+    def cost(self, request_id: int) -> int:
+        """About how many bytes of memory an open request of the peer takes: its blobs, and what was made of its
+        header."""
+        return self._costs.get(request_id, HEADER_COST * _SMALL_BYTES)
 
     def close(self) -> None:
         """Nothing more will be sent or received."""
@@ -190,6 +198,8 @@ class Connection:
             self._open[request_id] = _Refused
             return request_id, error
         self._move(target, self.peer, message, request_id)
+        if len(frame.header) > _SMALL_BYTES and self.side == "server":
+            self._costs[request_id] = HEADER_COST * len(frame.header) + sum(blob.nbytes for blob in frame.blobs)
         return request_id, message
 
     # --- the machine ------------------------------------------------------------------------------
@@ -222,6 +232,8 @@ class Connection:
                 self._open[request_id] = type(message)
             elif type(message) is not Progress:
                 del self._open[request_id]
+                if self._costs:
+                    self._costs.pop(request_id, None)
         if target is not self.state:
             self._shake_hands(sender, message)
             self._enter(State.CLOSED if self.mismatch and target is State.AGREED else target)

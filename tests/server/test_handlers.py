@@ -19,7 +19,7 @@ from gputune.runtime.variant import Trial
 from gputune.server.activity import Activity
 from gputune.server.handlers import Handlers
 from gputune.server.protocol import messages
-from gputune.server.protocol.launches import source_sha256
+from gputune.server.protocol.launches import launches_of, source_sha256, with_launches
 from gputune.server.protocol.messages import (
     CompileKernel,
     Done,
@@ -45,11 +45,13 @@ from gputune.server.worker_link import (
     PutBuffer,
     PutContext,
     PutPrograms,
+    PutSources,
     ReadState,
     program_key,
 )
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
+SOURCES = {source_sha256(SOURCE): SOURCE}
 LIMITS = Limits(compile_seconds=50, launch_seconds=20, request_seconds=70)
 X = np.arange(8, dtype=np.float32)
 
@@ -61,14 +63,17 @@ def backend() -> Backend:
 
 @dataclass
 class Worker:
-    """Handlers with a page of their own, and what they have sent."""
+    """Handlers with a page of their own, and what they have sent; sources go in front of a request."""
 
     handlers: Handlers
     activity: Activity
     sent: list[Progress] = field(default_factory=list)
 
     def __call__(self, request: object) -> Any:
-        reply = self.handlers.handle(request)
+        sources = {one.source_sha256: one.source for one in launches_of(request)}
+        if sources:
+            assert self.handlers.handle(PutSources(sources)) == Done()
+        reply = self.handlers.handle(with_launches(request, lambda one: replace(one, source="")))
         assert self.activity.read().step is None, "a worker that waits does nothing"
         return reply
 
@@ -177,7 +182,7 @@ def test_a_cancelled_request_says_so_and_the_worker_lives_on(supplied: Worker) -
     for request in (
         profile_request(2),
         ExecuteKernel((launch(),), {"input": 7}, {"output": 64}),
-        BuildPrograms((launch(),)),
+        BuildPrograms((launch(),), SOURCES),
     ):
         assert error_of(supplied(request)) == ("cancelled", "the request was cancelled")
     supplied.activity.cancel(False)
@@ -232,7 +237,7 @@ def test_programs_travel_from_one_worker_to_the_next_request_of_another(
     supplied: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launches = [launch(f"-DN={number}") for number in (0, 1, 0)]
-    reply = supplied(BuildPrograms(tuple(launches)))
+    reply = supplied(BuildPrograms(tuple(launches), SOURCES))
     assert isinstance(reply, ProgramsBuilt)
     assert list(reply.binaries) == [program_key(launches[0]), program_key(launches[1])]
     built: list[str] = []
@@ -252,7 +257,14 @@ def test_programs_travel_from_one_worker_to_the_next_request_of_another(
     backend._programs.clear()
     supplied(profile_request(3))
     assert built == ["-DN=2", "-DN=0", "-DN=1", "-DN=2"]
-    assert supplied(BuildPrograms((launch("-DN=5"),))) == ProgramsBuilt({})
+    assert supplied(BuildPrograms((launch("-DN=5"),), SOURCES)) == ProgramsBuilt({})
+
+
+def test_sources_are_for_the_next_request_and_for_none_after_it(supplied: Worker) -> None:
+    empty = with_launches(profile_request(2), lambda one: replace(one, source=""))
+    assert supplied.handlers.handle(PutSources(SOURCES)) == Done()
+    assert [trial.status for trial in supplied.handlers.handle(empty).trials] == ["ok", "ok"]  # type: ignore[attr-defined]
+    assert error_of(supplied.handlers.handle(empty))[0] == "unknown_source"
 
 
 @pytest.fixture

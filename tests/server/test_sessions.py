@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import pytest
 from gputune.server.client_link import ClientLink
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import (
     BufferData,
     Cancel,
@@ -39,7 +41,7 @@ from gputune.server.protocol.messages import (
     StatusReport,
     UploadBuffer,
 )
-from gputune.server.session import Session, size_of
+from gputune.server.session import Session, memory_of
 
 from .peer import SECONDS, Peer, Refused, in_threads
 
@@ -132,14 +134,18 @@ def test_the_source_used_longest_ago_is_forgotten(make_launch: Make) -> None:
 
     def run(source: str, send: bool) -> ExecuteKernel:
         launch: Launch = make_launch(source)
-        return session.with_sources(ExecuteKernel((launch if send else replace(launch, source=""),), {}, {}))
+        request, sources = session.without_sources(
+            ExecuteKernel((launch if send else replace(launch, source=""),), {}, {})
+        )
+        assert sources == {launch.source_sha256: source}
+        return request
 
     run("first", True)
     run("second", True)
-    assert run("first", False).launches[0].source == "first"  # now second is the older one
+    assert run("first", False).launches[0].source == ""  # now second is the older one
     run("third", True)
     run("first", False)
-    assert session.bytes == len("first") + len("third")
+    assert session.bytes == memory_of("first") + memory_of("third")
     error = refused(lambda: run("second", False))
     assert error.name == "unknown_source"
     assert error.details == {"source_sha256": [make_launch("second").source_sha256]}
@@ -148,25 +154,34 @@ def test_the_source_used_longest_ago_is_forgotten(make_launch: Make) -> None:
 def test_a_source_is_what_its_hash_says(make_launch: Make) -> None:
     session = session_with()
     launch = replace(make_launch("one"), source="another")
-    assert refused(lambda: session.with_sources(ExecuteKernel((launch,), {}, {}))).name == "bad_message"
+    assert refused(lambda: session.without_sources(ExecuteKernel((launch,), {}, {}))).name == "bad_message"
     assert session.bytes == 0
 
 
-def test_every_source_of_a_request_is_filled_in(make_profile: Make, make_launch: Make) -> None:
+def test_each_source_that_a_request_names_is_there_once(make_profile: Make, make_launch: Make) -> None:
     session = session_with()
-    request: ProfileKernel = make_profile(1, 2)
-    session.with_sources(request)
-    empty = replace(request.variants[0], main=replace(request.variants[0].main, source=""))
-    filled = session.with_sources(replace(request, variants=(empty,), baseline=empty))
-    assert filled.variants[0].main.source and filled.baseline and filled.baseline.main.source
-
-
-def test_the_size_of_a_request_counts_what_it_carries(make_profile: Make) -> None:
     request: ProfileKernel = make_profile(1, 2, ("-DA", "-DB"))
-    text = len(request.variants[0].main.source)
-    assert text < size_of(request) < text + 10_000  # a text that all variants share counts once
-    assert size_of(ExecuteContext(1, {"x": bytes(5000), "y": bytes(10)})) == 5010
-    assert size_of(Ping()) == 0
+    launch: Launch = request.variants[0].main
+    for asked in (request, replace(request, baseline=replace(request.variants[0], main=replace(launch, source="")))):
+        stripped, sources = session.without_sources(asked)
+        assert sources == {launch.source_sha256: launch.source}
+        assert not any(one.source for one in launches_of(stripped))
+
+
+def test_a_short_request_cannot_name_more_source_text_than_the_limit(make_launch: Make) -> None:
+    session = session_with(text_bytes=1000)
+    launches = [make_launch(f"{number:400}") for number in range(3)]
+    for launch in launches:
+        session.without_sources(ExecuteKernel((launch,), {}, {}))
+    empty = tuple(replace(launch, source="") for launch in launches)
+    session.without_sources(ExecuteKernel(empty[:2] * 500, {}, {}))
+    error = refused(lambda: session.without_sources(ExecuteKernel(empty, {}, {})))
+    assert (error.name, error.details) == ("limit_exceeded", {"limit": "text_bytes", "allowed": 1000, "got": 1200})
+
+
+def test_memory_for_a_text_is_what_python_takes_at_most() -> None:
+    for text in ("", "a" * 5000, "\u00e4" * 100, "\U0001f600" * 1000):
+        assert sys.getsizeof(text) <= memory_of(text) <= 4 * sys.getsizeof(text) + 80
 
 
 # --- sessions of a server ---------------------------------------------------------------------------------
@@ -224,12 +239,9 @@ def test_what_was_freed_is_gone_for_a_request_that_waits(daemon_here: Make, make
 def test_more_connections_than_the_limit_are_told_so(daemon_here: Make) -> None:
     with daemon_here(Limits(connections=2)) as (_, address):
         one, two = Peer(address), Peer(address)
-        with socket.create_connection(address, timeout=SECONDS) as sock:
-            connection = Connection("client", "third")
-            sock.sendall(b"".join(connection.send(connection.hello())))
-            ((_, error),) = connection.filled(sock.recv_into(connection.space()))
-            assert (error.name, error.details["allowed"]) == ("too_many_connections", 2)
-            assert sock.recv(1) == b""
+        with pytest.raises(Refused, match="too_many_connections") as caught:
+            Peer(address)
+        assert caught.value.details["allowed"] == 2
         one.socket.close()
 
         def there_is_room() -> bool:
@@ -300,6 +312,25 @@ def test_those_who_wait_are_told_their_place(daemon_here: Make, make_profile: Ma
             peer.socket.close()
 
 
+def test_requests_that_wait_are_counted_by_what_their_headers_become(
+    daemon_here: Make, make_profile: Make, make_launch: Make
+) -> None:
+    with daemon_here(Limits(session_bytes=2_000_000)) as (daemon, address), Peer(address) as peer:
+        data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
+        launch = replace(make_launch(), options="", arguments=(1,) * 250)
+        with stopped(daemon):
+            running = peer.send(make_profile(data, reference))
+            peer.ask(Ping())
+            many = [peer.send(ExecuteKernel((launch,) * 50, {}, {})) for _ in range(3)]
+            with pytest.raises(Refused, match="session_bytes"):
+                peer.reply(many[-1])
+            assert 1_000_000 < peer.ask(Status()).memory_bytes < 2_000_000
+        assert peer.reply(running).best == 0
+        for number in many[:-1]:
+            assert peer.reply(number).outputs == {}
+        assert peer.ask(Status()).memory_bytes < 10_000
+
+
 def test_a_waiting_request_can_be_cancelled(daemon_here: Make, make_profile: Make) -> None:
     with daemon_here() as (daemon, address), Peer(address) as peer, Peer(address) as other:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
@@ -349,7 +380,7 @@ def test_a_client_that_is_gone_does_not_keep_the_device(
 def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here: Make, make_profile: Make) -> None:
     with daemon_here(Limits(silence_seconds=1)) as (daemon, address), Peer(address) as alive:
         silent = Peer(address)
-        silent.upload(b"data")
+        silent.upload(bytes(1 << 20))
         data = alive.upload(bytes(64))
         with stopped(daemon):
             number = alive.send(make_profile(data, data))
@@ -364,7 +395,7 @@ def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here
             thread.start()
             alive.ping_until(lambda: lost.wait(0.1))
             thread.join()
-            assert alive.ask(Status()).memory_bytes < 3000
+            assert alive.ask(Status()).memory_bytes < 100_000
         assert alive.reply(number).best == 0
 
 
