@@ -32,11 +32,15 @@ class Profiling:
         return replace(request, variants=tuple(request.variants[place] for place in self._sent)) if self._sent else None
 
     def hear(self, progress: Progress) -> None:
-        """Takes in what the target says while it works. Raises TargetError for a variant that was not sent."""
-        variant, baseline = progress.variant, len(self._sent)
-        if variant is not None and variant != baseline:
-            if variant > baseline:
-                raise self._nonsense(f"progress on variant {variant} of {baseline}")
+        """Takes in what the target says while it works. Raises TargetError for a variant that was not sent.
+
+        The number after the last variant's is the baseline's, of which nobody needs to hear more than the message."""
+        variant, count = progress.variant, len(self._sent)
+        if variant == count and self._request.baseline is not None:
+            progress = replace(progress, variant=None, trial=None)
+        elif variant is not None:
+            if variant >= count:
+                raise self._nonsense(f"progress on variant {variant} of {count}")
             place = self._sent[variant]
             progress = replace(progress, variant=place)
             if progress.trial is not None and progress.trial.status != OK:

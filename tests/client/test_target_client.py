@@ -139,6 +139,28 @@ class TestALostConnection:
         assert profiled.best == 3
         assert told == [(1, "timeout"), (2, "crash")], "in terms of the request, and once each"
 
+    def test_takes_nothing_that_is_said_of_the_baseline_for_a_variants(self, target: FakeTarget) -> None:
+        def answer(connection: int, request: Any) -> Any:
+            if isinstance(request, ProfileKernel):
+                return [gave_up(0, "timeout"), HANG_UP] if connection == 1 else [gave_up(1, "crash"), SILENCE]
+            return plain_answer(connection, request)
+
+        target.answer = answer
+        told: list[Any] = []
+
+        def hear(progress: Progress) -> None:
+            told.append((progress.variant, progress.trial and progress.trial.status))
+            if len(told) == 2:
+                raise KeyboardInterrupt
+
+        with connect(target) as client:
+            request = profile_request(client.upload(b"1"), client.upload(b"2"), 2)
+            with pytest.raises(KeyboardInterrupt):
+                client.profile_kernel(replace(request, baseline=request.variants[0]), hear)
+            assert told == [(0, "timeout"), (None, None)]
+            with pytest.raises(TargetError, match=r"progress on variant 1 of 1 \[bad_message\]"):
+                client.profile_kernel(profile_request(1, 2, 1))
+
     def test_has_nothing_left_to_ask_when_all_have_failed(self, target: FakeTarget) -> None:
         target.answer = lambda connection, request: (
             [gave_up(0, "crash"), HANG_UP] if isinstance(request, ProfileKernel) else plain_answer(connection, request)
