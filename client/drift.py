@@ -1,53 +1,70 @@
-"""Whether the device is still as fast as when a task was begun: every batch measures the default configuration, too."""
+"""Whether the device is still as fast as when a task was begun: every batch measures the same baseline, too."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
 
 LIMIT = 0.03
-"""A device that takes this share more or less time than in the task's first batch has drifted."""
-MEASURED_AGAIN = 2
-"""How often a batch on a drifted device is measured again at most."""
+"""A device that takes this share more or less time than before has drifted, when every sample says so."""
 
 
 class Drift:
-    """One task's. A ratio is the baseline's time now by that in the first batch: 1.05 is 5 % slower.
+    """One task's. While the device stays as fast as it is, it is on a level. A batch that does not fit to the level is
+    in doubt and measured again: when it fits then, it was disturbed; when not, the device has come to another level.
 
-    A device that stays as it has become, through all repetitions of a batch, has not drifted for a moment: the batches
-    that follow are not measured again for it, until one finds the device as it was.
+    Ratios are times of the baseline by those on the first level: 1.05 is 5 % slower.
     """
 
-    def __init__(self, first_ns: float | None) -> None:
-        """first_ns: the baseline's time when the task was begun; None when it is begun now."""
-        self.first_ns = first_ns
-        self.largest: float | None = None
-        """The ratio furthest from 1 that a batch was kept with."""
+    def __init__(self, first: Sequence[float] = ()) -> None:
+        """first: the baseline's samples on the first level, in nanoseconds, where an earlier run has taken some."""
+        self.in_doubt = False
+        """Whether the batch that was heard of last is to be measured again."""
         self.measured_again = 0
         """Variants that were measured once more."""
-        self._ratios: list[float] = []  # of the batch now, by attempt
-        self._stays = False
+        self.kept: float | None = None
+        """Of the levels on which something was kept, the ratio furthest from 1."""
+        self.furthest = 1.0
+        """The ratio furthest from 1 of all that was measured."""
+        self._first = self._level = list(first)  # samples of all batches that were accepted on these levels
+        self._ratio = 1.0
 
-    def ratio(self, baseline_ns: float | None) -> float | None:
-        """Takes in the baseline's time in the batch now; None where it is not known or there is nothing to compare."""
-        if baseline_ns is None:
-            return None
-        self.first_ns = self.first_ns or baseline_ns
-        self._ratios.append(baseline_ns / self.first_ns)
-        return self._ratios[-1]
+    @property
+    def first_ns(self) -> float | None:
+        """The baseline's time on the first level; None before it was measured."""
+        return statistics.median(self._first) if self._first else None
 
     @property
     def beyond(self) -> bool:
-        """Whether a batch was kept that was measured on a drifted device."""
-        return self.largest is not None and abs(self.largest - 1) > LIMIT
+        """Whether something was kept from a level other than the first."""
+        return self.kept is not None and _distance(self.kept) > 1 + LIMIT
 
-    @property
-    def drifted(self) -> bool:
-        """Whether the device was not as it had been when this was measured."""
-        return bool(self._ratios) and abs(self._ratios[-1] - 1) > LIMIT
+    def ratio(self, samples: Sequence[float]) -> float | None:
+        """Takes in the baseline's samples in the batch now, in nanoseconds, none where it was not raced. The ratio of
+        what was measured beside it; None where nothing is known of that."""
+        if not samples:
+            return self._ratio if self._first else None
+        if not self._first:
+            self._first.extend(samples)
+        elif _differs(samples, statistics.median(self._level)):
+            ratio = statistics.median(samples) / statistics.median(self._first)
+            self.furthest = max(self.furthest, ratio, key=_distance)
+            if not self.in_doubt:
+                self.in_doubt = True
+                return ratio
+            self._level, self._ratio = list(samples), ratio
+        else:
+            self._level.extend(samples)
+        self.in_doubt = False
+        self.kept = max(self.kept or 1.0, self._ratio, key=_distance)
+        return self._ratio
 
-    def again(self, attempt: int) -> bool:
-        """Whether to measure the batch now once more, after so many attempts."""
-        return self.drifted and not self._stays and attempt <= MEASURED_AGAIN
 
-    def keep(self) -> None:
-        """The batch is kept as it was measured last."""
-        if self._ratios:
-            self._stays = self.drifted
-            self.largest = max(self.largest or 1.0, self._ratios[-1], key=lambda ratio: abs(ratio - 1))
-        self._ratios = []
+def _differs(samples: Sequence[float], reference: float) -> bool:
+    """Whether all samples lie beyond the limit, on the same side."""
+    return min(samples) > (1 + LIMIT) * reference or max(samples) < reference / (1 + LIMIT)
+
+
+def _distance(ratio: float) -> float:
+    """How far a ratio is from 1, twice as fast being as far as half as fast."""
+    return max(ratio, 1 / ratio)

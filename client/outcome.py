@@ -32,8 +32,8 @@ class Outcome:
     measured_again: int
     """Of those, the ones measured once more because the device had drifted."""
     drift: float | None
-    """The default configuration's time by that in the first batch, in the batch where it is furthest from 1; None where
-    nothing was measured."""
+    """The baseline's time by that at first, where it is furthest from 1 of all that is kept; None where nothing was
+    measured."""
     default_ns: float | None
     tuned_ns: float | None
     configuration: Configuration
@@ -76,7 +76,7 @@ def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outc
         trials=winner.trials,
         measured=search.measured,
         measured_again=0 if drift is None else drift.measured_again,
-        drift=None if drift is None else drift.largest,
+        drift=None if drift is None else drift.kept,
         default_ns=winner.default_ns,
         tuned_ns=winner.median_ns,
         configuration=winner.configuration,

@@ -63,8 +63,15 @@ def rendered_sha256(instance: Instance) -> str:
 
 
 def cost_of(record: TrialRecord) -> float | None:
-    """The median of a trial that worked, in nanoseconds."""
-    return record.median_ns if record.status == OK else None
+    """What a trial that worked is ranked by: its median, in nanoseconds, as it would be on a device that is as fast as
+    when the task was begun."""
+    return None if record.status != OK or record.median_ns is None else record.median_ns / drift_of(record)
+
+
+def drift_of(record: TrialRecord) -> float:
+    """By how much slower the device was when this was measured, 1 where nothing is known of that."""
+    drift = record.measured.get("drift")
+    return float(drift) if isinstance(drift, float | int) and 0 < drift < float("inf") else 1.0
 
 
 class TaskSearch:
@@ -99,6 +106,7 @@ class TaskSearch:
         self.resumed = 0
         self.measured = 0
         self._again: list[dict[str, int]] = []
+        self._baseline: Configuration | None = None
         self._first = [self.default, *self.family.starters(task.problem, limits)]
         self._stop: StopCondition = Trials(self.budget)
         if effort.patience is not None:
@@ -146,11 +154,9 @@ class TaskSearch:
         return [record for record in records if self.still_holds(record.configuration, record.rendered_sha256)]
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
-        """Takes in results; a configuration that was known gets its newer one."""
+        """Takes in results; a configuration that was known gets its newer one, and keeps its place."""
         for record in records:
-            key = configuration_key(record.configuration)
-            self.known.pop(key, None)
-            self.known[key] = record
+            self.known[configuration_key(record.configuration)] = record
         self.strategy.tell([Evaluation(record.configuration, cost_of(record)) for record in records])
 
     def next_batch(self) -> list[dict[str, int]]:
@@ -166,14 +172,42 @@ class TaskSearch:
             batch |= {configuration_key(configuration): configuration for configuration in asked}
         return list(batch.values())[:size]
 
+    @property
+    def left(self) -> int:
+        """How many variants have still to be measured at most, finalists not counted."""
+        again = sum(configuration_key(configuration) not in self.known for configuration in self._again)
+        return again + max(0, self.budget - len(self.known) - again)
+
     def cost(self, configuration: Configuration) -> float | None:
         record = self.known.get(configuration_key(configuration))
         return None if record is None else cost_of(record)
 
+    def time_ns(self, configuration: Configuration) -> float | None:
+        """The median of a configuration that works, as it was measured."""
+        record = self.known.get(configuration_key(configuration))
+        return None if record is None or record.status != OK else record.median_ns
+
     @property
     def best_ns(self) -> float:
-        """The fastest time known, 0 when none is."""
-        return min((cost for record in self.known.values() if (cost := cost_of(record)) is not None), default=0.0)
+        """The fastest time measured, 0 when there is none."""
+        working = (record.median_ns for record in self.known.values() if record.status == OK)
+        return min((median_ns for median_ns in working if median_ns is not None), default=0.0)
+
+    @property
+    def baseline(self) -> Configuration | None:
+        """What batches are compared by: the default, or the first configuration that worked where it does not. It stays
+        the same; None until one works, and when it does so no more."""
+        if self._baseline is None:
+            working = [record.configuration for record in self.known.values() if record.status == OK]
+            self._baseline = self.default if self.default in working else next(iter(working), None)
+        return None if self._baseline is None or self.cost(self._baseline) is None else self._baseline
+
+    def baseline_samples(self) -> list[float]:
+        """What an earlier run measured of the baseline, in nanoseconds on the task's first level."""
+        if self.baseline is None:
+            return []
+        record = self.known[configuration_key(self.baseline)]
+        return [sample / drift_of(record) for sample in record.samples_ns]
 
     def finalists(self, count: int) -> list[dict[str, int]]:
         """The default and the best of the rest, as far as they worked."""

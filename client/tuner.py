@@ -5,7 +5,8 @@ Otherwise the default and the family's starters are measured first, then what th
 until a stop condition ends it. Trials that an interrupted run left in the cache are told to the strategy and not
 measured again. The finalists are measured once more, side by side, and the default configuration wins a tie.
 
-The default configuration is raced in every batch: a batch on a device that has drifted is measured again.
+One configuration, the default where it works, is raced in every batch: where its time does not fit to what it was, the
+batch is measured again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,6 +42,9 @@ class Progress(Protocol):
     def verbose(self, text: str) -> None:
         """A line about one trial."""
 
+    def info(self, text: str) -> None:
+        """A line about what takes its time."""
+
     def warn(self, text: str) -> None:
         """A line about something that may have spoilt measurements."""
 
@@ -53,6 +57,8 @@ class Silent:
     def shrink(self, steps: int) -> None: ...
 
     def verbose(self, text: str) -> None: ...
+
+    def info(self, text: str) -> None: ...
 
     def warn(self, text: str) -> None: ...
 
@@ -91,9 +97,9 @@ class Tuner:
         if winner is not None:
             return tuned(search, winner, None)
         search.resume(self._cache.trials_of(search.key, search.validity), self._retry)
-        drift = Drift(search.cost(search.default))
-        self._progress.shrink(min(search.resumed, search.budget))
-        with Workbench(self._target, search, self._effort, self._progress.verbose) as bench:
+        drift = Drift(search.baseline_samples())
+        self._progress.shrink(search.budget - search.left)  # the other way where many failures are measured again
+        with Workbench(self._target, search, self._effort, self._progress) as bench:
             while batch := search.next_batch():
                 self._measure(bench, search, drift, batch, self._effort.samples)
             self._progress.shrink(max(0, search.budget - len(search.known)))
@@ -135,15 +141,13 @@ class Tuner:
     def _measure(
         self, bench: Workbench, search: TaskSearch, drift: Drift, batch: Sequence[Configuration], samples: int
     ) -> bytes:
-        """Profiles a batch, again where the device has drifted; returns the best one's binary."""
-        attempt = 1
+        """Profiles a batch, again where the device seems to have drifted; returns the best one's binary."""
+        drift.in_doubt = False
         binary = self._profile(bench, search, drift, batch, samples)
-        while drift.again(attempt) and (working := [c for c in batch if search.cost(c) is not None]):
-            attempt += 1
+        if drift.in_doubt and (working := [c for c in batch if search.cost(c) is not None]):
             drift.measured_again += len(working)
             self._progress.shrink(-len(working))
             binary = self._profile(bench, search, drift, working, samples)
-        drift.keep()
         return binary
 
     def _profile(
@@ -151,8 +155,8 @@ class Tuner:
     ) -> bytes:
         """Profiles a batch and stores every trial as soon as it is known."""
 
-        def store(trials: Mapping[int, Trial], baseline_ns: float | None) -> None:
-            ratio = drift.ratio(baseline_ns)
+        def store(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
+            ratio = drift.ratio(baseline)
             records = [
                 _record(batch[place], trial, search.rendered_sha256(batch[place]), ratio)
                 for place, trial in trials.items()
@@ -170,13 +174,15 @@ class Tuner:
         return bench.profile(batch, samples, store)
 
     def _report(self, search: TaskSearch, drift: Drift) -> None:
-        """Says what the device's drift has cost, and whether it may have spoilt the result."""
-        if drift.first_ns is None or drift.largest is None or not (drift.measured_again or drift.beyond):
+        """Says how the device changed and what that has cost."""
+        if drift.first_ns is None or not (drift.measured_again or drift.beyond):
             return
+        change = f"for a moment, by up to {100 * (drift.furthest - 1):+.1f} %"
+        if drift.beyond and drift.kept is not None:
+            change = f"and stayed so for a part of what is kept, by up to {100 * (drift.kept - 1):+.1f} %"
         self._progress.warn(
-            f"{search.title}: the device drifted: the default configuration took {drift.first_ns / 1000:.1f} us at "
-            f"first, which changed by up to {100 * (drift.largest - 1):+.1f} % in what is kept; "
-            f"{drift.measured_again} variants were measured again"
+            f"{search.title}: the device drifted: the baseline took {drift.first_ns / 1000:.1f} us at first, which "
+            f"changed {change}; {drift.measured_again} variants were measured again"
         )
 
     def _final(self, bench: Workbench, search: TaskSearch, drift: Drift) -> WinnerRecord:
@@ -187,14 +193,15 @@ class Tuner:
                 f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
             )
         binary = self._measure(bench, search, drift, finalists, 2 * self._effort.samples)
-        placed = [(search.cost(configuration), configuration) for configuration in finalists]
-        ranked = sorted(((cost, c) for cost, c in placed if cost is not None), key=lambda pair: pair[0])
-        if not ranked:
+        placed = [(search.cost(c), search.time_ns(c), c) for c in finalists]
+        working = [(cost, time_ns, c) for cost, time_ns, c in placed if cost is not None and time_ns is not None]
+        if not working:
             raise TuningError(f"{search.title}: no finalist works any more: {search.failures()}")
-        best_ns, best = ranked[0]
-        default_ns = search.cost(search.default)
-        if default_ns is not None and best != search.default and best_ns >= default_ns * (1 - TIE):
-            best_ns, best, binary = default_ns, search.default, b""
+        best_cost, best_ns, best = min(working, key=lambda one: one[0])
+        default_cost, default_ns = search.cost(search.default), search.time_ns(search.default)
+        if default_cost is not None and default_ns is not None and best_cost >= default_cost * (1 - TIE):
+            binary = binary if best == search.default else b""
+            best_ns, best = default_ns, search.default
         before = self._winner(search)  # not None where its failures are measured again; what it was given still counts
         efforts = [self._effort] if before is None else [EFFORTS[before.effort], self._effort]
         return WinnerRecord(

@@ -1,9 +1,9 @@
 """One task on the target while it is being tuned: its inputs and its reference output are there, variants come by."""
 
-import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,22 +15,32 @@ from gputune.client.task_search import OK, TaskSearch
 from gputune.kernels.space import Configuration
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial, Variant, Work
 
-Concluded: TypeAlias = Callable[[Mapping[int, Trial], float | None], None]
-"""Hears what became of variants, by their place in the batch, and the baseline's time beside them in nanoseconds; None
-where it was not raced with them."""
+Concluded: TypeAlias = Callable[[Mapping[int, Trial], Sequence[float]], None]
+"""Hears what became of variants, by their place in the batch, and the baseline's samples beside them in nanoseconds;
+none where it was not raced with them."""
+QUEUE_SECONDS = 5.0
+"""After this time behind other clients it is said once per task."""
+
+
+class Listener(Protocol):
+    """Who hears what holds the target up."""
+
+    def info(self, text: str) -> None:
+        """What explains a delay."""
+
+    def verbose(self, text: str) -> None:
+        """What else happens."""
 
 
 class Workbench:
     """Profiles variants of one task. Buffers are made at the first batch and freed at the end."""
 
-    def __init__(
-        self, target: TargetClient, search: TaskSearch, effort: Effort, say: Callable[[str], None] | None = None
-    ) -> None:
-        """say: hears lines about what holds the target up."""
+    def __init__(self, target: TargetClient, search: TaskSearch, effort: Effort, listener: Listener) -> None:
         self._target = target
         self._search = search
         self._effort = effort
-        self._say = say
+        self._listener = listener
+        self._waited = False
         self._buffers: dict[str, int] = {}
         self._reference: int | None = None
 
@@ -47,16 +57,18 @@ class Workbench:
         """Profiles a batch; returns the binary of its fastest variant (empty when the batch had to be split).
 
         `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
-        measured. When a batch makes the target go away again and again, it is profiled one by one, so that only the
+        measured. When a batch ends the target's server again and again, it is profiled one by one, so that only the
         variant that does it gets the status crash. Raises TargetError for what no variant has caused.
         """
+        if self._reference is None:
+            self._upload()
         known: set[int] = set()
 
-        def conclude(trials: Mapping[int, Trial], baseline_ns: float | None) -> None:
+        def conclude(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
             fresh = {place: trial for place, trial in trials.items() if place not in known}
             known.update(fresh)
             if fresh:
-                concluded(fresh, baseline_ns)
+                concluded(fresh, baseline)
 
         everything = range(len(batch))
         try:
@@ -71,9 +83,7 @@ class Workbench:
                 except TargetError as error:
                     if error.name != "lost_again":
                         raise
-                    conclude(
-                        {place: _crash(f"the target was lost twice while this was measured: {error.reason}")}, None
-                    )
+                    conclude({place: _crash(f"the target's server did not survive this: {error.reason}")}, ())
         return b""
 
     def _profile(
@@ -81,30 +91,42 @@ class Workbench:
     ) -> bytes:
         """Profiles those variants of a batch."""
 
+        began = time.monotonic()
+
         def hear(progress: Progress) -> None:
             if progress.variant is not None and progress.trial is not None and progress.trial.status != OK:
-                conclude({places[progress.variant]: progress.trial}, None)
-            if progress.message and self._say is not None:
-                self._say(f"{self._search.title}: {progress.phase}: {progress.message}")
+                conclude({places[progress.variant]: progress.trial}, ())
+            self._say(progress, time.monotonic() - began)
 
         chosen = [batch[place] for place in places]
         profiled = self._target.profile_kernel(self._request(chosen, samples), hear)
-        conclude(dict(zip(places, profiled.trials, strict=True)), self._baseline_ns(chosen, profiled))
+        conclude(dict(zip(places, profiled.trials, strict=True)), self._baseline_samples(chosen, profiled))
         return bytes(profiled.binary)
+
+    def _say(self, progress: Progress, seconds: float) -> None:
+        """Passes on what the target says of itself, so many seconds after it was asked."""
+        line = f"{self._search.title}: {progress.phase}: {progress.message}"
+        if progress.phase == "queued" and seconds >= QUEUE_SECONDS and not self._waited:
+            self._waited = True
+            self._listener.info(f"{line}; other clients use the target")
+        elif progress.phase == "recovering" and progress.message:
+            self._listener.info(line)
+        elif progress.message:
+            self._listener.verbose(line)
 
     def _request(self, batch: Sequence[Configuration], samples: int) -> ProfileKernel:
         search, problem = self._search, self._search.task.problem
-        reference = self._upload() if self._reference is None else self._reference
+        assert self._reference is not None
         tolerance, work = search.family.tolerance(problem), search.family.work(problem)
         return ProfileKernel(
             task=search.title,
             buffers=self._buffers,
             output_bytes=search.family.output(problem).nbytes,
-            reference=reference,
+            reference=self._reference,
             relative=tolerance.relative,
             absolute=tolerance.absolute,
             variants=tuple(map(self._variant, batch)),
-            baseline=None if search.cost(search.default) is None else self._variant(search.default),
+            baseline=None if search.baseline is None else self._variant(search.baseline),
             best_ns=search.best_ns,
             work=Work(work.flops, work.bytes),
             samples=samples,
@@ -115,21 +137,24 @@ class Workbench:
     def _variant(self, configuration: Configuration) -> Variant:
         return variant_message(self._search.family.render(self._search.task.problem, configuration), configuration)
 
-    def _baseline_ns(self, batch: Sequence[Configuration], profiled: Profiled) -> float | None:
-        """The time of the default configuration, which in the first batch is one of the variants."""
-        trial = profiled.baseline
-        if trial is None and self._search.default in batch:
-            trial = profiled.trials[batch.index(self._search.default)]
-        return (statistics.median(trial.samples_ns) or None) if trial is not None and trial.samples_ns else None
+    def _baseline_samples(self, batch: Sequence[Configuration], profiled: Profiled) -> tuple[float, ...]:
+        """The samples of the baseline, or where there was none yet, of the variant that will be it."""
+        trials = dict(enumerate(profiled.trials))
+        working = [place for place, trial in trials.items() if trial.status == OK]
+        chosen = self._search.baseline or self._search.default
+        trial = profiled.baseline or next((trials[place] for place in working if batch[place] == chosen), None)
+        if trial is None and self._search.baseline is None and working:
+            trial = trials[working[0]]
+        fits = trial is not None and trial.status == OK and min(trial.samples_ns, default=0.0) > 0
+        return trial.samples_ns if trial is not None and fits else ()
 
-    def _upload(self) -> int:
+    def _upload(self) -> None:
         """Puts random inputs, the same for every run of this task, and their reference output on the target."""
         family, problem = self._search.family, self._search.task.problem
         inputs = family.sample_inputs(problem, np.random.default_rng(self._search.seed))
         reference = family.reference(problem, inputs).astype(np.float32)
         self._buffers = {name: self._target.upload(values) for name, values in inputs.items()}
         self._reference = self._target.upload(reference)
-        return self._reference
 
 
 def _crash(message: str) -> Trial:

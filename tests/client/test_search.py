@@ -2,11 +2,17 @@
 
 import pytest
 
+from gputune.cache import TrialRecord
+from gputune.client.effort import EFFORTS
+from gputune.client.plan import Task
 from gputune.client.stop_conditions import NoImprovement, Trials
 from gputune.client.strategies import Evaluation, Strategy
 from gputune.client.strategies.exhaustive import Exhaustive
 from gputune.client.strategies.random import RandomSearch
+from gputune.client.task_search import TaskSearch, device_limits
+from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
+from gputune.runtime.devices import NULL_REPORT
 
 SPACE = TuningSpace(
     (Parameter("A", (1, 2, 3, 4), "first"), Parameter("B", (1, 2, 3, 4), "second")),
@@ -57,3 +63,16 @@ def test_conditions_compose() -> None:
     costs = [1.0, 2.0]
     assert (Trials(2) | NoImprovement(10)).progress(costs) == 1
     assert (Trials(2) & NoImprovement(10)).progress(costs) == pytest.approx(0.1)
+
+
+def test_what_is_measured_again_keeps_its_place() -> None:
+    """At the end it would count as something new that brought no gain, or as a gain."""
+    report = NULL_REPORT.identity
+    assert report is not None
+    task = Task("MatMul", MatMulProblem(64, 32, 48, bias=True), 1)
+    search = TaskSearch(task, report, device_limits(report), EFFORTS["quick"], {})
+    batch = search.next_batch()
+    for times in ([100.0] * 8, [90.0]):
+        search.tell([TrialRecord(c, "ok", (time,)) for c, time in zip(batch, times, strict=False)])
+    assert list(search.known) == [configuration_key(configuration) for configuration in batch]
+    assert search.cost(batch[0]) == 90.0

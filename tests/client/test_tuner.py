@@ -35,8 +35,6 @@ class FakeTarget:
         self.server: dict[str, object] = {}
         self.answer = answer
         self.requests: list[ProfileKernel] = []
-        self.speed = 1.0
-        """Times of the baseline, and of nothing else, are multiplied by this."""
         self.uploads = 0
 
     def upload(self, data: object) -> int:
@@ -56,8 +54,7 @@ class FakeTarget:
         best = min(range(len(costs)), key=costs.__getitem__)
         baseline = None
         if request.baseline is not None:
-            raced = self.answer(request.baseline.configuration)
-            baseline = replace(raced, samples_ns=tuple(sample * self.speed for sample in raced.samples_ns))
+            baseline = self.answer(request.baseline.configuration)
         binary = b"the binary of " + str(best).encode()
         return Profiled(trials, best if trials[best].status == "ok" else None, binary, baseline, {}, {})
 
@@ -134,12 +131,17 @@ def test_the_default_is_raced_in_every_batch_but_the_first_and_limits_follow_the
         assert request.best_ns == pytest.approx(best)
 
 
-def test_a_default_that_does_not_work_is_no_baseline(cache: PerformanceCache) -> None:
+def test_where_the_default_does_not_work_the_first_that_does_is_the_baseline(cache: PerformanceCache) -> None:
     default = tuner(FakeTarget(by_width), cache)._search(TASK).default
-    target = FakeTarget(lambda c: failed("timeout") if dict(c) == default else by_width(c))
+    target = Drifting(1.0, 1.2, 1.2)
+    target.answer = lambda c: failed("timeout") if dict(c) == default else by_width(c)
     outcome = tuner(target, cache).tune(TASK)
-    assert all(request.baseline is None for request in target.requests)
-    assert (outcome.default_ns, outcome.drift) == (None, None)
+    first, *others = target.requests
+    assert first.baseline is None
+    for request in others:
+        assert request.baseline is not None and request.baseline.configuration == first.variants[1].configuration
+    assert (outcome.default_ns, outcome.measured_again) == (None, 2 * BATCH)
+    assert outcome.drift == pytest.approx(1.2)
 
 
 def crashing(configuration: Mapping[str, int]) -> Trial:
@@ -213,48 +215,104 @@ def test_a_trial_that_cannot_be_true_is_the_targets_error(cache: PerformanceCach
 
 
 class Listening(Silent):
-    """A progress that keeps the warnings."""
+    """A progress that keeps the warnings and lines, and counts how many steps are left."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int = 0) -> None:
         self.warnings: list[str] = []
+        self.lines: list[str] = []
+        self.left = expected
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
 
+    def info(self, text: str) -> None:
+        self.lines.append(text)
+
+    def advance(self, steps: int, what: str) -> None:
+        self.left -= steps
+
+    def shrink(self, steps: int) -> None:
+        self.left -= steps
+
 
 class Drifting(FakeTarget):
-    """Whose baseline takes, by number of the request, so many times as long."""
+    """Whose baseline takes, by number of the request, so many times as long; several numbers are the samples'."""
 
-    def __init__(self, *speeds: float) -> None:
+    def __init__(self, *speeds: float | tuple[float, ...]) -> None:
         super().__init__(by_width)
         self.speeds = speeds
 
     def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
         number = len(self.requests)
-        self.speed = self.speeds[number] if number < len(self.speeds) else 1.0
-        return super().profile_kernel(request, on_progress)
+        speeds = self.speeds[number] if number < len(self.speeds) else 1.0
+        profiled = super().profile_kernel(request, on_progress)
+        if profiled.baseline is None:
+            return profiled
+        speeds = speeds if isinstance(speeds, tuple) else (speeds,) * 3
+        samples = tuple(a * b for a, b in zip(profiled.baseline.samples_ns, speeds, strict=True))
+        return replace(profiled, baseline=replace(profiled.baseline, samples_ns=samples))
 
 
-def test_a_steady_device_costs_nothing(cache: PerformanceCache) -> None:
-    progress, target = Listening(), Drifting(1.0, 1.029, 0.98)
+def drifts(cache: PerformanceCache) -> list[float]:
+    return [trial.measured["drift"] for trial in stored(cache)]
+
+
+def test_a_steady_device_costs_nothing_however_noisy_it_is(cache: PerformanceCache) -> None:
+    progress, target = Listening(), Drifting(1.0, (1.02, 1.5, 2.0), (0.5, 1.0, 0.6), 1.029)
     outcome = tuner(target, cache, progress=progress).tune(TASK)
-    assert (outcome.measured_again, progress.warnings) == (0, [])
-    assert outcome.drift == pytest.approx(1.029)
-    kept = [trial.measured["drift"] for trial in stored(cache)[: 2 * BATCH]]
-    assert kept == pytest.approx([1.0] * BATCH + [1.029] * BATCH)
+    assert (outcome.measured_again, outcome.drift, progress.warnings) == (0, 1.0, [])
+    assert set(drifts(cache)) == {1.0}
 
 
-def test_a_batch_on_a_drifted_device_is_measured_again_and_said_once(cache: PerformanceCache) -> None:
-    progress, target = Listening(), Drifting(1.0, 1.2, 1.1, 1.0)
-    outcome = tuner(target, cache, progress=progress).tune(TASK)
-    assert target.batches[1] == target.batches[2] == target.batches[3]
-    assert target.batches[3] != target.batches[4]
-    assert (outcome.measured_again, outcome.drift) == (2 * BATCH, 1.0)
+@pytest.mark.parametrize("speed", [1.2, 1 / 1.2])
+def test_a_disturbed_batch_is_measured_again_once_and_said_once(cache: PerformanceCache, speed: float) -> None:
+    progress, target = Listening(), Drifting(1.0, speed, 1.0)
+    tuning = tuner(target, cache, progress=progress)
+    progress.left = tuning.expected_trials(TASK)
+    outcome = tuning.tune(TASK)
+    assert target.batches[1] == target.batches[2] != target.batches[3]
+    assert (outcome.measured_again, outcome.drift) == (BATCH, 1.0)
     assert outcome.measured == len(target.measured)
+    assert progress.left == 0
     (warning,) = progress.warnings
-    assert f"{2 * BATCH} variants were measured again" in warning
-    kept = {configuration_key(trial.configuration): trial for trial in stored(cache)[: 4 * BATCH]}
+    assert f"for a moment, by up to {100 * (speed - 1):+.1f} %; {BATCH} variants were measured again" in warning
+    kept = {configuration_key(trial.configuration): trial for trial in stored(cache)}
     assert all(trial.measured["drift"] == 1.0 for trial in kept.values()), "the newer trial counts"
+
+
+def test_a_device_that_stays_as_it_has_become_is_measured_by_that(cache: PerformanceCache) -> None:
+    progress, target = Listening(), Drifting(1.0, *[1.5] * 100)
+    outcome = tuner(target, cache, progress=progress).tune(TASK)
+    assert target.batches[1] == target.batches[2] != target.batches[3]
+    assert outcome.measured_again == BATCH
+    assert outcome.drift == pytest.approx(1.5)
+    assert "and stayed so for a part of what is kept, by up to +50.0 %" in progress.warnings[0]
+    assert drifts(cache) == pytest.approx([1.0] * BATCH + [1.5] * (len(target.measured) - BATCH))
+
+
+def test_what_is_left_of_a_doubtful_batch_is_ranked_by_its_own_level(cache: PerformanceCache) -> None:
+    """Whoever is killed before it is measured again has a slower device's times for some of the variants."""
+
+    default = tuner(FakeTarget(by_width), cache)._search(TASK).default
+
+    class Killed(FakeTarget):
+        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            if len(self.requests) == 2:
+                raise KeyboardInterrupt
+            slower = 2.0 if self.requests else 1.0
+            faster = 0.9 if self.requests else 1.0
+            self.answer = lambda c: ok(1000.0 * slower * (1.0 if dict(c) == default else faster))
+            return super().profile_kernel(request, on_progress)
+
+    killed = Killed(by_width)
+    with pytest.raises(KeyboardInterrupt):
+        tuner(killed, cache).tune(TASK)
+    assert drifts(cache) == [1.0] * BATCH + [2.0] * BATCH
+    search = tuner(killed, cache)._search(TASK)
+    search.resume(stored(cache))
+    default, *others = map(configuration_key, search.finalists(BATCH))
+    assert (default, set(others)) == (configuration_key(search.default), set(killed.batches[1]))
+    assert search.baseline_samples() == [1000.0] * 3
 
 
 def test_variants_that_failed_are_not_measured_again_for_drift(cache: PerformanceCache) -> None:
@@ -269,14 +327,6 @@ def test_variants_that_failed_are_not_measured_again_for_drift(cache: Performanc
     second, again = target.batches[1:3]
     assert again == [key for key in second if key != second[2]]
     assert (outcome.measured_again, outcome.trials["crash"]) == (BATCH - 1, 1)
-
-
-def test_a_device_that_stays_slower_is_not_waited_for_in_every_batch(cache: PerformanceCache) -> None:
-    progress, target = Listening(), Drifting(1.0, *[1.5] * 100)
-    outcome = tuner(target, cache, progress=progress).tune(TASK)
-    assert outcome.measured_again == 2 * BATCH
-    assert outcome.drift == pytest.approx(1.5)
-    assert "by up to +50.0 %" in progress.warnings[0]
 
 
 def test_a_resumed_task_is_held_against_its_first_run(cache: PerformanceCache) -> None:
@@ -302,6 +352,50 @@ def test_failures_are_measured_again_when_asked_for(cache: PerformanceCache) -> 
     assert outcome.resumed == before.trials["ok"]
     assert finalists[0] == configuration_key(tuner(target, cache)._search(TASK).default)
     assert tuner(FakeTarget(by_width), cache, retry_failures=("crash",)).tune(TASK).hit, "they work now"
+
+
+def test_the_progress_ends_where_it_should(cache: PerformanceCache) -> None:
+    """Also where more failures are measured again than the effort has trials."""
+    Tuner(FakeTarget(lambda c: failed("compile") if c["MR"] > 1 else ok()), cache, EFFORTS["normal"]).tune(TASK)  # type: ignore[arg-type]
+    progress = Listening()
+    tuning = tuner(FakeTarget(by_width), cache, progress=progress, retry_failures=("compile",))
+    progress.left = tuning.expected_trials(TASK)
+    assert tuning.tune(TASK).measured > QUICK.trials + QUICK.finalists + 1
+    assert progress.left == 0
+
+
+def test_what_holds_the_target_up_is_said(cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    class Held(FakeTarget):
+        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            nonlocal now
+            for seconds in (0.0, 4.0, 6.0, 11.0):
+                now = 100 * len(self.requests) + seconds
+                on_progress(Progress("queued", 0, 2, "2 requests are served before this one"))
+            if not self.requests:
+                on_progress(Progress("recovering", 0, 8, "SIGKILL while building; the batch is tried again"))
+            profiled = super().profile_kernel(request, on_progress)
+            now = 100 * len(self.requests)
+            return profiled
+
+    monkeypatch.setattr("gputune.client.workbench.time.monotonic", lambda: now)
+    progress = Listening()
+    tuner(Held(by_width), cache, progress=progress).tune(TASK)
+    waits, recovers = progress.lines
+    assert waits.endswith("queued: 2 requests are served before this one; other clients use the target")
+    assert recovers.endswith("recovering: SIGKILL while building; the batch is tried again")
+
+
+def test_an_upload_that_is_lost_is_no_variants_crash(cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(data: object) -> int:
+        raise TargetError("lost_again", "gone")
+
+    target = FakeTarget(by_width)
+    monkeypatch.setattr(target, "upload", lost)
+    with pytest.raises(TargetError, match="gone"):
+        tuner(target, cache).tune(TASK)
+    assert stored(cache) == []
 
 
 def test_a_retry_with_less_effort_does_not_forget_what_was_spent(cache: PerformanceCache) -> None:
