@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gputune.runtime.devices import DeviceReport
 from gputune.runtime.errors import BuildFailed, DeviceNotFound, InvalidLaunch, LimitExceeded
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.sources import refuse_files
 from gputune.runtime.variant import Launch, Work, check_sizes
 
 Bytes = npt.NDArray[np.uint8]
@@ -130,9 +131,10 @@ class Backend(ABC):
 
     # --- programs ---
 
-    @abstractmethod
     def build(self, source: str, options: str) -> Program:
-        """Builds OpenCL C. Raises BuildFailed with the shortened build log."""
+        """Builds OpenCL C. Raises BuildFailed with the shortened build log, or with what refuse_files has to say."""
+        refuse_files(source, options)
+        return self._build(source, options)
 
     @abstractmethod
     def load_binary(self, binary: bytes) -> Program:
@@ -209,6 +211,9 @@ class Backend(ABC):
         """Runs the same launch several times, waits and says how long that took."""
 
     # --- for the backends ---
+
+    @abstractmethod
+    def _build(self, source: str, options: str) -> Program: ...
 
     @abstractmethod
     def _allocate(self, nbytes: int) -> Any: ...

@@ -42,7 +42,7 @@ class NullBackend(Backend):
     def fill(self, buffer: Buffer, pattern: int) -> None:
         buffer.handle[:] = pattern
 
-    def build(self, source: str, options: str) -> Program:
+    def _build(self, source: str, options: str) -> Program:
         binary = MAGIC + hashlib.sha256(f"{options}\0{source}".encode()).hexdigest().encode()
         return Program(handle=None, build_ns=0, binary=binary)
 

@@ -156,7 +156,7 @@ class OpenCLBackend(Backend):
         with _translated("filling a buffer"):
             cl.enqueue_fill_buffer(self._queue, buffer.handle, np.full(1, pattern, np.uint8), 0, buffer.nbytes)
 
-    def build(self, source: str, options: str) -> Program:
+    def _build(self, source: str, options: str) -> Program:
         return self._built(lambda: cl.Program(self._context, source), options)
 
     def load_binary(self, binary: bytes) -> Program:

@@ -160,6 +160,16 @@ def test_what_is_concluded_is_sent_at_once_and_nothing_of_the_baseline(supplied:
     assert supplied.sent[1].message.startswith("runtime: kernel 'copy' wants a buffer 'nowhere'")
 
 
+def test_a_source_that_names_a_file_fails_its_variant_only(supplied: Worker) -> None:
+    text = f'#include "/etc/hostname"\n{SOURCE}'
+    curious = replace(variant(1), main=replace(launch(), source=text, source_sha256=source_sha256(text)))
+    reply = supplied(replace(profile_request(1), variants=(variant(0), curious)))
+    assert [trial.status for trial in reply.trials] == ["ok", "compile"]
+    assert reply.trials[1].message.startswith("#include is not allowed")
+    name, message = error_of(supplied(CompileKernel(replace(variant(1), main=launch("-I/etc")), {"input": 64})))
+    assert (name, message[:23]) == ("build_failed", "the build option '-I/et")
+
+
 def test_a_failure_in_the_race_is_told_as_one(
     supplied: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

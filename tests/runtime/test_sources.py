@@ -1,0 +1,79 @@
+"""Sources and options that could make a compiler use a file of this machine."""
+
+import time
+from contextlib import suppress
+
+import pytest
+
+from gputune.runtime.backends import open_backend
+from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.errors import BuildFailed
+from gputune.runtime.sources import refuse_files
+
+KERNEL = "__kernel void f(__global float *y) { y[0] = 1.0f; }\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '#include "/etc/passwd"',
+        "  #  include </etc/passwd>",
+        '#include_next "/etc/passwd"',
+        '#import "/etc/passwd"',
+        '#embed "/etc/passwd"',
+        '#__include_macros "/etc/passwd"',
+        '%:include "/etc/passwd"',
+        '??=include "/etc/passwd"',
+        '#inc\\\nlude "/etc/passwd"',
+        '#inc\\ \t\r\nlude "/etc/passwd"',
+        '#inc??/\nlude "/etc/passwd"',
+        '#\\\n\\\ninclude "/etc/passwd"',
+        '#/* */include "/etc/passwd"',
+        '#\0include "/etc/passwd"',
+        'constant char *t = "/*";\n#include "/etc/passwd"\n// */',
+        '#if __has_include("/etc/passwd")\n#endif',
+        '#pragma GCC dependency "/etc/passwd"',
+        "#pragma clang module import x",
+        '_Pragma("GCC dependency \\"/etc/passwd\\"")',
+        '__asm__(".incbin \\"/etc/passwd\\"");',
+    ],
+)
+def test_a_source_that_names_a_file_is_not_built(line: str) -> None:
+    with pytest.raises(BuildFailed, match="not allowed") as caught:
+        open_backend(NULL_REPORT).build(f"{KERNEL}{line}\n{KERNEL}", "")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "-I/etc",
+        "@/etc/passwd",
+        "-include",
+        "/etc/passwd",
+        "-o",
+        "-fplugin=x.so",
+        "-save-temps",
+        "-D",
+        "-D=1",
+        "-cl-",
+        "-MD",
+    ],
+)
+def test_options_that_use_files_are_not_passed_on(option: str) -> None:
+    with pytest.raises(BuildFailed, match=r"the build option .* is not allowed"):
+        open_backend(NULL_REPORT).build(KERNEL, f"-DN=4 {option}")
+
+
+def test_what_kernels_need_is_allowed() -> None:
+    text = "#pragma unroll\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define CAT(a, b) a##b\n#define S(x) #x\n"
+    pragmas = "#pragma clang loop unroll(full)\n#pragma GCC ivdep\n#if N\n#endif\n// included, imported\n"
+    refuse_files(text + pragmas + KERNEL, "-cl-std=CL1.2 -DN=4 -DRUN -DF=-1.5e3f -w -Werror -cl-mad-enable")
+
+
+@pytest.mark.parametrize("piece", ["#", "#/", "# ", "??/\n", "#pragma GCC ", "#a", "%:", "#" + "include" * 3, "\\ "])
+def test_a_hostile_source_is_looked_through_in_little_time(piece: str) -> None:
+    began = time.process_time()
+    with suppress(BuildFailed):
+        refuse_files(piece * ((1 << 20) // len(piece)), "")
+    assert time.process_time() - began < 2.0
