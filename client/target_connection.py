@@ -126,7 +126,8 @@ class TargetConnection:
             if self.fault is not None:
                 raise self.fault
             self._stream.hurry()
-            self._transmit(self._machine.send(self._machine.proof()))
+            if not self._arrived:  # a server that sends an error right behind its hello wants no proof
+                self._transmit(self._machine.send(self._machine.proof()))
             welcome = self._next()[1]
             if not isinstance(welcome, Welcome):
                 raise self.refusal(welcome)
