@@ -35,7 +35,7 @@ class Missed:
         if self.scaled:
             known = "expected" if self.step == "measuring" else "fastest"
             why = f"{EXPECTED_FACTOR}x the {known}, at least {LAUNCH_FLOOR_SECONDS:g} s"
-        return f"{what} took longer than {self.seconds:.3g} s ({why})"
+        return f"{what} took longer than {self.seconds:.4g} s ({why})"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from gputune.server.jobs import Job
@@ -21,7 +22,7 @@ from gputune.server.worker_process import DeviceUnavailable
 log = logging.getLogger("gputune.server")
 
 AHEAD = 2  # requests whose programs are built before their turn; the rest would only take memory
-FAILURES_AT_MOST = 3  # in a row
+PAUSE_SECONDS = (1.0, 60.0)  # after a failure, and at most: each one in a row doubles it
 
 
 class Builder:
@@ -34,42 +35,72 @@ class Builder:
         self._limits = limits
         self._waiting = waiting
         self._worker: Worker | None = None
+        self._building: tuple[Job, asyncio.Future[None]] | None = None  # for what, and done when it is no use any more
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
         """The queue has changed."""
         self._wake.set()
+        if self._building is not None:
+            job, useless = self._building
+            if not useless.done() and job not in self._waiting():
+                useless.set_result(None)
 
     async def serve(self) -> None:
-        """Builds until it is cancelled, or has failed too often."""
+        """Builds until it is cancelled."""
         failures = 0
         try:
-            while failures < FAILURES_AT_MOST:
+            while True:
                 self._wake.clear()
                 job = next((job for job in self._waiting()[:AHEAD] if _can_be_built(job)), None)
                 if job is None:
                     await self._wake.wait()
-                    continue
-                job.programs = {}
-                try:
-                    await self._build(job)
+                elif await self._built(job):
                     failures = 0
-                except (WorkerLost, DeviceUnavailable, ProtocolError) as error:
-                    failures += 1
-                    self._worker = None
-                    log.info("programs could not be built ahead: %s", error)
+                else:
+                    first, longest = PAUSE_SECONDS
+                    await asyncio.sleep(min(first * 2**failures, longest))
+                    failures = min(failures + 1, 10)
         finally:
-            if self._worker is not None:
-                self._worker.kill()
+            self._give_up_worker("the server is being stopped")
 
-    async def _build(self, job: Job) -> None:
+    async def _built(self, job: Job) -> bool:
+        """Builds a job's programs; whether that, or giving it up in time, has worked."""
+        job.programs = {}
+        useless = asyncio.get_running_loop().create_future()
+        self._building = job, useless
+        try:
+            await self._build(job, useless)
+        except WorkerLost as lost:
+            self._worker = None
+            log.info("programs could not be built ahead: %s", lost)
+            return useless.done()
+        except (DeviceUnavailable, OSError, ProtocolError) as error:
+            self._give_up_worker("it could not build ahead")
+            log.info("programs could not be built ahead: %s", error)
+            return False
+        except Exception:
+            self._give_up_worker("a defect while building ahead")
+            log.exception("a defect while building ahead")
+            return False
+        finally:
+            self._building = None
+        return True
+
+    async def _build(self, job: Job, useless: asyncio.Future[None]) -> None:
         launches = {program_key(launch): launch for launch in launches_of(job.request)}
-        if self._worker is None:
+        if self._worker is None or self._worker.ended.done():
             self._worker = await self._start()
-        seconds = self._limits.compile_seconds * len(launches)
-        reply = await watched(self._worker, BuildPrograms(tuple(launches.values()), dict(job.sources)), seconds, job.cancelled)
+        until = time.monotonic() + self._limits.total_seconds
+        message = BuildPrograms(tuple(launches.values()), dict(job.sources))
+        reply = await watched(self._worker, message, self._limits, until, useless)
         if isinstance(reply, ProgramsBuilt):
             job.programs = reply.binaries
+
+    def _give_up_worker(self, why: str) -> None:
+        if self._worker is not None:
+            self._worker.kill(why)
+            self._worker = None
 
 
 def _can_be_built(job: Job) -> bool:

@@ -33,7 +33,10 @@ class Host(Protocol):
     token: bytes | None
 
     def enter(self, link: ClientLink) -> int:
-        """The number of a new connection. Raises ProtocolError (too_many_connections)."""
+        """The number of a new connection."""
+
+    def let_in(self, link: ClientLink) -> None:
+        """It knows the token. Raises ProtocolError (too_many_connections)."""
 
     def welcome(self, connection: Connection) -> Welcome:
         """What a client is told that has shown that it knows the token."""
@@ -68,13 +71,9 @@ class ClientLink(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
         self._began = self._heard = time.monotonic()
-        peer = transport.get_extra_info("peername")
-        try:
-            self._name = f"connection {self._host.enter(self)} from {peer[0]}:{peer[1]}"
-        except ProtocolError as error:
-            self.end(error)
-        else:
-            log.info("%s", self._name)
+        peer = transport.get_extra_info("peername") or ("somewhere", 0)  # it may be gone already
+        self._name = f"connection {self._host.enter(self)} from {peer[0]}:{peer[1]}"
+        log.info("%s", self._name)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(_WASTE) if self._ending else self._connection.space()
@@ -220,6 +219,11 @@ class ClientLink(asyncio.BufferedProtocol):
                     self._flush()
                     self.close()
             case Proof():
+                try:
+                    self._host.let_in(self)
+                except ProtocolError as error:
+                    self.end(error)
+                    return
                 self._host.service.join(self)
                 self._let_in = True
                 self.send(self._host.welcome(self._connection))

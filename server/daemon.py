@@ -11,14 +11,15 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from gputune.runtime import device_state
 from gputune.runtime.devices import DeviceReport
 from gputune.server.builder import Builder
 from gputune.server.client_link import ClientLink
+from gputune.server.device_state import RecentState
+from gputune.server.entrance import Entrance
 from gputune.server.guard import Guard
 from gputune.server.listener import Listener
 from gputune.server.protocol.connection import Connection, software_version
@@ -26,6 +27,7 @@ from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import Limits, StatusReport, Welcome
 from gputune.server.service import Service
 from gputune.server.supervision import Supervisor
+from gputune.server.worker_link import WorkerReady
 from gputune.server.worker_process import WorkerProcess
 
 log = logging.getLogger("gputune.server")
@@ -54,7 +56,8 @@ class Daemon:
         self._report = report
         guard = guard or Guard()
         self.token = guard.token
-        self._tls = guard.tls
+        seconds = self.limits.authenticate_seconds
+        self._entrance = Entrance(listener, guard, seconds, lambda: ClientLink(self))
         self._overlap = overlap
         self._links: set[ClientLink] = set()
         self._connections = 0  # until now
@@ -63,6 +66,7 @@ class Daemon:
         self._began = time.monotonic()
         self._supervisor = Supervisor(self._start_worker, self.limits)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
+        self._state = RecentState()
         self._stopping = asyncio.Event()
         self._stopping_now = asyncio.Event()
 
@@ -83,7 +87,8 @@ class Daemon:
         Raises DeviceUnavailable, CannotListen.
         """
         try:
-            ready = await self._supervisor.start()
+            if (ready := await self._unless_stopped(self._supervisor.start())) is None:
+                return
             largest = ready.device["max_allocation_bytes"]
             assert isinstance(largest, int)
             self.limits = replace(self.limits, buffer_bytes=min(self.limits.buffer_bytes, largest))
@@ -99,44 +104,52 @@ class Daemon:
             self._listener.socket.close()
             await self._supervisor.stop()
 
+    async def _unless_stopped(self, starting: Awaitable[WorkerReady]) -> WorkerReady | None:
+        """What is waited for; None when the server is stopped before it is there."""
+        ready, stopping = asyncio.ensure_future(starting), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await _first(ready, stopping)
+            return ready.result() if ready.done() else None
+        finally:
+            ready.cancel()
+            stopping.cancel()
+
     async def _serve_clients(self, announce: Callable[[Welcome], None]) -> None:
         self.service = Service(self._supervisor, self.limits, self._status)
         serving = asyncio.ensure_future(self.service.serve())
         others = [asyncio.ensure_future(self._tick())]
         if self._overlap:
-            builder = Builder(self._start_worker, self.limits, self.service.waiting)
+            builder = Builder(self._start_worker, self.limits, self.service.soon)
             self.service.queue_changed = builder.wake
             others.append(asyncio.ensure_future(builder.serve()))
         self._listener.listen()
-        server = await asyncio.get_running_loop().create_server(
-            lambda: ClientLink(self),
-            sock=self._listener.socket,
-            backlog=self.limits.connections,
-            ssl=self._tls,
-            ssl_handshake_timeout=self.limits.authenticate_seconds if self._tls else None,
-        )
+        accepting = asyncio.ensure_future(self._entrance.serve())
         try:
             announce(Welcome("", self.limits, self._device, self._server))
-            await self._until_stopped(server, serving)
+            await self._until_stopped(accepting, serving)
         finally:
-            for task in (serving, *others):
+            for task in (accepting, serving, *others):
                 task.cancel()
             for link in list(self._links):
                 link.abort()
-            await asyncio.gather(serving, *others, return_exceptions=True)
+            await asyncio.gather(accepting, serving, *others, return_exceptions=True)
 
-    async def _until_stopped(self, server: asyncio.Server, serving: asyncio.Future[None]) -> None:
+    async def _until_stopped(self, accepting: asyncio.Future[None], serving: asyncio.Future[None]) -> None:
         """Waits for the end, then finishes what is in flight unless it has to be at once."""
         now = asyncio.ensure_future(self._stopping_now.wait())
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await _first(serving, stopping)
-            server.close()
+            await _first(serving, stopping, accepting)
+            accepting.cancel()
+            await asyncio.wait({accepting})
+            self._listener.socket.close()
+            if not accepting.cancelled():
+                accepting.result()  # a defect is not hidden
             if not serving.done():
                 self.service.stop()
                 await _first(serving, now)
             if serving.done():
-                serving.result()  # a defect is not hidden
+                serving.result()  # nor here
                 for link in list(self._links):
                     link.close()
                 await _first(now, asyncio.gather(*(link.closed for link in self._links)), seconds=FLUSH_SECONDS)
@@ -147,10 +160,13 @@ class Daemon:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            now = time.monotonic()
-            for link in list(self._links):
-                link.check(now)
-            self.service.tell_places(now)
+            try:
+                now = time.monotonic()
+                for link in list(self._links):
+                    link.check(now)
+                self.service.tell_places(now)
+            except Exception:
+                log.exception("a defect while looking after the clients")
 
     async def _start_worker(self) -> WorkerProcess:
         return await WorkerProcess.start(self._report, self.limits)
@@ -158,15 +174,19 @@ class Daemon:
     # --- for the links --------------------------------------------------------------------------------
 
     def enter(self, link: ClientLink) -> int:
-        """The number of a new connection. Raises ProtocolError (too_many_connections)."""
-        allowed = self.limits.connections
-        if len(self._links) >= allowed:
-            details = {"limit": "connections", "allowed": allowed, "got": allowed + 1}
-            message = f"the server serves {allowed} clients already, its limit connections; try again later"
-            raise ProtocolError("too_many_connections", message, details)
+        """The number of a new connection."""
         self._links.add(link)
         self._connections += 1
         return self._connections
+
+    def let_in(self, link: ClientLink) -> None:
+        """It knows the token. Raises ProtocolError (too_many_connections)."""
+        allowed = self.limits.connections
+        if self.service.clients >= allowed:
+            details = {"limit": "connections", "allowed": allowed, "got": allowed + 1}
+            message = f"the server serves {allowed} clients already, its limit connections; try again later"
+            raise ProtocolError("too_many_connections", message, details)
+        self._entrance.passed(link)
 
     def welcome(self, connection: Connection) -> Welcome:
         """What a client is told that has shown that it knows the token."""
@@ -174,10 +194,12 @@ class Daemon:
 
     def leave(self, link: ClientLink) -> None:
         """The connection is gone."""
+        self._entrance.left(link)
         self._links.discard(link)
         self._requests += link.requests
 
-    def _status(self) -> StatusReport:
+    async def _status(self) -> StatusReport:
+        state = await self._state.read()
         return StatusReport(
             software=software_version(),
             device=self._device,
@@ -189,7 +211,7 @@ class Daemon:
             last_restart=self._supervisor.last_restart,
             requests=dict(sum((link.requests for link in self._links), self._requests)),
             memory_bytes=self.service.held_bytes,
-            state=dict(device_state.read()),
+            state=state,
         )
 
 

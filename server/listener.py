@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from ipaddress import ip_address
+from typing import Any
 
 
 class CannotListen(Exception):
@@ -12,6 +14,24 @@ class CannotListen(Exception):
 
 class Exposed(Exception):
     """The address is open to the network, and nothing protects it."""
+
+
+class Arrival:
+    """A connection that was accepted, and that nobody has spoken with yet."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    async def meet(self, protocol: asyncio.BaseProtocol, tls: Any, seconds: float) -> None:
+        """Gives the connection to the protocol, after a handshake where there is a context for TLS. Raises OSError,
+        also for a handshake that fails or lasts longer than so many seconds."""
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: protocol, self._connection, ssl=tls, ssl_handshake_timeout=seconds if tls else None
+        )
+
+    def close(self) -> None:
+        """Ends a connection that nobody has met."""
+        self._connection.close()
 
 
 class Listener:
@@ -43,6 +63,11 @@ class Listener:
             raise _cannot_listen(f"{host} port {port}", error) from None
         bound, number = self.socket.getsockname()[:2]
         self.address = f"[{bound}]:{number}" if family == socket.AF_INET6 else f"{bound}:{number}"
+
+    async def accept(self) -> Arrival:
+        """The next connection. Raises OSError."""
+        connection, _ = await asyncio.get_running_loop().sock_accept(self.socket)
+        return Arrival(connection)
 
     def listen(self) -> None:
         """Lets clients connect. Raises CannotListen: two may bind a port, but only one may listen."""

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from gputune.server.jobs import Assignment, Client, Job
@@ -41,10 +41,10 @@ log = logging.getLogger("gputune.server")
 class Service:
     """Answers requests. `status` makes the reply to Status.
 
-    queue_changed: called when something new waits for the device, or has its turn.
+    queue_changed: called when something new waits for the device, has its turn, or does not wait any more.
     """
 
-    def __init__(self, supervisor: Supervisor, limits: Limits, status: Callable[[], StatusReport]) -> None:
+    def __init__(self, supervisor: Supervisor, limits: Limits, status: Callable[[], Awaitable[StatusReport]]) -> None:
         self.queue_changed: Callable[[], None] = lambda: None
         self._supervisor = supervisor
         self._limits = limits
@@ -56,8 +56,9 @@ class Service:
         self._running: Job | None = None
         self._work = asyncio.Event()
         self._stopping = False
+        self._status = status
+        self._telling: set[asyncio.Task[None]] = set()  # the status, to those who have asked
         self._at_once: Mapping[type, Callable[[Session, Any], Any]] = {
-            Status: lambda session, request: status(),
             UploadBuffer: Session.upload,
             DownloadBuffer: lambda session, request: session.download(request.buffer),
             FreeBuffers: self._free_buffers,
@@ -74,9 +75,9 @@ class Service:
     def leave(self, client: Client) -> None:
         """The client is gone: what it has is freed, what it waits for is dropped or given up."""
         for job in self._jobs.pop(client).values():
-            if job is self._running:
-                _set(job.cancelled)
+            _set(job.cancelled)
         self._turns.leave(client)
+        self.queue_changed()
         self._held_back.discard(client)
         self._forget(*self._sessions.pop(client).handles)
 
@@ -99,12 +100,24 @@ class Service:
             if isinstance(request, Cancel):
                 self._cancel(client, request)
                 client.send(Done(), request_id)
+            elif isinstance(request, Status):
+                telling = asyncio.ensure_future(self._tell_status(client, request_id))
+                self._telling.add(telling)
+                telling.add_done_callback(self._telling.discard)
             elif (answer := self._at_once.get(type(request))) is not None:
                 client.send(answer(self._sessions[client], request), request_id)
             else:
                 self._queue(client, request_id, request)
         except ProtocolError as error:
             client.send(as_message(error), request_id)
+
+    async def _tell_status(self, client: Client, request_id: int) -> None:
+        try:
+            reply: Any = await self._status()
+        except Exception as error:
+            log.exception("a defect while looking how the server is")
+            reply = _defect(error)
+        client.send(reply, request_id)
 
     def _queue(self, client: Client, request_id: int, request: Any) -> None:
         session = self._sessions[client]
@@ -128,7 +141,9 @@ class Service:
         if job is not None and job is self._running:
             _set(job.cancelled)
         elif job is not None and self._turns.remove(client, job):
+            _set(job.cancelled)
             self._finish(job, Error("cancelled", "the client has cancelled the request"))
+            self.queue_changed()
 
     def _free_buffers(self, session: Session, request: FreeBuffers) -> Done:
         done = session.free_buffers(request)
@@ -159,7 +174,9 @@ class Service:
         self._stopping = True
         for job in self._turns.order():
             self._turns.remove(job.client, job)
+            _set(job.cancelled)
             self._finish(job, as_message(_stopping()))
+        self.queue_changed()
         self._work.set()
 
     async def _serve_next(self) -> bool:
@@ -180,7 +197,7 @@ class Service:
             )
         except Exception as error:
             log.exception("a defect while serving %s", type(job.request).__name__)
-            reply = Error("internal_error", f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS])
+            reply = _defect(error)
         finally:
             self._running = None
         self._turns.spent(job.client, time.monotonic() - began)
@@ -201,6 +218,10 @@ class Service:
     def waiting(self) -> list[Job]:
         """The jobs that wait, about in the order in which they will be served."""
         return self._turns.order()
+
+    def soon(self) -> list[Job]:
+        """Those of them that can be served."""
+        return self._turns.order(self._held_back)
 
     @property
     def clients(self) -> int:
@@ -237,6 +258,10 @@ _WHILE_STOPPING = (Status, Cancel, DownloadBuffer, FreeBuffers, FreeContexts)
 def as_message(error: ProtocolError) -> Error:
     """The message that tells a client of an error."""
     return Error(error.name, error.message, error.details)
+
+
+def _defect(error: Exception) -> Error:
+    return Error("internal_error", f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS])
 
 
 def _stopping() -> ProtocolError:

@@ -59,11 +59,14 @@ class Turns(Generic[Owner, Item]):
         if line := self._lines.get(owner):
             line.used += seconds
 
-    def order(self) -> list[Item]:
-        """Everything that waits, roughly in the order in which it will be served: everybody's first items, then
-        everybody's second ones."""
+    def order(self, held_back: Collection[Owner] = ()) -> list[Item]:
+        """Everything that waits, without what is held back, roughly in the order in which it will be served:
+        everybody's first items, then everybody's second ones."""
         places = [
-            (place, arrival, item) for line in self._lines.values() for place, (arrival, item) in enumerate(line.items)
+            (place, arrival, item)
+            for owner, line in self._lines.items()
+            if owner not in held_back
+            for place, (arrival, item) in enumerate(line.items)
         ]
         return [entry[2] for entry in sorted(places, key=lambda entry: entry[:2])]
 

@@ -121,6 +121,38 @@ def test_a_page_full_of_nonsense_blames_nobody(request_of_four: ProfileKernel) -
     assert configurations(batch.remaining()) == [0, 1, 2, 3]
 
 
+def test_who_dies_where_another_one_may_have_done_the_damage_is_tried_once_more(request_of_four: ProfileKernel) -> None:
+    for step in ("building", "checking", "preparing"):
+        batch = Batch(request_of_four)
+        batch.remaining()
+        batch.progress(Progress("building", 1, 4, "", 0, trial()))
+        told = batch.lost(replace(SEGFAULT, step=step, variant=2))
+        assert told is not None and told.trial is None
+        assert configurations(batch.remaining()) == [2, 0, 1, 3]  # before the others can do it again
+        batch.lost(replace(SEGFAULT, step=step, variant=0))
+        assert configurations(batch.remaining()) == [0, 1, 3]
+        assert batch.result(reply(3), 0).trials[2].status == "crash"
+
+
+@pytest.mark.parametrize(("fresh", "baseline"), [(False, False), (True, True)])
+def test_what_ran_before_the_batch_or_is_the_baseline_may_have_done_it_too(
+    request_of_four: ProfileKernel, fresh: bool, baseline: bool
+) -> None:
+    other = replace(request_of_four.variants[0], configuration={"N": 9})
+    batch = Batch(replace(request_of_four, baseline=other if baseline else None))
+    batch.remaining()
+    told = batch.lost(replace(SEGFAULT, step="building"), fresh)
+    assert told is not None and told.trial is None
+
+
+def test_a_request_without_time_is_not_tried_again(request_of_four: ProfileKernel) -> None:
+    death = replace(HANG, variant=None, missed=Missed(None, "total_seconds", 3600))
+    batch = Batch(request_of_four)
+    batch.remaining()
+    assert batch.lost(death) is None
+    assert death.error.message == "the request took longer than 3600 s (limit total_seconds)"
+
+
 def test_a_baseline_that_crashes_is_left_out(request_of_four: ProfileKernel) -> None:
     baseline = replace(request_of_four.variants[0], configuration={"N": 9})
     batch = Batch(replace(request_of_four, baseline=baseline))

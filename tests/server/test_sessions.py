@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from gputune.server.client_link import ClientLink
-from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import (
@@ -43,7 +42,7 @@ from gputune.server.protocol.messages import (
 )
 from gputune.server.session import Session, memory_of
 
-from .peer import SECONDS, Peer, Refused, in_threads
+from .peer import Peer, Refused, in_threads
 
 Make = Callable[..., Any]
 

@@ -276,6 +276,117 @@ def test_a_worker_that_says_nothing_is_ended_after_request_seconds() -> None:
     asyncio.run(run())
 
 
+def test_a_request_has_a_limit_for_all_its_time(batch: ProfileKernel) -> None:
+    async def busy(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        while True:
+            worker.activity.begin("measuring", 0, 30)
+            await asyncio.sleep(0.05)
+
+    async def run() -> None:
+        for request in (batch, ExecuteContext(1, {})):
+            stage = Stage(busy, limits=Limits(total_seconds=1))
+            reply = await stage.run(request)
+            assert (reply.name, reply.details) == ("worker_timeout", {"limit": "total_seconds", "allowed": 1})
+            assert not stage.told  # nothing is tried again
+
+    asyncio.run(run())
+
+
+def test_a_kernel_that_writes_on_the_page_gives_itself_no_more_time(batch: ProfileKernel) -> None:
+    async def forges(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        worker.activity.begin("launching", 1, 10**9)
+        await asyncio.sleep(60)
+
+    async def run() -> None:
+        limits = Limits(compile_seconds=1, launch_seconds=1, request_seconds=1)
+        reply = await Stage(forges, works, limits=limits).run(batch)
+        assert statuses(reply) == ["ok", "timeout", "ok"]
+        assert reply.trials[1].message == "launching took longer than 1 s (limit launch_seconds)"
+
+    asyncio.run(run())
+
+
+def test_a_step_that_began_at_the_last_moment_is_seen(batch: ProfileKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop was busy when the deadline passed, and the worker has gone on meanwhile."""
+
+    async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        worker.activity.begin("measuring", 0, 0.2)
+        reading, last = worker.activity.read, worker.activity.read()
+
+        def late() -> Any:
+            if time.monotonic_ns() < last.deadline_ns or worker.activity.read is reading:
+                return last
+            worker.activity.read = reading  # type: ignore[method-assign]
+            worker.activity.begin("measuring", 1, 30)
+            return last
+
+        worker.activity.read = late  # type: ignore[method-assign]
+        await asyncio.sleep(0.5)
+        return await works(worker, message, progress)
+
+    async def run() -> None:
+        stage = Stage(behave)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+        assert len(stage.workers) == 1
+
+    asyncio.run(run())
+
+
+def test_recovering_is_the_time_without_a_worker(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        stage = Stage(hits(2, hangs))
+        start = stage._start
+
+        async def slowly() -> FakeWorker:
+            await asyncio.sleep(0.1 if stage.workers else 0)
+            return await start()
+
+        stage.supervisor = Supervisor(slowly, Limits())
+        reply = await stage.run(batch)
+        assert 0.09e9 < reply.spent_ns["recover"] < 0.19e9  # without the hang, which took 0.2 s
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_copies_that_may_be_damaged_are_put_there_again(batch: ProfileKernel, damaged: bool) -> None:
+    async def damages(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        return replace(await works(worker, message, progress), state={"damaged": {"times": 1.0}} if damaged else {})
+
+    async def run() -> None:
+        stage, materials = Stage(damages), Materials({1: b"one"})
+        for _ in range(2):
+            assert statuses(await stage.run(batch, materials)) == ["ok", "ok", "ok"]
+        again = [Forget((1,), ()), PutBuffer(1, b"one")] if damaged else []
+        assert stage.workers[0].asked == [PutBuffer(1, b"one"), batch, *again, batch]
+
+    asyncio.run(run())
+
+
+def test_what_is_not_needed_makes_room(batch: ProfileKernel) -> None:
+    class Small(FakeWorker):
+        room = 1
+
+        async def ask(self, message: Any, progress: OnProgress) -> Any:
+            if isinstance(message, Forget):
+                self.room += len(message.buffers)
+            if isinstance(message, PutBuffer):
+                if not self.room:
+                    return Error("launch_failed", "no memory", {"status": "device_limits"})
+                self.room -= 1
+            return await super().ask(message, progress)
+
+    async def run() -> None:
+        stage = Stage(works)
+        stage.supervisor = Supervisor(lambda: asyncio.sleep(0, Small(works)), Limits())
+        for handle in (1, 2, 1):
+            assert statuses(await stage.run(batch, Materials({handle: b"data"}))) == ["ok", "ok", "ok"]
+        reply = await stage.run(batch, Materials({3: b"three", 4: b"four"}))
+        assert reply.message == "no memory"
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("gives_up", [True, False])
 @pytest.mark.parametrize("in_a_batch", [True, False])
 def test_a_cancelled_request_is_given_up(
@@ -294,6 +405,8 @@ def test_a_cancelled_request_is_given_up(
         stages.append(stage := Stage(behave))
         assert (await stage.run(batch if in_a_batch else ExecuteContext(1, {}))).name == "cancelled"
         assert stage.workers[0].ended.done() != gives_up
+        await asyncio.sleep(0)
+        assert ("was not given up" in stage.supervisor.last_restart) != gives_up
         assert not stage.told
 
     stages: list[Stage] = []

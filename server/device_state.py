@@ -1,0 +1,30 @@
+"""The state of the device's clocks, temperatures and load for who asks how the server is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gputune.runtime import device_state
+
+FRESH_SECONDS = 1.0
+WAIT_SECONDS = 0.5  # a driver that sleeps may answer late, and then what is known already is told
+
+
+class RecentState:
+    """What runtime.device_state reads, read beside the event loop and at most once in FRESH_SECONDS."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, object] = {}
+        self._reading: asyncio.Future[dict[str, float]] | None = None
+        self._began = 0.0
+
+    async def read(self) -> dict[str, object]:
+        """Plain numbers by name, as far as they can be read."""
+        now = time.monotonic()
+        if self._reading is None or (self._reading.done() and now - self._began >= FRESH_SECONDS):
+            self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(device_state.read)), now
+        await asyncio.wait({self._reading}, timeout=WAIT_SECONDS)
+        if self._reading.done() and not self._reading.cancelled():
+            self._state = dict(self._reading.result())
+        return self._state
