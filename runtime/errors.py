@@ -1,6 +1,10 @@
 """What can go wrong on a device or with a context file; every error has a name and is one clear line."""
 
+from collections.abc import Iterable
 from typing import ClassVar
+
+NAMES_TOLD = 8
+NAME_CHARACTERS = 200
 
 
 class DeviceNotFound(Exception):
@@ -67,3 +71,10 @@ class WrongDevice(ContextError):
     """The context was made for another device or driver, and that matters here."""
 
     name = "wrong_device"
+
+
+def shortened(names: Iterable[str]) -> str:
+    """Names for a message, sorted: not all of them when there are many, and not all of a long one."""
+    known = sorted(names)
+    told = ", ".join(repr(name[:NAME_CHARACTERS]) for name in known[:NAMES_TOLD])
+    return f"{told} and {len(known) - NAMES_TOLD} more" if len(known) > NAMES_TOLD else told or "none"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
-from gputune.runtime.errors import LaunchFailed
+from gputune.runtime.errors import LaunchFailed, shortened
 from gputune.runtime.variant import Launch, Variant, Work
 from gputune.runtime.watch import UNWATCHED, Course, Watcher
 
@@ -53,7 +53,8 @@ class Launcher:
         arguments: list[Buffer | int] = []
         for argument in launch.arguments:
             if isinstance(argument, str) and argument not in buffers:
-                raise LaunchFailed(f"kernel {launch.entry!r} wants a buffer {argument!r}; there are {sorted(buffers)}")
+                there = shortened(buffers)
+                raise LaunchFailed(f"kernel {launch.entry!r} wants a buffer {argument!r}; there are {there}")
             arguments.append(buffers[argument] if isinstance(argument, str) else argument)
         bound = self._backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments, work)
         return Built(program, compile_ns, bound)

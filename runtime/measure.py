@@ -77,10 +77,12 @@ def enqueued_at_once(wanted: int, launch_ns: float) -> int:
     return max(1, min(wanted, LAUNCHES_ENQUEUED, int(ENQUEUED_NS / max(launch_ns, 1.0))))
 
 
-def warm_up(backend: Backend, bound: Bound, warm_up_ns: float) -> None:
-    """Launches until warm_up_ns of the host's time have passed, so that clocks and threads are up."""
+def warm_up(backend: Backend, bound: Bound, warm_up_ns: float, go_on: Callable[[], None] = lambda: None) -> None:
+    """Launches until warm_up_ns of the host's time have passed, so that clocks and threads are up. `go_on` is called
+    each time before some are enqueued; what it raises ends the warm-up."""
     passed, launches = 0.0, 1
     while passed < warm_up_ns:
+        go_on()
         timing = backend.time(bound, launches)
         passed += max(timing.wall_ns, 1)
         launch_ns = max(timing.wall_ns / launches, 1)

@@ -18,7 +18,7 @@ from gputune.runtime.launching import Launcher
 from gputune.runtime.measure import Protocol, Runner, how_measured, race, warm_up
 from gputune.runtime.variant import CORRECTNESS, OK, OUTPUT, Trial, Variant, Work
 from gputune.runtime.verify import Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
-from gputune.runtime.watch import UNWATCHED, Course, Watcher
+from gputune.runtime.watch import UNWATCHED, Cancelled, Course, Watcher
 
 MESSAGE_CHARACTERS = 4000
 
@@ -171,8 +171,10 @@ class _Batch:
             self._course.go_on()
             self._course.step("measuring", runner.index, protocol.warm_up_ns + runner.estimate_ns)
             try:
-                warm_up(self._backend, runner.bound, protocol.warm_up_ns)
+                warm_up(self._backend, runner.bound, protocol.warm_up_ns, self._course.go_on)
                 break
+            except Cancelled:
+                raise
             except Exception as error:
                 del runners[runner.index]
                 self._fail(runner.index, error)

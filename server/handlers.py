@@ -16,7 +16,7 @@ import numpy as np
 from gputune.runtime import device_state, launching, profiler, variant
 from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.context_format import context_of
-from gputune.runtime.errors import BuildFailed, ContextError, DeviceError
+from gputune.runtime.errors import BuildFailed, ContextError, DeviceError, shortened
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading import executor_on
 from gputune.runtime.measure import Protocol
@@ -33,6 +33,7 @@ log = logging.getLogger("gputune.server.worker")
 T = TypeVar("T")
 MESSAGE_CHARACTERS = 4000
 OPERATION_CHARACTERS = 200
+WARNINGS_AT_MOST = 20
 PROGRESS_SECONDS = 1.0
 
 
@@ -80,7 +81,7 @@ class Handlers:
         except Cancelled as error:
             return messages.Error("cancelled", str(error))
         except ProtocolError as error:
-            return messages.Error(error.name, error.message, error.details)
+            return messages.Error(error.name, error.message[:MESSAGE_CHARACTERS], error.details)
         except ContextError as error:
             return messages.Error("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": error.name})
         except DeviceError as error:
@@ -188,7 +189,7 @@ class Handlers:
         except ValueError as error:
             raise ProtocolError("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": "unknown_graph"}) from None
         self._contexts[request.context] = executor
-        return messages.ContextLoaded(request.context, executor.computes, tuple(executor.warnings), executor.load_ns)
+        return messages.ContextLoaded(request.context, executor.computes, _some(executor.warnings), executor.load_ns)
 
     def forget(self, request: worker_link.Forget) -> messages.Done:
         for handle in request.buffers:
@@ -265,15 +266,22 @@ def _arrays(executor: Executor, blobs: Mapping[str, messages.Blob]) -> dict[str,
     for name in [*blobs, *tensors]:
         if name not in tensors or name not in blobs:
             what = "has no" if name not in tensors else "needs the"
-            inputs = sorted(tensors)
+            inputs = shortened(tensors)
             raise ProtocolError(
-                "bad_message", f"graph {executor.graph.name!r} {what} input {name!r}; its inputs are {inputs}"
+                "bad_message", f"graph {executor.graph.name!r} {what} input {name[:200]!r}; its inputs are {inputs}"
             )
         got, tensor = memoryview(blobs[name]).nbytes, tensors[name]
         if got != tensor.nbytes:
             shape = f"{tensor.dtype}{list(tensor.shape)}"
             raise ProtocolError("bad_message", f"input {name!r} has {got} bytes, {shape} has {tensor.nbytes}")
     return {name: np.frombuffer(blobs[name], tensor.dtype).reshape(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _some(warnings: Sequence[str]) -> tuple[str, ...]:
+    """The first of them, and how many more there are."""
+    told = tuple(warning[:MESSAGE_CHARACTERS] for warning in warnings[:WARNINGS_AT_MOST])
+    more = len(warnings) - len(told)
+    return (*told, f"and {more} more such warnings") if more else told
 
 
 def _floats(values: Sequence[object]) -> bytes:

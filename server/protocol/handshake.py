@@ -26,6 +26,10 @@ class Handshake:
         self._said[who] = hello
         if who == self._side:
             return None
+        if not hello.software.isprintable():  # it is logged, before anybody has proven anything
+            return RemoteProtocolError(
+                "bad_message", f"the {self._peer}'s hello does not name its software in one line"
+            )
         ours = self.hello
         if hello.protocol != ours.protocol:
             older = self._side if ours.protocol < hello.protocol else self._peer

@@ -50,6 +50,8 @@ def _amounts(request: object) -> Iterator[tuple[str, int]]:
             variants = request.variants if request.baseline is None else (*request.variants, request.baseline)
             yield "variants", len(request.variants)
             yield "samples", request.samples
+            for nanoseconds in (request.warm_up_ns, request.sample_ns):
+                yield "launch_seconds", -(-nanoseconds // 10**9)
             yield "buffer_bytes", request.output_bytes
         case ExecuteKernel():
             yield "launches", len(request.launches)

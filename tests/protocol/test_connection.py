@@ -66,6 +66,15 @@ def test_other_versions_end_after_both_hellos(ours: int, theirs: int, older: str
     assert client.state is server.state is State.CLOSED
 
 
+@pytest.mark.parametrize("protocol", [PROTOCOL_VERSION, 99])
+def test_a_hello_cannot_write_lines_of_its_own_into_a_log(protocol: int) -> None:
+    server = Connection("server", "gputune 2", TOKEN)
+    hello = Hello(protocol, "gputune\nWARNING all is lost\x1b[2J", "0" * 64, "token")
+    with pytest.raises(RemoteProtocolError, match="does not name its software in one line") as caught:
+        deliver(raw(hello, 0), server)
+    assert "lost" not in str(caught.value) and server.mismatch == ""
+
+
 def test_the_first_version_is_told_by_a_hello_that_it_understands() -> None:
     first = codec.Parts(msgpack.packb({"id": 0, "type": "Hello", "protocol": 1, "software": "gputune 0"}), ())
     server = Connection("server", "gputune 8", TOKEN)

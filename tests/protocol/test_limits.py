@@ -103,6 +103,15 @@ def test_limits_are_counts(examples: list[Any]) -> None:
     assert all(getattr(Limits(), item.name) > 0 for item in fields(Limits))
 
 
+@pytest.mark.parametrize("name", ["warm_up_ns", "sample_ns"])
+def test_nothing_is_warmed_up_or_sampled_for_longer_than_a_launch_may_take(name: str, by_kind: dict[type, Any]) -> None:
+    limits = replace(TIGHT, launch_seconds=2)
+    check_limits(replace(by_kind[ProfileKernel], **{name: 2 * 10**9}), limits)
+    with pytest.raises(ProtocolError) as caught:
+        check_limits(replace(by_kind[ProfileKernel], **{name: 2 * 10**9 + 1}), limits)
+    assert caught.value.details == {"limit": "launch_seconds", "allowed": 2, "got": 3}
+
+
 def test_launches_are_visited_in_one_order(examples: list[Any]) -> None:
     for message in examples:
         seen: list[Any] = []

@@ -190,7 +190,7 @@ def test_warming_up_lasts_as_long_as_asked() -> None:
 def test_warming_up_goes_on_with_the_next_fastest(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Bound] = []
 
-    def fail_once(backend: Backend, bound: Bound, warm_up_ns: float) -> None:
+    def fail_once(backend: Backend, bound: Bound, warm_up_ns: float, go_on: object) -> None:
         tried.append(bound)
         if len(tried) == 1:
             raise LaunchFailed("lost")

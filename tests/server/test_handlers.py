@@ -15,10 +15,12 @@ from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import BuildFailed
+from gputune.runtime.loading import executor_on
 from gputune.runtime.variant import Trial
 from gputune.server.activity import Activity
 from gputune.server.handlers import Handlers
-from gputune.server.protocol import messages
+from gputune.server.protocol import codec, messages
+from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of, source_sha256, with_launches
 from gputune.server.protocol.messages import (
     CompileKernel,
@@ -37,6 +39,7 @@ from gputune.server.protocol.messages import (
 )
 from gputune.server.watcher import LinkWatcher, launch_seconds
 from gputune.server.worker_link import (
+    FROM_WORKER,
     TO_WORKER,
     BuildPrograms,
     DeviceState,
@@ -185,6 +188,22 @@ def test_a_failure_in_the_race_is_told_as_one(
         ("building", 1, "ok"),
         ("measuring", 1, "runtime"),
     ]
+
+
+def test_a_warm_up_is_given_up_when_the_request_is(
+    supplied: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time, count = backend.time, 0
+
+    def counted(bound: Bound, launches: int) -> Timing:
+        nonlocal count
+        count += 1
+        supplied.activity.cancel(count == 3)
+        assert count < 4, "it goes on"
+        return time(bound, launches)
+
+    monkeypatch.setattr(backend, "time", counted)
+    assert error_of(supplied(profile_request(2, warm_up_ns=10**18)))[0] == "cancelled"
 
 
 def test_a_cancelled_request_says_so_and_the_worker_lives_on(supplied: Worker) -> None:
@@ -364,6 +383,39 @@ def test_profiling_a_context_can_be_cancelled_and_tells_of_itself(
     assert [(p.phase, p.done, p.total) for p in worker.sent] == [("running", done, 3) for done in (1, 2, 3)]
     worker.activity.cancel(True)
     assert error_of(worker(ProfileContext(5, {"x": X.data}, 3)))[0] == "cancelled"
+
+
+def test_only_some_of_many_warnings_are_told(worker: Worker, context: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(*arguments: Any) -> Any:
+        executor = executor_on(*arguments)
+        executor.warnings += ["x" * 100_000] * 30
+        return executor
+
+    monkeypatch.setattr("gputune.server.handlers.executor_on", loaded)
+    reply = worker(PutContext(5, LoadContext(1, "", True), context))
+    assert len(reply.warnings) == 21 and reply.warnings[-1] == "and 10 more such warnings"
+    assert codec.unpack(*codec.pack(reply, 1), FROM_WORKER)[1] == reply
+
+
+def test_no_message_is_longer_than_it_may_be(supplied: Worker, context: bytes) -> None:
+    supplied(PutContext(5, LoadContext(1, "", True), context))
+    many = {f"{number:0999}": 7 for number in range(900)}
+    for request in (
+        replace(profile_request(1), buffers={"x": 7}, variants=(replace(variant(0), main=launch("", "nowhere")),)),
+        ExecuteKernel((launch("", "nowhere"),), many, {}),
+        ExecuteContext(5, {"n" * 1000: b""}),
+    ):
+        reply = supplied(request)
+        texts = [reply.message] if isinstance(reply, Error) else [trial.message for trial in reply.trials]
+        assert max(map(len, texts)) < 2500
+        assert codec.unpack(*codec.pack(reply, 1), FROM_WORKER)[1] == reply
+    handlers = supplied.handlers
+    handlers._by_message = {**handlers._by_message, ExecuteKernel: lambda request: _raise("x" * 100_000)}
+    assert len(supplied(ExecuteKernel((launch(),), {}, {})).message) == 4000
+
+
+def _raise(message: str) -> None:
+    raise ProtocolError("bad_message", message)
 
 
 def test_the_state_of_the_device_can_be_read(worker: Worker) -> None:
