@@ -215,7 +215,7 @@ class ClientLink(asyncio.BufferedProtocol):
             case Hello():
                 self.send(self._connection.hello())
                 if self._connection.mismatch:
-                    log.warning("%s", self._connection.mismatch)
+                    log.info("%s", self._connection.mismatch)
                     self._flush()
                     self.close()
             case Proof():
