@@ -6,12 +6,13 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gputune.server.guard import server_context
+from gputune.server.guard import Guard, server_context
 from gputune.server.listener import Exposed, Listener
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import RemoteProtocolError
@@ -190,6 +191,21 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("theirs"), "theirs")
+
+
+def test_handshakes_that_never_end_keep_nobody_out(
+    daemon_here: Make, ours: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputune.server.entrance.UNPROVEN_AT_MOST", 4)
+    guard = Guard(TOKEN.encode(), server_context(*ours.sign("server"), None))
+    with daemon_here(guard=guard) as (daemon, address), ExitStack() as stack:
+        strangers = [stack.enter_context(socket.create_connection(address, timeout=SECONDS)) for _ in range(20)]
+        with Peer(address, TOKEN.encode(), ours.context()) as peer:
+            assert peer.ask(Ping()) == Pong()
+            for sock in strangers[:16]:
+                with suppress(ConnectionError):
+                    assert sock.recv(1) == b""
+            assert len(daemon._entrance._standing) <= 4
 
 
 def test_requests_and_replies_travel_over_tls(launch_server: Make, ours: Authority, make_profile: Make) -> None:

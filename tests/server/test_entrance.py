@@ -1,0 +1,68 @@
+"""Who stands at the entrance: nobody without the token keeps others out, with TLS or without."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from gputune.runtime import device_state
+from gputune.server.device_state import RecentState
+from gputune.server.guard import Guard
+from gputune.server.protocol.messages import Limits, Status
+
+from .peer import SECONDS, Peer
+
+Make = Callable[..., Any]
+TOKEN = b"correct horse battery staple"
+
+
+def closed(sock: socket.socket) -> bool:
+    """Whether the other side closes the connection within a moment."""
+    sock.settimeout(SECONDS)
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.entrance.UNPROVEN_AT_MOST", 4)
+    with (
+        daemon_here(Limits(connections=2), guard=Guard(TOKEN)) as (daemon, address),
+        Peer(address, TOKEN) as early,
+        ExitStack() as stack,
+    ):
+        strangers = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
+        with Peer(address, TOKEN) as late:
+            assert late.ask(Status()).clients == early.ask(Status()).clients == 2
+        assert all(closed(sock) for sock in strangers[:16])
+        early.ping_until(lambda: len(daemon._entrance._standing) <= 4)
+
+
+def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[float] = []
+
+    def slow() -> dict[str, float]:
+        reads.append(time.monotonic())
+        time.sleep(0.2 * (len(reads) > 1))
+        return {"load_1_minute": float(len(reads))}
+
+    monkeypatch.setattr(device_state, "read", slow)
+    monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", 0.01)
+
+    async def run() -> None:
+        state = RecentState()
+        while not await state.read():
+            pass
+        assert await state.read() == {"load_1_minute": 1.0}
+        assert len(reads) == 1
+        monkeypatch.setattr("gputune.server.device_state.FRESH_SECONDS", 0.0)
+        assert await state.read() == {"load_1_minute": 1.0}  # the new one is not there yet
+        monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", 10)
+        assert (await state.read())["load_1_minute"] >= 2.0
+
+    asyncio.run(run())
