@@ -220,3 +220,19 @@ def test_a_prebuilt_program_is_loaded_instead_of_built(null: Backend, monkeypatc
     profiled = run(null, Notes(), [variant(tile) for tile in range(3)])
     assert {trial.status for trial in profiled.trials} == {"ok"}
     assert built == ["-DTILE=0", "-DTILE=2"]
+
+
+def test_what_prepares_is_limited_by_what_works_already() -> None:
+    notes, null = Notes(), open_backend(NULL_REPORT)
+    packed = [
+        Variant({"tile": tile}, (launch(tile, "x", "w"),), launch(tile, "x", "w", "output"), {"w": 64 * tile})
+        for tile in (1, 2)
+    ]
+    buffers = {"x": null.upload(np.zeros(SIZE, np.float32))}
+    reference = null.upload(np.zeros(SIZE, np.float32))
+    profile(null, ProfileRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)
+    preparing = {0: [], 1: []}
+    for step, number, expected_ns in notes.steps:
+        if step == "launching" and number is not None:
+            preparing[number].append(expected_ns)
+    assert preparing[0][0] == 0 and preparing[1][0] > 0

@@ -1,5 +1,6 @@
 """How the server is run: a graceful stop, its log, its status, and building while another request is measured."""
 
+import asyncio
 import io
 import json
 import logging
@@ -10,13 +11,21 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gputune.runtime.devices import NULL_REPORT
 from gputune.server import logs
+from gputune.server.activity import Activity
+from gputune.server.builder import Builder
+from gputune.server.daemon import Daemon
+from gputune.server.listener import Listener
 from gputune.server.protocol.messages import (
     DownloadBuffer,
+    Error,
+    Limits,
     LoadContext,
     Ping,
     Pong,
@@ -26,6 +35,7 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
 )
 from gputune.server.worker_link import PutPrograms, program_key
+from gputune.server.worker_process import WorkerEnded
 
 from .peer import Peer, Refused
 
@@ -246,7 +256,7 @@ def test_a_builder_that_fails_costs_nothing(daemon_here: Make, make_profile: Mak
         async def failing() -> Any:
             starts.append(1)
             worker = await start()
-            worker.kill()
+            worker.kill("a test")
             return worker
 
         daemon.service.queue_changed.__self__._start = failing
@@ -254,3 +264,80 @@ def test_a_builder_that_fails_costs_nothing(daemon_here: Make, make_profile: Mak
         numbers = [peer.send(make_profile(data, data)) for _ in range(40)]
         assert [peer.reply(number).best for number in numbers] == [0] * 40
         assert 1 <= len(starts) <= 3
+
+
+class Building:
+    """A worker that builds for ever, or until it is told to give up."""
+
+    def __init__(self, crashes: bool = False) -> None:
+        self.activity = Activity.create()
+        self.activity.detach()
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.killed_for = ""
+        self.crashes = crashes
+        self.asked = asyncio.Event()
+
+    async def ask(self, message: Any, progress: Any) -> Any:
+        self.asked.set()
+        if self.crashes:
+            raise WorkerEnded(-signal.SIGSEGV)
+        while not self.activity.cancelled:
+            await asyncio.sleep(0.01)
+        return Error("cancelled", "as wished")
+
+    def kill(self, why: str) -> None:
+        self.killed_for = why
+
+
+def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_crashes(
+    make_profile: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputune.server.builder.PAUSE_SECONDS", (0.01, 0.02))
+
+    async def run() -> None:
+        workers = [Building(crashes=True) for _ in range(5)]
+        good = Building()
+        left: list[Any] = [*workers, OSError(24, "Too many open files"), good]
+
+        async def start() -> Any:
+            if isinstance(one := left.pop(0), Exception):
+                raise one
+            return one
+
+        job = SimpleNamespace(request=make_profile(1, 2), programs=None, sources={})
+        waiting = [job]
+        builder = Builder(start, Limits(), lambda: waiting)  # type: ignore[arg-type,return-value]
+        serving = asyncio.ensure_future(builder.serve())
+        while not good.asked.is_set():
+            await asyncio.sleep(0.005)
+            if builder._building is None:
+                job.programs = None  # as if it was another one
+                builder.wake()
+        waiting.clear()
+        builder.wake()
+        while not good.activity.cancelled or builder._building is not None:
+            await asyncio.sleep(0.005)
+        assert not good.killed_for and not serving.done()
+        serving.cancel()
+        await asyncio.wait({serving})
+        assert good.killed_for
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_stop_is_obeyed_while_the_device_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        opening = asyncio.Event()
+
+        async def never(self: Daemon) -> Any:
+            opening.set()
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(Daemon, "_start_worker", never)
+        daemon = Daemon(Listener("127.0.0.1", 0), NULL_REPORT)
+        serving = asyncio.ensure_future(daemon.serve(lambda welcome: None))
+        await opening.wait()
+        daemon.stop()
+        await asyncio.wait_for(serving, 5)
+
+    asyncio.run(run())
