@@ -208,8 +208,11 @@ def test_what_changed_during_the_race_does_not_fail_the_winner(null: Backend, mo
             backend.fill(buffer, 1)
         return race(backend, runners, *others)  # type: ignore[arg-type]
 
+    assert "damaged" not in run(null, range(3)).state
     monkeypatch.setattr("gputune.runtime.profiler.race", damage)
-    assert run(null, range(3)).best is not None
+    profiled = run(null, range(3))
+    assert profiled.best is not None
+    assert profiled.state["damaged"] == {"times": 1.0}
 
 
 def test_a_failure_in_the_race_costs_one_runner() -> None:

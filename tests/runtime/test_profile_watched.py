@@ -231,7 +231,7 @@ def test_what_prepares_is_limited_by_what_works_already() -> None:
     buffers = {"x": null.upload(np.zeros(SIZE, np.float32))}
     reference = null.upload(np.zeros(SIZE, np.float32))
     profile(null, ProfileRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)
-    preparing = {0: [], 1: []}
+    preparing: dict[int, list[float]] = {0: [], 1: []}
     for step, number, expected_ns in notes.steps:
         if step == "launching" and number is not None:
             preparing[number].append(expected_ns)
