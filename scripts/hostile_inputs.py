@@ -36,6 +36,7 @@ from wire import frame
 from workload import DATA, batch, variant
 
 sys.path.append(str(Path(__file__).parents[1]))
+from tests.protocol.full import full_headers
 from tests.protocol.hostile import hostile_inputs
 
 Make = Callable[[random.Random], bytes]
@@ -138,9 +139,9 @@ def bad_blobs(chance: random.Random) -> bytes:
 def odd_amounts(chance: random.Random) -> bytes:
     """A valid batch that asks for very much or very little."""
     amounts: dict[str, Any] = {
-        "samples": chance.choice((1, 1000, 1001, 2**31 - 1)),
-        "sample_ns": chance.choice((0, 10**9, 10**18)),
-        "warm_up_ns": chance.choice((0, 10**8)),
+        "samples": chance.choice((1, 256, 257, 2**31 - 1)),
+        "sample_ns": chance.choice((0, 10**9, 31 * 10**9, 10**18)),
+        "warm_up_ns": chance.choice((0, 10**8, 31 * 10**9, 10**18)),
         "output_bytes": chance.choice((0, 1, len(DATA), 2**24, 2**48)),
         "best_ns": chance.choice((0.0, 1e-300, 1e18)),
     }
@@ -150,20 +151,11 @@ def odd_amounts(chance: random.Random) -> bytes:
 
 @cache
 def _large() -> tuple[bytes, ...]:
-    entries = {f"{number:x}": number % 100 for number in range(1_000_000)}
-    short = replace(_VARIANT.main, source="")
-    requests = (
-        ExecuteKernel((_VARIANT.main, *(short,) * 33_000), {"input": HANDLE}, {}),
-        ExecuteKernel((_VARIANT.main,), {"input": HANDLE}, entries),
-        CompileKernel(replace(_VARIANT, configuration=entries), {}),
-        CompileKernel(replace(_VARIANT, packed=entries), {}),
-        FreeBuffers(tuple(range(1 << 40, (1 << 40) + 900_000))),
-    )
-    return tuple(frame(one, 2**40 + number) for number, one in enumerate(requests))
+    return tuple(b"".join(framing.encode(parts)) for parts in full_headers().values())
 
 
 def as_large_as_allowed(chance: random.Random) -> bytes:
-    """A valid request whose header is full: of launches, of entries of a map, or of handles."""
+    """A header that is full: of launches, of entries of a map, or of lists within lists."""
     return chance.choice(_large())
 
 
