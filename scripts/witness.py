@@ -14,7 +14,7 @@ STALLED = 8
 STALLED_SECONDS = Limits().authenticate_seconds + 5.0
 LOOK_SECONDS = 0.1
 PEAK_BYTES = 256 * MIB
-LEAK_BYTES = 64 * MIB  # what Python keeps of full headers; it stays so however many more come
+LEAK_BYTES = 64 * MIB  # what Python keeps of the largest headers for the next ones
 LEAKED_DESCRIPTORS = 4
 
 
