@@ -29,7 +29,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "adb_missing": "install Debian's adb, or Android's platform tools, and put it on the PATH",
         "adb_failed": "run `adb kill-server`, plug the device in again and try once more",
         "adb_no_device": "switch USB debugging on in its developer options, plug it in, look at `adb devices`",
-        "adb_port_taken": "give its token by GPUTUNE_TOKEN with --adb_python termux, or end what uses the port on the device",
+        "adb_port_taken": "give its token by GPUTUNE_TOKEN with --adb_python termux, or end what uses that port there",
         "adb_several_devices": "name one: --adb SERIAL",
         "adb_unauthorized": "unlock it and allow USB debugging for this computer",
         "adb_offline": "run `adb reconnect offline`, or plug it in again",

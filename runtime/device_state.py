@@ -31,13 +31,14 @@ class _Source:
     parse: Parse
 
 
-def read(root: Path = Path("/")) -> dict[str, float]:
+def read(root: Path = Path("/"), seconds: float = SECONDS_AT_MOST) -> dict[str, float]:
     """The state now, as far as it can be read: plain numbers by name, with their unit at the end.
 
     load_1_minute and load_5_minutes; cpu_mhz_min, _max and _mean over the cores; temperature_c, the hottest
-    place; and for each GPU that shows them, `NAME_mhz`, `NAME_busy_percent` and `NAME_temperature_c`.
+    place; and for each GPU that shows them, `NAME_mhz`, `NAME_busy_percent` and `NAME_temperature_c`. No file is
+    begun after so many `seconds`.
     """
-    until = time.perf_counter() + SECONDS_AT_MOST
+    until = time.perf_counter() + seconds
     found: dict[str, list[float]] = {}
     for source in _sources(root):
         if time.perf_counter() > until:

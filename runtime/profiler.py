@@ -90,9 +90,12 @@ def profile(backend: Backend, request: ProfileRequest, watcher: Watcher = UNWATC
     before = device_state.read()
     course = Course(watcher, request.best_ns)
     batch = _Batch(backend, request, course, watcher)
-    batch.prove_all()
-    batch.race_all()
-    best, binary = batch.winner()
+    try:
+        batch.prove_all()
+        batch.race_all()
+        best, binary = batch.winner()
+    finally:
+        batch.release()
     trials = tuple(batch.trials[index] for index in range(len(request.variants)))
     baseline = None if batch.baseline is None else batch.trials[batch.baseline]
     state = {"before": before, "after": device_state.read()}
@@ -213,6 +216,14 @@ class _Batch:
             except Exception as error:
                 self._fail(runner.index, error)
         return None, b""
+
+    def release(self) -> None:
+        """Lets go of all device memory now: kept buffers know how the batch fills them, and the batch knows them, a
+        circle that would hold them until the garbage collector comes by."""
+        self._entries.clear()
+        self._packed.clear()
+        self._ranked.clear()
+        del self._inputs, self._output
 
     def _fail(self, index: int, error: Exception) -> None:
         self.trials[index] = failure(error)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gputune.runtime import device_state, launching, profiler, variant
+from gputune.runtime import launching, profiler, variant
 from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.context_format import context_of
 from gputune.runtime.errors import BuildFailed, ContextError, DeviceError, shortened
@@ -67,7 +67,6 @@ class Handlers:
             worker_link.BuildPrograms: self.build_programs,
             worker_link.PutSources: self.put_sources,
             worker_link.PutPrograms: self.put_programs,
-            worker_link.ReadState: self.read_state,
         }
 
     def handle(self, request: Any) -> object:
@@ -219,9 +218,6 @@ class Handlers:
     def put_programs(self, request: worker_link.PutPrograms) -> messages.Done:
         self._prebuilt = request.binaries
         return messages.Done()
-
-    def read_state(self, request: worker_link.ReadState) -> worker_link.DeviceState:
-        return worker_link.DeviceState(dict(device_state.read()))
 
     # --- helpers --------------------------------------------------------------------------------------
 

@@ -96,25 +96,11 @@ class PutPrograms:
     binaries: dict[str, Blob]
 
 
-@dataclass(frozen=True)
-class ReadState:
-    """Asks for what can be read of clocks, temperatures and load. Answered by DeviceState."""
-
-
-@dataclass(frozen=True)
-class DeviceState:
-    """What could be read."""
-
-    state: dict[str, object]
-
-
 REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext)
 # the worker is our own process, so the link has no limits of its own
 LINK_LIMITS = framing.UNLIMITED
-TO_WORKER = codec.registry(
-    (*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, PutSources, PutPrograms, ReadState)
-)
-FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, DeviceState, Done)))
+TO_WORKER = codec.registry((*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, PutSources, PutPrograms))
+FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, Done)))
 
 
 def program_key(launch: Launch) -> str:

@@ -1,14 +1,16 @@
 """Profiling on the null device: the same times everywhere, and the race's rules, which need no hardware."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from gputune.runtime.backends import Backend, Bound, Timing, open_backend
+from gputune.runtime.backends import Backend, Bound, Buffer, Timing, open_backend
 from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.runtime.launching import execute
@@ -355,3 +357,21 @@ def test_guards_notice_writes_on_both_sides(null: Backend) -> None:
 
 def test_a_trial_without_samples_is_infinitely_slow_for_ranking() -> None:
     assert Trial("compile").median_ns == float("inf")
+
+
+def test_a_batch_lets_go_of_its_device_memory_at_once(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Buffer]] = []
+    allocate = null.allocate
+
+    def remembered(nbytes: int) -> Buffer:
+        buffer = allocate(nbytes)
+        made.append(weakref.ref(buffer))
+        return buffer
+
+    monkeypatch.setattr(null, "allocate", remembered)
+    gc.disable()  # a garbage collector may come much later
+    try:
+        run(null, range(4))
+        assert made and not [reference for reference in made if reference() is not None]
+    finally:
+        gc.enable()

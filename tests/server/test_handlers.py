@@ -42,14 +42,12 @@ from gputune.server.worker_link import (
     FROM_WORKER,
     TO_WORKER,
     BuildPrograms,
-    DeviceState,
     Forget,
     ProgramsBuilt,
     PutBuffer,
     PutContext,
     PutPrograms,
     PutSources,
-    ReadState,
     program_key,
 )
 
@@ -416,11 +414,6 @@ def test_no_message_is_longer_than_it_may_be(supplied: Worker, context: bytes) -
 
 def _raise(message: str) -> None:
     raise ProtocolError("bad_message", message)
-
-
-def test_the_state_of_the_device_can_be_read(worker: Worker) -> None:
-    reply = worker(ReadState())
-    assert isinstance(reply, DeviceState) and all(isinstance(value, float) for value in reply.state.values())
 
 
 def test_a_defect_is_an_error_and_not_the_end(

@@ -649,7 +649,7 @@ def test_a_worker_that_dies_while_nothing_is_asked_is_back_before_the_next_reque
 def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killing], make_profile: Make) -> None:
     peer, kill = killing
     data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-    options = tuple(f"-D{number}" for number in range(16))
+    options = tuple(f"-DN={number}" for number in range(16))
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL):
         worker = kill.worker()
         threading.Timer(0.003, os.kill, (worker, number)).start()
