@@ -26,7 +26,7 @@ from gputune.client.target_client import TargetClient
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import Launch, ProfileKernel, Variant, Work
 
-PINGS = 2000
+BLOCK, BLOCKS = 128, 40  # pings in a row, and how often; whole windows
 WINDOW = 64
 MIB = 1 << 20
 UPLOADS_MIB = (4, 16)
@@ -142,38 +142,33 @@ class Pair:
         )
 
 
-def microseconds_each(what: Callable[[], object], count: int, times: int = 1) -> float:
-    """The time of one of `count` things, when `what` does that many in so many calls."""
+def microseconds(what: Callable[[], object], count: int = 1) -> float:
+    """The time of one of the `count` things that a call does."""
     start = time.perf_counter_ns()
-    for _ in range(times):
-        what()
+    what()
     return (time.perf_counter_ns() - start) / count / 1e3
 
 
 def compare(client: TargetClient, plain: PlainClient, rounds: int) -> list[Pair]:
-    """Pings one by one, pings in windows, uploads by size; ours and the peer's take turns."""
+    """Pings one by one, pings in windows, uploads by size. Ours and the peer's take turns in blocks of a few
+    milliseconds, and a round's figure is the median of its blocks: where the system puts two processes on two busy
+    cores changes a round trip by a factor of two from one moment to the next."""
     single = Pair("ping, round trip", "us", [], [], "at most 1.5")
     piped = Pair(f"ping, {WINDOW} under way", "us", [], [], "at most 2")
     uploads = {size: Pair(f"upload of {size} MiB", "MB/s", [], [], "at least 0.85") for size in UPLOADS_MIB}
     for number in range(rounds + 1):  # the first one warms up
         figures = [
-            (
-                single,
-                microseconds_each(client.ping, PINGS, PINGS),
-                microseconds_each(plain.ping, PINGS, PINGS),
-            ),
-            (
-                piped,
-                microseconds_each(partial(client.pings, PINGS), PINGS),
-                microseconds_each(partial(plain.pings, PINGS), PINGS),
-            ),
+            (single, *_alternate(_repeated(client.ping), _repeated(plain.ping))),
+            (piped, *_alternate(partial(client.pings, BLOCK), partial(plain.pings, BLOCK))),
         ]
         for size, pair in uploads.items():
             data = np.ones(size * MIB, np.uint8)
-            count = UPLOADED_MIB // size
-            ours = microseconds_each(partial(_upload, client, data), count, count)
-            peer = microseconds_each(partial(plain.upload, data.data), count, count)
-            figures.append((pair, data.nbytes / ours, data.nbytes / peer))
+            times = [
+                (_upload_microseconds(client, data), microseconds(partial(plain.upload, data.data)))
+                for _ in range(UPLOADED_MIB // size)
+            ]
+            ours, peers = (statistics.median(values) for values in zip(*times, strict=True))
+            figures.append((pair, data.nbytes / ours, data.nbytes / peers))
         if number:
             for pair, mine, other in figures:
                 pair.ours.append(mine)
@@ -181,8 +176,27 @@ def compare(client: TargetClient, plain: PlainClient, rounds: int) -> list[Pair]
     return [single, piped, *uploads.values()]
 
 
-def _upload(client: TargetClient, data: npt.NDArray[np.uint8]) -> None:
-    client.free(client.upload(data))
+def _repeated(ping: Callable[[], None]) -> Callable[[], None]:
+    def block() -> None:
+        for _ in range(BLOCK):
+            ping()
+
+    return block
+
+
+def _alternate(ours: Callable[[], None], plain: Callable[[], None]) -> tuple[float, float]:
+    """The median microseconds of one ping, ours and the peer's."""
+    times = [(microseconds(ours, BLOCK), microseconds(plain, BLOCK)) for _ in range(BLOCKS)]
+    mine, other = (statistics.median(values) for values in zip(*times, strict=True))
+    return mine, other
+
+
+def _upload_microseconds(client: TargetClient, data: npt.NDArray[np.uint8]) -> float:
+    """Without freeing, which is a round trip of its own; the peer drops what it has received."""
+    handles: list[int] = []
+    took = microseconds(lambda: handles.append(client.upload(data)))
+    client.free(*handles)
+    return took
 
 
 def overhead(client: TargetClient, rounds: int) -> list[float]:

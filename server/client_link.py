@@ -83,11 +83,12 @@ class ClientLink(asyncio.BufferedProtocol):
         if self._ending:
             return
         try:
-            self._arrived.extend(self._connection.filled(count))
+            arrived = self._connection.filled(count)
         except RemoteProtocolError as error:
-            self._arrived.extend(error.arrived)
-            self._arrived.append((0, error))
-        self._serve()
+            arrived = [*error.arrived, (0, error)]
+        if arrived:
+            self._arrived.extend(arrived)
+            self._serve()
 
     def eof_received(self) -> bool:
         if not self._ending and not self._connection.between_frames:

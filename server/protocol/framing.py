@@ -10,7 +10,7 @@ from bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,13 +90,15 @@ class FrameReader:
             return self._direct[self._have :]
         return self._staging[self._end :] if self._end else self._staging
 
-    def filled(self, count: int) -> Iterator[Frame]:
+    def filled(self, count: int) -> Iterable[Frame]:
         """The first `count` bytes of space() have arrived. The frames that they complete.
 
         Iterating raises RemoteProtocolError (bad_frame, limit_exceeded); the stream cannot be read further then.
         """
         if self._direct is not None:
             self._have += count
+            if self._have < self._direct.nbytes:
+                return ()  # most pieces of what is large: nothing else is done for them
         else:
             self._end += count
         return self._frames()
