@@ -18,8 +18,8 @@ from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.server.activity import Activity, Doing
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import Launch, Limits, Profiled, ProfileKernel, Progress, Variant, Work
-from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, PutBuffer, WorkerReady
+from gputune.server.protocol.messages import Done, Launch, Limits, Profiled, ProfileKernel, Progress, Variant, Work
+from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, PutBuffer, PutSources, WorkerReady
 
 SIZE = 1024
 PATIENCE_SECONDS = 60.0
@@ -59,6 +59,12 @@ class Worker:
         while not messages and (count := self.link.recv_into(self.reader.space())):
             messages += [codec.unpack(f.header, f.blobs, FROM_WORKER)[1] for f in self.reader.filled(count)]
         return messages
+
+    def begin(self, *entries: str) -> None:
+        """Asks for a batch of kernels; their source goes before it, as everything that a request names."""
+        self.send(PutSources({source_sha256(SOURCE): SOURCE}))
+        assert self.receive() == [Done()]
+        self.send(batch(*entries))
 
     def wait_for(self, wanted: Callable[[Doing], bool]) -> Doing:
         """What the page says once it is what is wanted."""
@@ -100,7 +106,7 @@ def worker() -> Iterator[Worker]:
 
 def batch(*entries: str) -> ProfileKernel:
     variants = tuple(
-        Variant({}, (), Launch(SOURCE, source_sha256(SOURCE), entry, "", (SIZE,), (16,), ("x", "output")), {})
+        Variant({}, (), Launch("", source_sha256(SOURCE), entry, "", (SIZE,), (16,), ("x", "output")), {})
         for entry in entries
     )
     return ProfileKernel(
@@ -121,7 +127,7 @@ def batch(*entries: str) -> ProfileKernel:
 
 
 def test_an_endless_loop_is_launching_with_a_limit_that_the_others_have_set(worker: Worker) -> None:
-    worker.send(batch("copy", "endless"))
+    worker.begin("copy", "endless")
     doing = worker.wait_for(lambda doing: doing.variant == 1 and doing.step == "launching")
     assert doing.deadline_ns - time.monotonic_ns() <= doing.allowed_ns == 1_500_000_000
     told = worker.receive()
@@ -132,13 +138,13 @@ def test_an_endless_loop_is_launching_with_a_limit_that_the_others_have_set(work
 
 
 def test_an_endless_loop_that_comes_first_has_the_longest_limit(worker: Worker) -> None:
-    worker.send(batch("endless", "copy"))
+    worker.begin("endless", "copy")
     doing = worker.wait_for(lambda doing: doing.step == "launching")
     assert doing.variant == 0 and doing.allowed_ns == Limits().launch_seconds * 10**9
 
 
 def test_a_crash_leaves_its_variant_on_the_page(worker: Worker) -> None:
-    worker.send(batch("copy", "crash", "copy"))
+    worker.begin("copy", "crash", "copy")
     while worker.receive():
         pass
     assert worker.process.wait(PATIENCE_SECONDS) in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
@@ -147,7 +153,7 @@ def test_a_crash_leaves_its_variant_on_the_page(worker: Worker) -> None:
 
 
 def test_generating_code_at_the_first_launch_has_the_compilers_limit(worker: Worker) -> None:
-    worker.send(batch("copy"))
+    worker.begin("copy")
     doing = worker.wait_for(lambda doing: doing.step == "starting")
     assert doing.allowed_ns == Limits().compile_seconds * 10**9
     messages: list[Any] = []
