@@ -30,13 +30,22 @@ import onnx
 import material
 import tool
 from gputune.client.credentials import Credentials
+from gputune.client.effort import EFFORTS
 from gputune.client.errors import GputuneError
+from gputune.client.importer import read_model
+from gputune.client.lowering import lower
 from gputune.client.target import choose_target
+from gputune.client.task_search import TaskSearch, device_limits, task_key
+from gputune.client.tuner import Silent
+from gputune.client.workbench import Workbench
+from gputune.runtime.identity import DeviceIdentity
+from gputune.server.protocol.messages import Trial
 
 WORK = material.ROOT / "build" / "chaos"
 KINDS = ("worker", "daemon", "client", "connection")
-FASTER = 0.05
-"""A different variant that was this much slower, or less, in the undisturbed run is the same winner within noise."""
+SLOWER = 0.05
+"""Another variant that is slower side by side by this share, or less, is the same winner within noise."""
+SAMPLES = 31
 RUN_SECONDS = 600
 
 
@@ -193,10 +202,6 @@ class Result:
         """Rows beyond the first of a configuration: finalists, drift, and what a kill made necessary."""
         return len(self.trials) - len({(task, configuration) for _, task, configuration, *_ in self.trials})
 
-    def median_of(self, task: str, configuration: str) -> float | None:
-        values = [row[4] for row in self.trials if row[1:3] == (task, configuration) and row[4] is not None]
-        return values[-1] if values else None
-
 
 def rows_of(cache: Path) -> list[tuple[int, str, str, str, float | None, float]]:
     files = list(cache.glob("*.sqlite"))
@@ -301,26 +306,32 @@ def generation(name: str, model: Path, device: str | None, effort: str) -> Itera
         made.close()
 
 
-def same_winners(calm: Result, disturbed: Result) -> list[str]:
-    """Where another variant won that was slower than noise explains in the undisturbed run."""
+def same_winners(calm: Result, disturbed: Result, clock: "Clock") -> list[str]:
+    """Where another variant won than in the undisturbed run, and is slower side by side than noise explains."""
     wrong = []
     for task, winner in calm.winners.items():
         other = disturbed.winners[task]
-        if other == winner:
-            continue
-        ratios = []
-        for result in (calm, disturbed):
-            winner_ns, other_ns = (result.median_of(task, _stored(key)) for key in (winner, other))
-            if winner_ns is not None and other_ns is not None:
-                ratios.append(other_ns / winner_ns)
-        if not ratios or min(ratios) > 1 + FASTER:
-            wrong.append(f"{task[:10]}: {other} instead of {winner}, {', '.join(f'{ratio:.2f}x' for ratio in ratios)}")
+        if other != winner and (ratio := clock.ratio(task, json.loads(other), json.loads(winner))) > 1 + SLOWER:
+            wrong.append(f"{task[:10]}: {other} instead of {winner}, {ratio:.2f}x side by side")
     return wrong
 
 
-def _stored(configuration: str) -> str:
-    """A configuration as the cache writes it."""
-    return json.dumps(json.loads(configuration), sort_keys=True, separators=(",", ":"))
+class Clock:
+    """Times two variants of a task of the model side by side, with many samples in turns."""
+
+    def __init__(self, model: Path, device: str | None) -> None:
+        self._tasks = {task_key(task).digest: task for task in lower(read_model(model, {})).tasks}
+        self._device = device
+
+    def ratio(self, task: str, one: dict[str, int], other: dict[str, int]) -> float:
+        """How long `one` takes of what `other` takes."""
+        with choose_target(None, os.environ, self._device) as target, target.connect() as client:
+            device = DeviceIdentity.from_dict(client.device)
+            search = TaskSearch(self._tasks[task], device, device_limits(device), EFFORTS["full"], {})
+            trials: dict[int, Trial] = {}
+            with Workbench(client, search, EFFORTS["full"], Silent()) as bench:
+                bench.profile([one, other], SAMPLES, lambda found, _: trials.update(found))
+        return statistics.median(trials[0].samples_ns) / statistics.median(trials[1].samples_ns)
 
 
 def disturb(options: argparse.Namespace) -> dict[str, Any]:
@@ -331,7 +342,15 @@ def disturb(options: argparse.Namespace) -> dict[str, Any]:
         calm = made.run([])
     span = calm.seconds - 1.0  # the last second is finalizing
     print(f"undisturbed: {calm.seconds:.1f} s, {len(calm.trials)} trials in {calm.batches()} batches", flush=True)
+    clock = Clock(model, options.device)
     report: dict[str, Any] = {"calm_seconds": calm.seconds, "trials": len(calm.trials), "kinds": {}}
+    others = []
+    for number in range(options.controls):
+        with generation(f"control_{number}", model, options.device, options.effort) as made:
+            others += same_winners(calm, made.run([]), clock)
+    report["controls"] = {"runs": options.controls, "other_winners": others}
+    for line in others:
+        print(f"another winner without any kill: {line}", flush=True)
     for kind in options.kinds:
         results: list[Result] = []
         kills = 0
@@ -347,7 +366,7 @@ def disturb(options: argparse.Namespace) -> dict[str, Any]:
             "kills": len(blows),
             "while_building_or_measuring": sum(bool(kill.doing) for kill in blows),
             "lost": sum(result.lost for result in results),
-            "other_winners": [line for result in results for line in same_winners(calm, result)],
+            "other_winners": [line for result in results for line in same_winners(calm, result, clock)],
             "crashes_recorded": sum(row[3] in ("crash", "timeout") for result in results for row in result.trials),
             "measured_again": sum(result.again() - calm.again() for result in results),
             "requests_again": sum(result.requests - result.batches() for result in results),
@@ -362,6 +381,7 @@ def main() -> int:
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
     parser.add_argument("--kills", type=int, default=20, help="of each kind (default: %(default)s)")
     parser.add_argument("--per_run", type=int, default=4, help="kills in one generation (default: %(default)s)")
+    parser.add_argument("--controls", type=int, default=3, help="more undisturbed generations (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--device", help="the device to use, as gputune's --device")

@@ -15,6 +15,7 @@ from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Pro
 from gputune.server.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
 _RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # who dies here dies of what it does there
+KILLS_FORGIVEN = 2  # SIGKILL comes from outside, and may come again by chance
 
 
 @dataclass(frozen=True)
@@ -129,14 +130,14 @@ class Batch:
         if culprit in self._failed:
             culprit = None
         self._suspected[culprit] += 1
-        again = self._suspected[culprit] > 1
+        again = self._suspected[culprit] > (KILLS_FORGIVEN if death.killed else 1)
         if culprit is None:
-            return None if again else self._recovering(death, "the batch is tried once more")
+            return None if again else self._recovering(death, "the batch is tried again")
         certain = death.missed is not None or death.step in _RUNS or (fresh and self._alone(culprit))
         if not certain and not death.killed:
             self._doubted.add(culprit)
         if (death.killed or not certain) and not again:
-            return self._recovering(death, "what it worked on is tried once more")
+            return self._recovering(death, "what it worked on is tried again")
         if is_baseline:
             self._baseline = None
             return self._recovering(death, "the batch goes on without its baseline")

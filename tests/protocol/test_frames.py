@@ -128,7 +128,7 @@ def test_limits_may_change_between_frames() -> None:
     reader = framing.FrameReader(Limits(header_bytes=20, frame_bytes=40))
     space, data = reader.space(), to_bytes(Done()) + to_bytes(DownloadBuffer(1))
     space[: len(data)] = data
-    frames = reader.filled(len(data))
+    frames = iter(reader.filled(len(data)))
     next(frames)
     reader.limits = Limits()
     assert len(list(frames)) == 1

@@ -217,13 +217,14 @@ def test_what_was_concluded_before_a_death_is_kept(batch: ProfileKernel) -> None
     asyncio.run(run())
 
 
-def test_a_kill_from_outside_is_tried_once_more(batch: ProfileKernel) -> None:
+def test_what_a_kill_from_outside_hits_is_tried_twice_more(batch: ProfileKernel) -> None:
     async def run() -> None:
-        stage = Stage(hits(1, dies(-signal.SIGKILL)), works)
+        kill = hits(1, dies(-signal.SIGKILL))
+        stage = Stage(kill, kill, works)
         assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
-        stage = Stage(hits(1, dies(-signal.SIGKILL)))
+        stage = Stage(kill)
         assert statuses(await stage.run(batch)) == ["ok", "crash", "ok"]
-        assert len(stage.workers) == 3
+        assert len(stage.workers) == 4
 
     asyncio.run(run())
 
