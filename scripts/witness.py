@@ -14,9 +14,7 @@ STALLED = 8
 STALLED_SECONDS = Limits().authenticate_seconds + 5.0
 LOOK_SECONDS = 0.1
 PEAK_BYTES = 256 * MIB
-LEAK_BYTES = 128 * MIB  # what malloc keeps of the largest headers: 70 to 80 MiB after 100 000 inputs and after 150 000
-    128 * MIB
-)  # what malloc keeps of the largest headers: it grows by 70 to 80 MiB, for 100 000 inputs as for 150 000
+LEAK_BYTES = 128 * MIB  # what malloc keeps of the largest headers: 70 to 80 MiB, however many inputs there are
 LEAKED_DESCRIPTORS = 4
 
 
