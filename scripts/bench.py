@@ -22,6 +22,7 @@ import onnxruntime
 
 import material
 import rpc_bench
+import search_bench
 import survive_bench
 import tool
 from gputune.runtime.backends import Backend, Bound, open_backend
@@ -307,6 +308,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "conv": bench_conv,
     "load": bench_load,
     "rpc": bench_rpc,
+    "search": search_bench.main,
     "survive": bench_survive,
     "warm": bench_warm,
 }
@@ -317,6 +319,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="bench", required=True)
     for name, bench in BENCHES.items():
         command = commands.add_parser(name, help=bench.__doc__, description=bench.__doc__)
+        if bench is search_bench.main:  # replays records: no device, no tuning
+            search_bench.add_arguments(command)
+            continue
         if bench is bench_accuracy:  # default configurations answer for the kernels as well as tuned ones
             command.add_argument("--effort", choices=["none", "quick", "normal", "full"], default="none")
         elif bench not in (bench_rpc, bench_survive):
