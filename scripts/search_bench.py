@@ -31,8 +31,8 @@ KERNEL_TUNER = (
 CONSTANTS = (
     "The strategies' constants were fixed on tests/recordings (three kernels of ours on PoCL) and on the made-up\n"
     "spaces of scripts/search_made_up.py. The race's rounds are those of its design; its least number of samples for\n"
-    "a verdict (7) and the split into picking and judging samples were settled while looking at recorded GPU spaces of\n"
-    "convolution and dedispersion (FAIR Benchmark Hub)."
+    "a verdict (7) and the split into picking and judging samples were settled while looking at recorded GPU spaces\n"
+    "of convolution and dedispersion (FAIR Benchmark Hub)."
 )
 
 RACE = (
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Runs what the options ask for; what makes no sense ends the program with one line."""
+    """Replays recorded spaces through every search strategy, or through the measuring race; needs no device."""
     if arguments.measuring and not arguments.space:
         raise SystemExit("--measuring needs --space: recordings with many raw samples of each configuration")
     try:
