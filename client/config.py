@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputune.client.effort import EFFORTS, Effort
 from gputune.client.errors import ConfigError
+from gputune.client.tuning.effort import EFFORTS, Effort
 
 SUPPORTED = {"tuning_mode": bool, "performance_cache_dir": str, "invalidate_performance_cache": bool}
 NEEDS_TUNING_MODE = ("performance_cache_dir", "invalidate_performance_cache")

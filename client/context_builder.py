@@ -8,11 +8,11 @@ import numpy as np
 
 from gputune.client.errors import MemoryPlanError
 from gputune.client.memory_planner import Lifetime, Placement, plan_arenas
-from gputune.client.outcome import Outcome
 from gputune.client.plan import Operation, Plan, Task
 from gputune.client.rendering import launch_message, variant_message
 from gputune.client.target_client import TargetClient
-from gputune.client.task_search import task_key
+from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord

@@ -13,18 +13,18 @@ from gputune.cache import PerformanceCache, check_writable, tier_of
 from gputune.client import context_builder
 from gputune.client.config import Config
 from gputune.client.credentials import NONE, Credentials
-from gputune.client.effort import Effort
 from gputune.client.importer import read_model
 from gputune.client.lowering import Plan, lower
-from gputune.client.outcome import Outcome, untuned
 from gputune.client.outputs import check_output, writing
 from gputune.client.plan import Task
 from gputune.client.progress import Reporter
 from gputune.client.summary import Totals, summarise, write_json
 from gputune.client.target import AdbRequest, choose_target
 from gputune.client.target_client import TargetClient
-from gputune.client.task_search import device_limits
-from gputune.client.tuner import Tuner
+from gputune.client.tuning.effort import Effort
+from gputune.client.tuning.outcome import Outcome, untuned
+from gputune.client.tuning.task_search import device_limits
+from gputune.client.tuning.tuner import Tuner
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.identity import DeviceIdentity

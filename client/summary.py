@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputune.client.outcome import Outcome
 from gputune.client.outputs import writing
+from gputune.client.tuning.outcome import Outcome
 
 PHASES = ("check", "import", "lower", "tune", "finalize", "write", "total")
 

@@ -23,7 +23,7 @@ import tool
 from gputune.client.importer import read_model
 from gputune.client.lowering import lower
 from gputune.client.plan import Task
-from gputune.client.task_search import device_limits, task_key
+from gputune.client.tuning.task_search import device_limits, task_key
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.runtime.devices import NULL, Choice, choose, discover, wanted_device

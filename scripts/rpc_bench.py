@@ -221,6 +221,9 @@ def overhead(client: TargetClient, rounds: int) -> list[float]:
                 samples=3,
                 sample_ns=1_000_000,
                 warm_up_ns=1_000_000,
+                cold=False,
+                together=True,
+                harvest=True,
             )
             start = time.perf_counter_ns()
             profiled = client.profile_kernel(request)

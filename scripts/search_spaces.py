@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gputune.client.strategies import Evaluation
+from gputune.client.tuning.strategies import Evaluation
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
 
 MILLISECOND_NS = 1e6

@@ -53,6 +53,9 @@ class Batch:
             samples=3,
             sample_ns=1_000_000,
             warm_up_ns=20_000_000,
+            cold=False,
+            together=True,
+            harvest=True,
         )
         start = time.perf_counter()
         profiled = self._client.profile_kernel(request)

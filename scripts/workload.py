@@ -37,6 +37,9 @@ def batch(data: int, variants: tuple[Variant, ...]) -> ProfileKernel:
         samples=3,
         sample_ns=10_000,
         warm_up_ns=10_000,
+        cold=False,
+        together=True,
+        harvest=True,
     )
 
 

@@ -16,10 +16,10 @@ from gputune.client.cli.options import (
     summary_json,
 )
 from gputune.client.config import choose_effort, read_config
-from gputune.client.effort import EFFORTS
 from gputune.client.errors import ConfigError
 from gputune.client.generator import GenerationRequest, generate
 from gputune.client.progress import Reporter
+from gputune.client.tuning.effort import EFFORTS
 
 FAILURES = tuple(status for status in STATUSES if status != "ok")
 

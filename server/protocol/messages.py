@@ -30,7 +30,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from gputune.server.protocol.decoder import Within
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
@@ -235,6 +235,9 @@ class ProfileKernel:
     samples: Annotated[int, Within(1, 2**31 - 1)]
     sample_ns: Nanoseconds  # least duration of a sample; short kernels are repeated within one
     warm_up_ns: Nanoseconds
+    cold: bool  # each launch finds the device's caches without its data
+    together: bool  # variants of one source may share a program where that saves time
+    harvest: bool  # the reply brings the best variant's program binary, which some drivers compile for once more
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from gputune.runtime.devices import NULL_REPORT
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (
+    PROTOCOL_VERSION,
     BufferReady,
     ContextExecuted,
     ContextLoaded,
@@ -82,7 +83,7 @@ class FakeTarget:
         self.restarts = False
         """Whether each connection finds a server that was started for it."""
         self.limits = Limits()
-        self.protocol = 2
+        self.protocol = PROTOCOL_VERSION
         self.heard: list[tuple[int, Any]] = []
         self.something = threading.Condition()
         self.ended = 0

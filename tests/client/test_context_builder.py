@@ -12,7 +12,7 @@ from gputune.client.context_builder import Built, build
 from gputune.client.errors import MemoryPlanError
 from gputune.client.importer import read_model
 from gputune.client.lowering import lower
-from gputune.client.task_search import device_limits, task_key
+from gputune.client.tuning.task_search import device_limits, task_key
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context_records import BufferRef
 from gputune.runtime.devices import NULL_REPORT

@@ -10,10 +10,10 @@ import onnx
 import pytest
 
 from gputune.cache import PerformanceCache, TrialRecord
-from gputune.client import tuner
 from gputune.client.embedded_server import EmbeddedServer
-from gputune.client.task_search import BATCH
-from gputune.client.workbench import Workbench
+from gputune.client.tuning import tuner
+from gputune.client.tuning.task_search import BATCH
+from gputune.client.tuning.workbench import Workbench
 from gputune.server.protocol.connection import Connection
 
 from . import models

@@ -3,13 +3,13 @@
 import pytest
 
 from gputune.cache import TrialRecord
-from gputune.client.effort import EFFORTS
 from gputune.client.plan import Task
-from gputune.client.stop_conditions import NoImprovement, Trials
-from gputune.client.strategies import Evaluation, Strategy
-from gputune.client.strategies.exhaustive import Exhaustive
-from gputune.client.strategies.random import RandomSearch
-from gputune.client.task_search import TaskSearch, device_limits
+from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.stop_conditions import NoImprovement, Trials
+from gputune.client.tuning.strategies import Evaluation, Strategy
+from gputune.client.tuning.strategies.exhaustive import Exhaustive
+from gputune.client.tuning.strategies.random import RandomSearch
+from gputune.client.tuning.task_search import TaskSearch, device_limits
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
 from gputune.runtime.devices import NULL_REPORT

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from gputune.client.strategies import Evaluation, Strategy
-from gputune.client.strategies.auto import Auto
-from gputune.client.strategies.candidates import Candidates
-from gputune.client.strategies.catalogue import STRATEGIES
-from gputune.client.strategies.portfolio import greedy_portfolio
-from gputune.client.strategies.surrogate import GaussianProcess
+from gputune.client.tuning.strategies import Evaluation, Strategy
+from gputune.client.tuning.strategies.auto import Auto
+from gputune.client.tuning.strategies.candidates import Candidates
+from gputune.client.tuning.strategies.catalogue import STRATEGIES
+from gputune.client.tuning.strategies.portfolio import greedy_portfolio
+from gputune.client.tuning.strategies.surrogate import GaussianProcess
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
 
 SPACE = TuningSpace(

@@ -76,6 +76,9 @@ def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKe
         samples=3,
         sample_ns=1,
         warm_up_ns=1,
+        cold=False,
+        together=True,
+        harvest=True,
     )
 
 

@@ -43,7 +43,7 @@ def described(**fields: Any) -> dict[str, Any]:
 def test_a_status_is_told_in_lines() -> None:
     text = "\n".join(lines_of(described()))
     for words in (
-        "board:22598: gputune 7, protocol 2, up 1 d 2 h", "tier     null-cu1",
+        "board:22598: gputune 7, protocol 3, up 1 d 2 h", "tier     null-cu1",
         "clients  2; running: profile; 1 request waiting",
         "worker   never started again\n", "3.0 MiB", "answered 12 profile\n", "load 0.5123",
     ):  # fmt: skip

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gputune.cache import PerformanceCache, TrialRecord
-from gputune.client.effort import EFFORTS
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.plan import Task
-from gputune.client.task_search import BATCH
-from gputune.client.tuner import Silent, Tuner
+from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.task_search import BATCH
+from gputune.client.tuning.tuner import Silent, Tuner
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
@@ -379,7 +379,7 @@ def test_what_holds_the_target_up_is_said(cache: PerformanceCache, monkeypatch: 
             now = 100 * len(self.requests)
             return profiled
 
-    monkeypatch.setattr("gputune.client.workbench.time.monotonic", lambda: now)
+    monkeypatch.setattr("gputune.client.tuning.workbench.time.monotonic", lambda: now)
     progress = Listening()
     tuner(Held(by_width), cache, progress=progress).tune(TASK)
     waits, recovers = progress.lines

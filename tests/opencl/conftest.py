@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.task_search import device_limits
+from gputune.client.tuning.task_search import device_limits
 from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.space import Configuration
 from gputune.runtime.backends import Backend, Buffer, open_backend

@@ -18,9 +18,9 @@ import pytest
 
 from gputune.cache import STATUSES, PerformanceCache
 from gputune.client.cli.main import main
-from gputune.client.effort import EFFORTS
 from gputune.client.embedded_server import EmbeddedServer
-from gputune.client.task_search import BATCH
+from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.task_search import BATCH
 from gputune.kernels.family import Array
 from tests.client import models
 from tests.client.commands import config_file, read_json

@@ -7,12 +7,12 @@ import pytest
 
 import planted
 from gputune.cache import PerformanceCache
-from gputune.client import task_search
-from gputune.client.effort import EFFORTS
-from gputune.client.outcome import Outcome
 from gputune.client.plan import Task
 from gputune.client.target import choose_target
-from gputune.client.tuner import Tuner
+from gputune.client.tuning import task_search
+from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.tuner import Tuner
 
 TASK = Task(planted.PlantedFamily.op, planted.Doubled(), 1)
 

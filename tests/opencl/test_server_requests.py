@@ -100,6 +100,9 @@ def profile_request(client: TargetClient, *variants: Variant, baseline: Variant 
         samples=3,
         sample_ns=100_000,
         warm_up_ns=1_000_000,
+        cold=False,
+        together=True,
+        harvest=True,
     )
 
 

@@ -123,6 +123,9 @@ def batch(*entries: str) -> ProfileKernel:
         samples=3,
         sample_ns=100_000,
         warm_up_ns=100_000,
+        cold=False,
+        together=True,
+        harvest=True,
     )
 
 

@@ -116,8 +116,8 @@ def test_imports_follow_the_table(path: Path) -> None:
         ("server/daemon.py", "from gputune.client import target"),
         ("server/protocol/messages.py", "from .. import daemon"),
         ("server/protocol/messages.py", "import msgpack"),
-        ("client/tuner.py", "from gputune.server.daemon import main"),
-        ("client/tuner.py", "import socket"),
+        ("client/tuning/tuner.py", "from gputune.server.daemon import main"),
+        ("client/tuning/tuner.py", "import socket"),
         ("server/session.py", "import socket"),
         ("server/daemon.py", "import ssl"),
         ("client/generator.py", "import click"),
@@ -134,7 +134,7 @@ def test_a_forbidden_import_is_found(file: str, source: str) -> None:
     ("file", "source"),
     [
         ("client/cli/main.py", "import click, platformdirs"),
-        ("client/tuner.py", "from gputune.server.protocol import messages"),
+        ("client/tuning/tuner.py", "from gputune.server.protocol import messages"),
         (
             "server/protocol/codec.py",
             "import msgpack\nfrom . import framing\nfrom .errors import ProtocolError",

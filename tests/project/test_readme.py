@@ -13,8 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import bench
-from gputune.client import advice, config, effort, errors, importer
+from gputune.client import advice, config, errors, importer
 from gputune.client.cli import main
+from gputune.client.tuning import effort
 from gputune.server.protocol.errors import ERROR_NAMES
 
 ROOT = Path(__file__).parents[2]

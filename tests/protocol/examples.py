@@ -4,6 +4,7 @@ from typing import Any
 
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
+    PROTOCOL_VERSION,
     BufferData,
     BufferReady,
     Cancel,
@@ -62,6 +63,9 @@ PROFILE = ProfileKernel(
     samples=7,
     sample_ns=1_000_000,
     warm_up_ns=20_000_000,
+    cold=True,
+    together=True,
+    harvest=False,
 )
 STATUS = StatusReport(
     software="gputune 0.1.0",
@@ -79,7 +83,7 @@ STATUS = StatusReport(
 
 # one of each class, in the order of messages.py; golden_frames.txt has a line for each
 EXAMPLES: list[Any] = [
-    Hello(2, "gputune 0.1.0", "0123456789abcdef" * 4, "token"),
+    Hello(PROTOCOL_VERSION, "gputune 0.1.0", "0123456789abcdef" * 4, "token"),
     Proof("ab" * 32),
     Welcome("cd" * 32, Limits(), DEVICE, {"software": "gputune 0.1.0"}),
     Ping(),

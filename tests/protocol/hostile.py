@@ -18,7 +18,7 @@ import msgpack
 
 from gputune.server.protocol import codec
 from gputune.server.protocol.authentication import mac
-from gputune.server.protocol.messages import FROM_CLIENT, Hello, Ping, Proof
+from gputune.server.protocol.messages import FROM_CLIENT, PROTOCOL_VERSION, Hello, Ping, Proof
 
 from .examples import EXAMPLES
 from .talk import TOKEN, raw
@@ -153,7 +153,7 @@ def _oversized(random: Random, authenticated: bool) -> bytes:
 
 def _replayed(random: Random, authenticated: bool) -> bytes:
     """Hello and Proof as another client said them on another connection, at other moments and more than once."""
-    client, server = (Hello(2, "gputune", random.randbytes(32).hex(), "token") for _ in range(2))
+    client, server = (Hello(PROTOCOL_VERSION, "gputune", random.randbytes(32).hex(), "token") for _ in range(2))
     proof = Proof(mac(TOKEN, "client", client, server))
     recorded = [_bytes(client, 0), _bytes(proof, 0), _bytes(server, 0), _bytes(Ping(), 1)]
     return b"".join(random.choice(recorded) for _ in range(random.randrange(1, 5)))

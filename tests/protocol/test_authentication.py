@@ -11,13 +11,13 @@ import pytest
 from gputune.server.protocol import authentication
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
-from gputune.server.protocol.messages import Error, Hello, Ping, Proof, Welcome
+from gputune.server.protocol.messages import PROTOCOL_VERSION, Error, Hello, Ping, Proof, Welcome
 
 from .talk import LIMITS, TOKEN, deliver, pair, raw
 
 OTHER = b"a token of somebody else"
-CLIENT = Hello(2, "gputune 1", "a" * 64, "token")
-SERVER = Hello(2, "gputune 2", "b" * 64, "token")
+CLIENT = Hello(PROTOCOL_VERSION, "gputune 1", "a" * 64, "token")
+SERVER = Hello(PROTOCOL_VERSION, "gputune 2", "b" * 64, "token")
 
 
 def agreed(clients: bytes | None, servers: bytes | None) -> tuple[Connection, Connection]:
@@ -117,7 +117,9 @@ def test_nothing_can_be_proven_before_both_hellos() -> None:
 
 def test_the_answer_is_this_one() -> None:
     """Other programs can make it from this description: a length of four bytes before each text."""
-    texts = ("gputune proof 1", "client", "2", "gputune 1", "a" * 64, "token", "2", "gputune 2", "b" * 64, "token")
+    version = str(PROTOCOL_VERSION)
+    client, server = (version, "gputune 1", "a" * 64, "token"), (version, "gputune 2", "b" * 64, "token")
+    texts = ("gputune proof 1", "client", *client, *server)
     message = b"".join(len(text).to_bytes(4, "little") + text.encode() for text in texts)
     assert authentication.mac(TOKEN, "client", CLIENT, SERVER) == hmac.digest(TOKEN, message, "sha256").hex()
     assert authentication.mac(None, "client", CLIENT, SERVER) == ""
@@ -128,7 +130,8 @@ def test_the_answer_depends_on_everything() -> None:
     answers = {authentication.mac(TOKEN, "client", CLIENT, SERVER), authentication.mac(OTHER, "client", CLIENT, SERVER)}
     answers.add(authentication.mac(TOKEN, "server", CLIENT, SERVER))
     answers.add(authentication.mac(TOKEN, "client", SERVER, CLIENT))
-    changes = ({"protocol": 3}, {"software": "gputune 10"}, {"nonce": "c" * 64}, {"authentication": "none"})
+    later = {"protocol": PROTOCOL_VERSION + 1}
+    changes = (later, {"software": "gputune 10"}, {"nonce": "c" * 64}, {"authentication": "none"})
     for change in changes:
         answers.add(authentication.mac(TOKEN, "client", replace(CLIENT, **change), SERVER))
         answers.add(authentication.mac(TOKEN, "client", CLIENT, replace(SERVER, **change)))

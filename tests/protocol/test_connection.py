@@ -236,7 +236,7 @@ def test_an_error_without_an_id_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("state", STATES[:-1])
 def test_nothing_large_is_read_before_the_welcome(state: State) -> None:
-    for message in (UploadBuffer(bytes(5000)), Hello(2, "x" * 5000)):
+    for message in (UploadBuffer(bytes(5000)), Hello(PROTOCOL_VERSION, "x" * 5000)):
         with pytest.raises(RemoteProtocolError, match="limit_exceeded") as caught:
             deliver(raw(message, 0), pair(state)[1])
         assert caught.value.details["allowed"] in (0, 4096)  # blobs, bytes
@@ -255,7 +255,7 @@ def test_a_welcome_may_be_larger_than_what_comes_before_it() -> None:
     device: dict[str, object] = {"extensions": ["cl_khr_fp16"] * 2000}
     assert len(deliver(server.send(server.welcome(LIMITS, device, {})), client)) == 1
     with pytest.raises(RemoteProtocolError, match="limit_exceeded"):
-        deliver(raw(Hello(2, "x" * 300_000), 0), pair(State.PROVEN)[0])
+        deliver(raw(Hello(PROTOCOL_VERSION, "x" * 300_000), 0), pair(State.PROVEN)[0])
 
 
 def test_the_limits_of_the_welcome_hold_afterwards() -> None:

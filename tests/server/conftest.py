@@ -149,6 +149,9 @@ def make_profile() -> Callable[..., ProfileKernel]:
             "samples": 3,
             "sample_ns": 1000,
             "warm_up_ns": 1000,
+            "cold": False,
+            "together": True,
+            "harvest": True,
             **fields,
         }
         return ProfileKernel(**values)

@@ -108,6 +108,9 @@ def profile_request(variants: int, **fields: Any) -> ProfileKernel:
         samples=5,
         sample_ns=1000,
         warm_up_ns=1000,
+        cold=False,
+        together=True,
+        harvest=True,
     )
     return replace(request, **fields)
 

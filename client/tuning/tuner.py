@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
-from gputune.client.drift import Drift
-from gputune.client.effort import EFFORTS, Effort
 from gputune.client.errors import TargetError, TuningError
-from gputune.client.outcome import Outcome, tuned
 from gputune.client.plan import Task
 from gputune.client.target_client import TargetClient
-from gputune.client.task_search import TaskSearch, device_limits
-from gputune.client.workbench import Workbench
+from gputune.client.tuning.drift import Drift
+from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.outcome import Outcome, tuned
+from gputune.client.tuning.task_search import TaskSearch, device_limits
+from gputune.client.tuning.workbench import Workbench
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.messages import Trial

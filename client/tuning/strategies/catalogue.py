@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from gputune.client.strategies import Strategy
-from gputune.client.strategies.auto import Auto
-from gputune.client.strategies.descent import CoordinateDescent
-from gputune.client.strategies.evolution import Evolution
-from gputune.client.strategies.exhaustive import Exhaustive
-from gputune.client.strategies.model_based import ModelBased
-from gputune.client.strategies.random import RandomSearch
+from gputune.client.tuning.strategies import Strategy
+from gputune.client.tuning.strategies.auto import Auto
+from gputune.client.tuning.strategies.descent import CoordinateDescent
+from gputune.client.tuning.strategies.evolution import Evolution
+from gputune.client.tuning.strategies.exhaustive import Exhaustive
+from gputune.client.tuning.strategies.model_based import ModelBased
+from gputune.client.tuning.strategies.random import RandomSearch
 from gputune.kernels.space import Configuration, TuningSpace
 
 Portfolio = Sequence[Configuration]

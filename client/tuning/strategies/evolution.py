@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gputune.client.strategies import Evaluation
-from gputune.client.strategies.candidates import Candidates
+from gputune.client.tuning.strategies import Evaluation
+from gputune.client.tuning.strategies.candidates import Candidates
 from gputune.kernels.space import TuningSpace
 
 FOUNDERS = 8

@@ -7,11 +7,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from gputune.client.effort import Effort
 from gputune.client.errors import TargetError
 from gputune.client.rendering import variant_message
 from gputune.client.target_client import TargetClient
-from gputune.client.task_search import OK, TaskSearch
+from gputune.client.tuning.effort import Effort
+from gputune.client.tuning.task_search import OK, TaskSearch
 from gputune.kernels.space import Configuration
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial, Variant, Work
 
@@ -132,6 +132,9 @@ class Workbench:
             samples=samples,
             sample_ns=self._effort.sample_ns,
             warm_up_ns=self._effort.warm_up_ns,
+            cold=False,
+            together=True,
+            harvest=True,
         )
 
     def _variant(self, configuration: Configuration) -> Variant:

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gputune.cache import TaskKey, TrialRecord, Validity
-from gputune.client.effort import Effort, trials_for
 from gputune.client.errors import TuningError
 from gputune.client.plan import Task
-from gputune.client.stop_conditions import NoImprovement, StopCondition, Trials
-from gputune.client.strategies import Evaluation, Strategy
-from gputune.client.strategies.exhaustive import Exhaustive
-from gputune.client.strategies.random import RandomSearch
+from gputune.client.tuning.effort import Effort, trials_for
+from gputune.client.tuning.stop_conditions import NoImprovement, StopCondition, Trials
+from gputune.client.tuning.strategies import Evaluation, Strategy
+from gputune.client.tuning.strategies.exhaustive import Exhaustive
+from gputune.client.tuning.strategies.random import RandomSearch
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Instance, problem_to_dict
 from gputune.kernels.space import Configuration, configuration_key

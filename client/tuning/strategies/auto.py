@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gputune.client.strategies import Evaluation
-from gputune.client.strategies.candidates import Rows
-from gputune.client.strategies.model_based import ModelBased
+from gputune.client.tuning.strategies import Evaluation
+from gputune.client.tuning.strategies.candidates import Rows
+from gputune.client.tuning.strategies.model_based import ModelBased
 from gputune.kernels.space import Configuration, TuningSpace
 
 NEAR = 2

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from gputune.client.strategies.candidates import Floats
+from gputune.client.tuning.strategies.candidates import Floats
 
 LENGTH = 0.3
 """Expected length of a parameter over the root of the number of parameters, in units of the range of a parameter."""

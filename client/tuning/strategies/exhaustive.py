@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import islice
 
-from gputune.client.strategies import Evaluation
+from gputune.client.tuning.strategies import Evaluation
 from gputune.kernels.space import TuningSpace, configuration_key
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.strategies import Evaluation
+from gputune.client.tuning.strategies import Evaluation
 from gputune.kernels.space import Configuration, TuningSpace
 
 Rows = npt.NDArray[np.intp]

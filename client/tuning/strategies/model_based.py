@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gputune.client.strategies import Evaluation
-from gputune.client.strategies.candidates import Candidates, Floats, Rows
-from gputune.client.strategies.surrogate import GaussianProcess
+from gputune.client.tuning.strategies import Evaluation
+from gputune.client.tuning.strategies.candidates import Candidates, Floats, Rows
+from gputune.client.tuning.strategies.surrogate import GaussianProcess
 from gputune.kernels.space import TuningSpace
 
 FIRST = 4
