@@ -20,6 +20,7 @@ from gputune.runtime.errors import BuildFailed, ContextError, DeviceError, short
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading import executor_on
 from gputune.runtime.measure import Protocol
+from gputune.runtime.request import ProfileRequest
 from gputune.runtime.watch import Cancelled
 from gputune.server import worker_link
 from gputune.server.activity import Activity
@@ -109,7 +110,7 @@ class Handlers:
             )
         profiled = profiler.profile(
             self._backend,
-            profiler.ProfileRequest(
+            ProfileRequest(
                 task=request.task,
                 variants=tuple(map(_variant, request.variants)),
                 buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},

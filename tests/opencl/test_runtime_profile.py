@@ -13,7 +13,8 @@ from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.errors import BuildFailed, LaunchFailed, LimitExceeded
 from gputune.runtime.launching import compile_variant, execute
 from gputune.runtime.measure import Protocol
-from gputune.runtime.profiler import Profiled, ProfileRequest, profile
+from gputune.runtime.profiler import Profiled, profile
+from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import Launch, Trial, Variant, Work
 from gputune.runtime.verify import Floats
 

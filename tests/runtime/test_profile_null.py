@@ -15,7 +15,8 @@ from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.runtime.launching import execute
 from gputune.runtime.measure import Protocol, Runner, how_measured, race, sample, warm_up
-from gputune.runtime.profiler import Profiled, ProfileRequest, profile
+from gputune.runtime.profiler import Profiled, profile
+from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import Launch, Trial, Variant, Work
 from gputune.runtime.verify import guarded, mismatch
 

@@ -11,7 +11,8 @@ from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import BuildFailed, LaunchFailed
 from gputune.runtime.launching import compile_variant, execute
 from gputune.runtime.measure import Protocol
-from gputune.runtime.profiler import Profiled, ProfileRequest, profile
+from gputune.runtime.profiler import Profiled, profile
+from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import Launch, Trial, Variant, Work
 from gputune.runtime.watch import Cancelled, Step
 

@@ -1,0 +1,152 @@
+"""Builds the variants of a batch, launches each once with its real sizes, and verifies what it computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.runtime.backends import Backend, Bound, Buffer, Program, Timing
+from gputune.runtime.launching import Launcher
+from gputune.runtime.request import ProfileRequest
+from gputune.runtime.variant import OUTPUT, Variant
+from gputune.runtime.verify import Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
+from gputune.runtime.watch import Course
+
+
+class WrongOutput(Exception):
+    """A variant's output is wrong, or it wrote where it must not."""
+
+
+@dataclass(eq=False)
+class Proven:
+    """A variant that was built, launched and found right; packed buffers live as long as it does.
+
+    estimate_ns: its first launch by the device's clock, by the host's where that stands still.
+    """
+
+    variant: Variant
+    program: Program
+    bound: Bound
+    packed: KeptBuffers
+    estimate_ns: float
+    compile_ns: int
+    first_launch_ns: int
+
+
+class Prover:
+    """Builds and verifies the variants of one request, with what they share: copies of the inputs, one output,
+    packed buffers per packing; all guarded.
+
+    damaged: how often something was written to that was only to be read, or to a guard region.
+    """
+
+    def __init__(self, backend: Backend, request: ProfileRequest, course: Course) -> None:
+        self._backend = backend
+        self._request = request
+        self._course = course
+        self._launcher = Launcher(backend, course)
+        self.damaged = 0
+        self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
+        self._current: int | None = None  # whose work is being done
+        self._course.step("preparing", None)
+        self._want: Floats = backend.read(request.reference).view(np.float32)
+        self._output: GuardedBuffer = guarded(backend, request.reference.nbytes)
+        sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
+        self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
+        self._inputs.fill()
+        self._packed: dict[object, KeptBuffers] = {}
+
+    def prove_all(self) -> Iterator[tuple[int, Proven | Exception]]:
+        """Every variant of the request and the baseline, which comes first, by index: proven, or what it failed
+        with. Raises Cancelled between two of them when the watcher wishes so."""
+        for index, variant in self._request.numbered.items():
+            self._course.go_on()
+            self._current = index
+            found: Proven | Exception
+            try:
+                found = self._prove(variant)
+            except Exception as error:
+                found = error
+            else:
+                self._course.seen(found.estimate_ns)
+            yield index, found
+
+    def verify_again(self, index: int, proven: Proven) -> None:
+        """Launches a variant once more and verifies it: somebody else in the race may have damaged what it reads, and
+        a data race may show only now. Raises WrongOutput or DeviceError."""
+        self._current = index
+        self._course.step("checking", index)
+        self._renew(proven.packed)
+        self._verify(proven.bound, proven.packed)
+
+    def harvest(self, index: int, proven: Proven) -> bytes:
+        """The binary of a proven variant's program. Raises DeviceError."""
+        return self._launcher.harvest(proven.program, index)
+
+    def release(self) -> None:
+        """Lets go of all device memory now: kept buffers know how the prover fills them, and the prover knows them, a
+        circle that would hold them until the garbage collector comes by."""
+        self._packed.clear()
+        del self._inputs, self._output
+
+    def _prove(self, variant: Variant) -> Proven:
+        """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
+        packed = self._packed_for(variant)
+        buffers = {**self._inputs.buffers, **packed.buffers, OUTPUT: self._output.inner}
+        built = self._launcher.build(variant.main, buffers, self._current, work=self._request.work)
+        timing = self._verify(built.bound, packed)
+        estimate_ns = timing.event_ns if timing.event_ns > 0 else timing.wall_ns
+        return Proven(variant, built.program, built.bound, packed, estimate_ns, built.compile_ns, timing.wall_ns)
+
+    def _verify(self, bound: Bound, packed: KeptBuffers) -> Timing:
+        """Launches once into a poisoned output, compares it, and checks all that was only to be read."""
+        backend, request = self._backend, self._request
+        self._output.poison(backend)
+        backend.finish()
+        known_to_end = self._current == request.baseline_index  # it may be slow, but it has run before
+        try:
+            timing = self._launcher.run(bound, self._current, 0.0 if known_to_end else self._course.best_ns)
+        finally:
+            self._course.step("checking", self._current)
+            written = self._renew(packed)
+        if not backend.computes:
+            backend.write(self._output.inner, self._want)  # the reference stands in for what was not computed
+        got, damage = self._output.read(backend)
+        self.damaged += bool(damage)
+        wrong = mismatch(got.view(np.float32), self._want, request.relative, request.absolute)
+        if found := "; ".join(filter(None, (written, damage, wrong))):
+            raise WrongOutput(found)
+        return timing
+
+    def _renew(self, packed: KeptBuffers) -> str:
+        """Fills inputs and packed buffers again if anything has changed them, and says what has changed."""
+        found = "; ".join(filter(None, (self._inputs.check(), packed.check())))
+        self.damaged += bool(found)
+        return found
+
+    def _copy_inputs(self, copies: Mapping[str, Buffer]) -> None:
+        for name, copy in copies.items():
+            self._backend.write(copy, self._backend.read(self._request.buffers[name]))
+
+    def _packed_for(self, variant: Variant) -> KeptBuffers:
+        """The packed buffers of a variant; variants with equal prepare launches share them."""
+        key = (variant.prepare, tuple(sorted(variant.packed.items())))
+        if key not in self._packed:
+
+            def prepare(made: Mapping[str, Buffer]) -> None:
+                buffers = {**self._inputs.buffers, **made}
+                for launch in variant.prepare:
+                    built = self._launcher.build(launch, buffers, self._current, harvested=False)
+                    known_ns = max(self._course.best_ns, self._prepare_ns) if self._course.best_ns else 0.0
+                    timing = self._launcher.run(built.bound, self._current, known_ns)
+                    self._prepare_ns = max(self._prepare_ns, timing.wall_ns)
+
+            packed = KeptBuffers(self._backend, variant.packed, prepare)
+            damage = packed.fill()
+            if found := "; ".join(filter(None, (damage, self._inputs.check()))):
+                self.damaged += 1
+                raise WrongOutput(f"preparing {found}")
+            self._packed[key] = packed
+        return self._packed[key]

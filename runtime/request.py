@@ -1,0 +1,52 @@
+"""What is asked for: a batch of variants of one task, and what they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gputune.runtime.backends import Buffer
+from gputune.runtime.measure import Protocol
+from gputune.runtime.variant import OUTPUT, Variant, Work
+
+
+@dataclass(frozen=True)
+class ProfileRequest:
+    """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output
+    (float32, as many bytes as the output): |got - want| <= absolute + relative * max|want|. The first variant
+    is the one that the others are compared with and always gets all samples. `baseline` is raced with them and
+    never wins, unless it is one of them; `best_ns` is the fastest launch known before, 0 when none is."""
+
+    task: str
+    variants: Sequence[Variant]
+    buffers: Mapping[str, Buffer]
+    reference: Buffer
+    relative: float
+    absolute: float
+    work: Work
+    protocol: Protocol = field(default_factory=Protocol)
+    baseline: Variant | None = None
+    best_ns: float = 0.0
+
+    def check(self) -> None:
+        """Raises ValueError when the request itself makes no sense."""
+        if OUTPUT in self.buffers:
+            raise ValueError(f"the buffer name {OUTPUT!r} is reserved for what the variants write")
+        if self.reference.nbytes % 4:
+            raise ValueError(f"the reference has {self.reference.nbytes} bytes, which are no float32 values")
+
+    @property
+    def baseline_index(self) -> int | None:
+        """That of the variant that the baseline equals, else one more than the last; None without a baseline."""
+        if self.baseline is None:
+            return None
+        variants = list(self.variants)
+        return variants.index(self.baseline) if self.baseline in variants else len(variants)
+
+    @property
+    def numbered(self) -> dict[int, Variant]:
+        """All variants by index, the baseline first, because limits scale with what is known to work."""
+        variants = dict(enumerate(self.variants))
+        if self.baseline is None or (index := self.baseline_index) is None:
+            return variants
+        return {index: self.baseline} | variants
