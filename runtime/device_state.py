@@ -19,7 +19,10 @@ from pathlib import Path
 SECONDS_AT_MOST = 0.003
 CONTENT_CHARACTERS = 1 << 16  # enough of /proc/cpuinfo for some dozens of cores
 
+LIMITS_C = (40.0, 150.0)  # where trip points make sense: what a firmware does not use lies far outside
+
 Parse = Callable[[str], float]
+Combine = Callable[[list[float]], float]
 
 
 @dataclass(frozen=True)
@@ -31,16 +34,23 @@ class _Source:
     parse: Parse
 
 
+_COMBINED: dict[str, Combine] = {"throttles": sum, "temperature_headroom_c": min}
+"""How numbers of the same name are combined; the greatest of them counts for all others."""
+
+
 def read(root: Path = Path("/"), seconds: float = SECONDS_AT_MOST) -> dict[str, float]:
     """The state now, as far as it can be read: plain numbers by name, with their unit at the end.
 
     load_1_minute and load_5_minutes; cpu_mhz_min, _max and _mean over the cores; temperature_c, the hottest
-    place; and for each GPU that shows them, `NAME_mhz`, `NAME_busy_percent` and `NAME_temperature_c`. No file is
-    begun after so many `seconds`.
+    place; and for each GPU that shows them, `NAME_mhz`, `NAME_busy_percent` and `NAME_temperature_c`. What says that
+    heat slows a device down: throttles, how often the cores and their package have been since the system was
+    started; cooling_steps, by how many a processor is slowed down now; temperature_headroom_c, what is left up to the
+    nearest limit. No file is begun after so many `seconds`.
     """
     until = time.perf_counter() + seconds
     found: dict[str, list[float]] = {}
-    for source in _sources(root):
+    sources = _sources(root)
+    for source in sources:
         if time.perf_counter() > until:
             break
         # a device may sleep, and a driver may say something else here
@@ -48,8 +58,10 @@ def read(root: Path = Path("/"), seconds: float = SECONDS_AT_MOST) -> dict[str, 
             value = source.parse(_content(source.path))
             if math.isfinite(value):
                 found.setdefault(source.name, []).append(value)
+    if len(found.get("throttles", ())) < sum(source.name == "throttles" for source in sources):
+        found.pop("throttles", None)  # a sum of some of them would seem to rise when all are read
     cpu_mhz = found.pop("cpu_mhz", None) or _cpuinfo_mhz(root)
-    state = {name: max(values) for name, values in found.items()}
+    state = {name: _COMBINED.get(name, max)(values) for name, values in found.items()}
     if cpu_mhz:
         state |= {"cpu_mhz_min": min(cpu_mhz), "cpu_mhz_max": max(cpu_mhz), "cpu_mhz_mean": statistics.fmean(cpu_mhz)}
     return {name: round(value, 2) for name, value in state.items()}
@@ -65,8 +77,10 @@ def _sources(root: Path) -> tuple[_Source, ...]:
         *_kgsl(system),
         *_devfreq(system),
         *_drm(system),
-        *_each("temperature_c", system.glob("class/thermal/thermal_zone*/temp"), 1e-3),
+        *_zones(system),
+        *_cooling(system),
         *_each("cpu_mhz", system.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"), 1e-3),
+        *_each("throttles", system.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_count"), 1.0),
     ]
     return tuple(source for source in found if source.path.is_file())
 
@@ -96,12 +110,43 @@ def _drm(system: Path) -> Iterator[_Source]:
             yield _Source(f"{card.name}_temperature_c", sensor / "temp1_input", _times(1e-3))
 
 
+def _zones(system: Path) -> Iterator[_Source]:
+    """Temperatures, and how far those with a limit are from it: from where the system slows a device down or ends."""
+    zones = sorted(system.glob("class/thermal/thermal_zone*"))
+    for zone in zones:
+        yield _Source("temperature_c", zone / "temp", _times(1e-3))
+    for zone in zones:
+        if limits := list(_limits_c(zone)):
+            yield _Source("temperature_headroom_c", zone / "temp", _below(min(limits)))
+
+
+def _limits_c(zone: Path) -> Iterator[float]:
+    for kind in zone.glob("trip_point_*_type"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            limit_c = _times(1e-3)(_content(kind.with_name(kind.name.replace("_type", "_temp"))))
+            # the others, called active, turn fans on
+            if _content(kind).strip() in ("passive", "hot", "critical") and LIMITS_C[0] <= limit_c <= LIMITS_C[1]:
+                yield limit_c
+
+
+def _cooling(system: Path) -> Iterator[_Source]:
+    """What cools by making a processor slower. Fans do not, and others, such as radios, do not matter."""
+    for device in system.glob("class/thermal/cooling_device*"):
+        with contextlib.suppress(OSError):
+            if re.search("cpu|gpu|devfreq|processor|powerclamp", _content(device / "type"), re.IGNORECASE):
+                yield _Source("cooling_steps", device / "cur_state", _times(1.0))
+
+
 def _each(name: str, paths: Iterable[Path], factor: float) -> Iterator[_Source]:
     return (_Source(name, path, _times(factor)) for path in paths)
 
 
 def _times(factor: float) -> Parse:
     return lambda text: float(text.split()[0].rstrip("%")) * factor
+
+
+def _below(limit_c: float) -> Parse:
+    return lambda text: limit_c - _times(1e-3)(text)
 
 
 def _share(text: str) -> float:

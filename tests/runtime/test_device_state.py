@@ -74,6 +74,49 @@ def test_a_virtual_machine_has_the_clocks_of_its_cores_only(tmp_path: Path) -> N
     assert device_state.read(root, seconds=60) == {"cpu_mhz_min": 2400.5, "cpu_mhz_max": 2600.5, "cpu_mhz_mean": 2500.5}
 
 
+def zone(number: int, temp: str, *trips: tuple[str, str]) -> dict[str, str]:
+    folder = f"sys/class/thermal/thermal_zone{number}"
+    files = {f"{folder}/temp": temp}
+    for place, (kind, limit) in enumerate(trips):
+        files |= {f"{folder}/trip_point_{place}_type": kind, f"{folder}/trip_point_{place}_temp": limit}
+    return files
+
+
+def cooling(number: int, kind: str, steps: str) -> dict[str, str]:
+    folder = f"sys/class/thermal/cooling_device{number}"
+    return {f"{folder}/type": kind, f"{folder}/cur_state": steps}
+
+
+def test_what_says_that_heat_slows_the_device_down(tmp_path: Path) -> None:
+    counts = {
+        f"sys/devices/system/cpu/cpu{core}/thermal_throttle/{kind}_throttle_count": count
+        for core, kind, count in ((0, "core", "3"), (0, "package", "5"), (1, "core", "4"), (1, "package", "5"))
+    }
+    root = write(
+        tmp_path,
+        counts
+        | zone(0, "61000", ("active", "45000"), ("passive", "95000"), ("critical", "105000"))
+        | zone(1, "88500", ("passive", "-274000"), ("critical", "90000"), ("hot", "what"))
+        | zone(2, "89000", ("passive", "0"), ("critical", "256000"))  # a limit that is none
+        | cooling(0, "Processor", "0")
+        | cooling(1, "thermal-cpufreq-0", "2")
+        | cooling(2, "Fan", "9")
+        | cooling(3, "TCC Offset", "3"),
+    )
+    assert device_state.read(root, seconds=60) == {
+        "temperature_c": 89.0,
+        "temperature_headroom_c": 1.5,
+        "cooling_steps": 2.0,
+        "throttles": 17.0,
+    }
+
+
+def test_counts_of_which_one_cannot_be_read_are_no_sum(tmp_path: Path) -> None:
+    folder = "sys/devices/system/cpu/cpu0/thermal_throttle"
+    root = write(tmp_path, {f"{folder}/core_throttle_count": "3", f"{folder}/package_throttle_count": ""})
+    assert device_state.read(root, seconds=60) == {}
+
+
 @pytest.mark.parametrize("content", ["", "off", "1.0", "nan nan", "inf 1"])
 def test_what_makes_no_sense_is_left_out(tmp_path: Path, content: str) -> None:
     root = write(tmp_path, {"proc/loadavg": "0.5 0.25 0.1", "sys/class/kgsl/kgsl-3d0/gpubusy": content})
