@@ -188,6 +188,16 @@ class Backend(ABC):
         check_sizes(global_size, local_size, self.identity)
         return self._bind(program, entry, global_size, local_size, arguments, work)
 
+    def code_of(self, bound: Bound) -> str | None:
+        """A name of the machine code that a kernel runs as with its sizes, once it was launched: equal names mean equal
+        code. None where that cannot be known, or not cheaply."""
+        return None
+
+    def flush_caches(self) -> None:
+        """Puts other data into the device's caches and waits for that; where nothing is computed there is nothing to
+        do. The first call may compile. Raises DeviceError."""
+        return None
+
     @abstractmethod
     def enqueue(self, bound: Bound) -> None:
         """Starts a launch behind all earlier ones, without waiting."""

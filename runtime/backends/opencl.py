@@ -39,6 +39,9 @@ Error = cl.Error
 LOG_CHARACTERS = 2000
 SETTINGS = ("POCL_", "CL_CONFIG_")
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
+FLUSHED_BYTES = 64 << 20  # at least: some drivers report a first-level cache, or none
+LINE_BYTES = 64
+FLUSH = "__kernel void flush(__global uint16 *lines) { lines[get_global_id(0)] += 1; }"
 
 _LIMITS = {
     cl.status_code.INVALID_WORK_GROUP_SIZE,
@@ -128,6 +131,7 @@ class OpenCLBackend(Backend):
     def __init__(self, device: cl.Device, driver: str, profiling: bool = True) -> None:
         super().__init__(identity_of(device, driver))
         self._device = device
+        self._flusher: Bound | None = None
         with _translated("opening the device"):
             self._context = cl.Context([device])
             clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
@@ -208,6 +212,16 @@ class OpenCLBackend(Backend):
             wall_ns = time.perf_counter_ns() - start
             events_ns = [event.profile.end - event.profile.start for event in events]
         return Timing(launches, sum(events_ns) if min(events_ns) >= 0 else 0, wall_ns)
+
+    def flush_caches(self) -> None:
+        if self._flusher is None:
+            nbytes = max(FLUSHED_BYTES, 2 * self._device.global_mem_cache_size)
+            groups = min(nbytes, self.identity.max_allocation_bytes) // LINE_BYTES // LINE_BYTES
+            buffer = self.allocate(groups * LINE_BYTES * LINE_BYTES)
+            size = (groups * LINE_BYTES,), (min(LINE_BYTES, self.identity.max_work_group_size),)
+            self._flusher = self.bind(self.build(FLUSH, ""), "flush", *size, [buffer])
+        self.enqueue(self._flusher)
+        self.finish()
 
     def _allocate(self, nbytes: int) -> Any:
         with _translated(f"allocating {nbytes} bytes"):
