@@ -14,15 +14,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gputune.runtime.drivers import driver_files, environment_for, vendor_folders
 from gputune.runtime.errors import DeviceNotFound
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.recording import BadRecording, read_all
 
 PROBE_SECONDS = 60.0
 PROBE_MARK = "gputune-probe "
 NULL = "null"
+REPLAY = "replay"
+REPLAY_PREFIX = f"{REPLAY}:"
+SIMULATED = frozenset({NULL, REPLAY})
+"""Platforms of devices that need no driver and compute nothing."""
 INSTALL_HINT = (
     "install an OpenCL driver for the device (for CPUs: Debian's pocl-opencl-icd, or the Intel CPU runtime), "
     "or ask for the device 'null', which computes nothing"
@@ -33,8 +39,8 @@ INSTALL_HINT = (
 class DeviceReport:
     """What discovery found out about one device, or about a driver that gave none (`identity` is None then).
 
-    `position` counts the devices of one driver; `reason` says why a device is not usable, and is empty
-    otherwise.
+    `driver_file` is the recording where the device is a replayed one; `position` counts the devices of one driver;
+    `reason` says why a device is not usable, and is empty otherwise.
     """
 
     index: int
@@ -49,6 +55,10 @@ class DeviceReport:
         return self.identity is not None and self.identity.platform == NULL
 
     @property
+    def is_replay(self) -> bool:
+        return self.identity is not None and self.identity.platform == REPLAY
+
+    @property
     def title(self) -> str:
         """One phrase for people: number, name, platform; or the driver when it gave no device."""
         if self.identity is None:
@@ -58,7 +68,7 @@ class DeviceReport:
     def environment(self) -> dict[str, str]:
         """Variables that a process which opens this device needs, so that it sees this driver and no
         other."""
-        return {} if self.is_null else environment_for(self.driver_file)
+        return {} if self.is_null or self.is_replay else environment_for(self.driver_file)
 
     def to_dict(self) -> dict[str, Any]:
         identity = None if self.identity is None else self.identity.to_dict()
@@ -137,14 +147,24 @@ def discover(time_limit_s: float = PROBE_SECONDS) -> list[DeviceReport]:
     return [replace(report, index=index) for index, report in enumerate(reports)]
 
 
+def find(wanted: str | None = None) -> Choice:
+    """The device to use among those of this machine, by the rule of `choose`; drivers are only looked for where that
+    needs them. Raises DeviceNotFound."""
+    simulated = wanted is not None and (wanted == NULL or wanted.startswith(REPLAY_PREFIX))
+    return choose([] if simulated else discover(), wanted)
+
+
 def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice:
-    """The device to use: what `wanted` names ("null", a number of the list, or part of a device's or
-    platform's name), else a GPU, else an accelerator, else the CPU with the most compute units.
+    """The device to use: what `wanted` names ("null", "replay:" with a recording or a folder of them, a number of the
+    list, or part of a device's or platform's name), else a GPU, else an accelerator, else the CPU with the most
+    compute units.
 
     Raises DeviceNotFound, which lists each device with its reason and says what to do.
     """
     if wanted == NULL:
         return Choice(NULL_REPORT, ("using the null device as asked: outputs are not computed",))
+    if wanted is not None and wanted.startswith(REPLAY_PREFIX):
+        return _replayed(Path(wanted.removeprefix(REPLAY_PREFIX)))
     matching = [report for report in reports if wanted is None or matches(report, wanted)]
     usable = sorted((report for report in matching if report.usable), key=_rank)
     if not usable:
@@ -165,6 +185,20 @@ def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice
             reason = "fewer compute units or a later number"
         lines.append(f"passed over {report.title}: {reason}")
     return Choice(best, tuple(lines))
+
+
+def _replayed(path: Path) -> Choice:
+    """The device of a recording. It is no device of its platform: nothing that is stored or written for it may be taken
+    for what that computes."""
+    try:
+        recordings = read_all(path)
+    except BadRecording as error:
+        raise DeviceNotFound(str(error)) from None
+    recorded = recordings[0].header.device
+    identity = replace(recorded, platform=REPLAY, platform_version="1", driver="")
+    report = DeviceReport(-1, identity, str(path.absolute()), usable=True, reason="")
+    what = ", ".join(recording.title for recording in recordings)
+    return Choice(report, (f"replaying what was recorded of {recorded.name} ({what}): outputs are not computed",))
 
 
 def _type_of(report: DeviceReport) -> str:

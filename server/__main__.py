@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gputune.runtime.devices import NULL, Choice, choose, discover, wanted_device
+from gputune.runtime.devices import Choice, find, wanted_device
 from gputune.runtime.errors import DeviceNotFound
 from gputune.server import logs
 from gputune.server.daemon import Daemon
@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--device",
-        help="part of a device's name, its number in `gputune devices`, or null (default: GPUTUNE_DEVICE, "
-        "else a GPU, else the best CPU)",
+        help="part of a device's name, its number in `gputune devices`, null, or replay:FILE, which answers from a "
+        "recording (default: GPUTUNE_DEVICE, else a GPU, else the best CPU)",
     )
     result.add_argument(
         "--token_file",
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotListen as error:
         return _fail(str(error), 1)
     try:
-        choice = _choice(wanted_device(options.device))
+        choice = find(wanted_device(options.device))
         print("\n".join(choice.explanation), flush=True)
         asyncio.run(_serve(listener, choice, guard, options.exit_with_parent))
     except (CannotListen, DeviceNotFound, DeviceUnavailable, OSError) as error:
@@ -125,10 +125,6 @@ def _guard(options: argparse.Namespace, token_text: str | None) -> Guard:
         token=None if source is None else read_token(source),
         tls=server_context(options.tls_cert, options.tls_key, options.tls_ca) if options.tls_cert else None,
     )
-
-
-def _choice(wanted: str | None) -> Choice:
-    return choose([] if wanted == NULL else discover(), wanted)
 
 
 def _port(text: str) -> int:

@@ -256,6 +256,10 @@ def open_backend(report: DeviceReport, profiling: bool = True) -> Backend:
         from gputune.runtime.backends.null import NullBackend
 
         return NullBackend(report.identity)
+    if report.is_replay:
+        from gputune.runtime.backends.replay import open_replay
+
+        return open_replay(report)
     from gputune.runtime.backends.opencl import open_device
 
     return open_device(report, profiling)
