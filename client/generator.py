@@ -1,9 +1,11 @@
 """The context binary generator: checks first, then import, lowering, tuning, finalizing and writing."""
 
 import hashlib
+import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +21,11 @@ from gputune.client.outputs import check_output, writing
 from gputune.client.plan import Task
 from gputune.client.progress import Reporter
 from gputune.client.summary import Totals, summarise, write_json
-from gputune.client.target import AdbRequest, choose_target
+from gputune.client.target import AdbRequest
 from gputune.client.target_client import TargetClient
+from gputune.client.targets import choose_targets
 from gputune.client.tuning.effort import Effort
+from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.task_search import device_limits
 from gputune.client.tuning.tuner import Tuner
@@ -45,7 +49,7 @@ class GenerationRequest:
     device: str | None = None
     credentials: Credentials = NONE
     adb: AdbRequest | None = None
-    retry_failures: tuple[str, ...] = ()
+    tuning: TuningOptions = field(default_factory=TuningOptions)
     summary_json: Path | None = None
 
 
@@ -79,7 +83,7 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
             plan = lower(graph)
         reporter.info(f"model {request.model.name}: {len(plan.operations)} operations, {len(plan.tasks)} tasks")
         with clock.phase("check"):
-            chosen = choose_target(
+            chosen = choose_targets(
                 request.target,
                 environment,
                 request.device,
@@ -93,11 +97,11 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
             for line in chosen.explanation:
                 reporter.info(line)
             with clock.phase("check"):
-                client = chosen.connect()
-            with client:
-                generation = _Generation(request, plan, client, clock, reporter)
-                generation.run()
-    totals = Totals(client.requests["profile"], client.requests["compile"], clock.seconds)
+                clients = chosen.connect_all()
+            generation = _Generation(request, plan, clients, clock, reporter)
+            generation.run()
+    requests: Counter[str] = sum((client.requests for client in clients), Counter())
+    totals = Totals(requests["profile"], requests["compile"], clock.seconds)
     summary = summarise(generation.outcomes, totals)
     if request.summary_json is not None:
         write_json(request.summary_json, summary)
@@ -105,14 +109,20 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
 
 
 class _Generation:
-    """One generation on a connected target."""
+    """One generation on connected targets, of which the first also packs weights and compiles."""
 
     def __init__(
-        self, request: GenerationRequest, plan: Plan, client: TargetClient, clock: _Clock, reporter: Reporter
+        self,
+        request: GenerationRequest,
+        plan: Plan,
+        clients: Sequence[TargetClient],
+        clock: _Clock,
+        reporter: Reporter,
     ) -> None:
         self._request = request
         self._plan = plan
-        self._client = client
+        self._clients = clients
+        self._client = client = clients[0]
         self._clock = clock
         self._reporter = reporter
         self._device = DeviceIdentity.from_dict(client.device)
@@ -137,9 +147,16 @@ class _Generation:
                 self._reporter.info("performance cache invalidated: starting from nothing")
             elif begun.resumed:
                 self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
-            self._tuner = Tuner(self._client, cache, self._request.effort, self._reporter, self._request.retry_failures)
+            self._tuner = Tuner(
+                self._clients, cache, self._request.effort, self._reporter, self._request.tuning, self._plan.nodes_of
+            )
             self._make()
             cache.finish_generation(fingerprint)
+        if (report := self._request.tuning.report) is not None:
+            from gputune.client.report import write_report
+
+            write_report(path, report, self._request.binary_file)
+            self._reporter.info(f"wrote the report {report}")
 
     def _make(self) -> None:
         with self._clock.phase("tune"):
@@ -170,13 +187,15 @@ class _Generation:
             limits = device_limits(self._device)
             self.outcomes = [untuned(task, limits) for task in tasks]
             return
-        expected = [self._tuner.expected_trials(task) for task in tasks]
+        number = itertools.count(1)
+
+        def done(outcome: Outcome) -> None:
+            self._reporter.info(f"[{next(number)}/{len(tasks)}] {_describe(outcome)}")
+
         with self._reporter:
-            self._reporter.begin("tuning", sum(expected))
-            for number, task in enumerate(tasks, 1):
-                outcome = self._tuner.tune(task)
-                self.outcomes.append(outcome)
-                self._reporter.info(f"[{number}/{len(tasks)}] {_describe(outcome)}")
+            expected = self._tuner.expected_trials(tasks)
+            self._reporter.begin("tuning", expected, self._request.tuning.budget_seconds)
+            self.outcomes = self._tuner.tune(tasks, done)
 
     def _store_binary(self, task: Task, outcome: Outcome) -> None:
         if self._tuner is not None:
@@ -208,6 +227,8 @@ class _Generation:
         return {
             "tuning_mode": request.effort.name != "none",
             "tuning_effort": request.effort.name,
+            "tuning_strategy": request.tuning.strategy,
+            "cold": request.tuning.cold,
             "performance_cache_dir": str(request.performance_cache_dir),
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": {name: list(shape) for name, shape in request.input_dimensions.items()},
@@ -216,7 +237,7 @@ class _Generation:
 
 def _check_outputs(request: GenerationRequest) -> None:
     """That all results can be written, before anything takes time."""
-    for path in filter(None, (request.binary_file, request.summary_json)):
+    for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
         check_output(path)
     if request.effort.name != "none":
         check_writable(request.performance_cache_dir)

@@ -56,6 +56,14 @@ class Plan:
         """The distinct tasks in the order in which they first run."""
         return tuple(dict.fromkeys(operation.task for operation in self.operations))
 
+    @property
+    def nodes_of(self) -> dict[Task, tuple[str, ...]]:
+        """The names of the model's nodes that run each task."""
+        nodes: dict[Task, tuple[str, ...]] = {}
+        for operation in self.operations:
+            nodes[operation.task] = (*nodes.get(operation.task, ()), *operation.nodes)
+        return nodes
+
     def root(self, tensor: str) -> str:
         """The tensor whose memory `tensor` is: itself unless it is a view."""
         return self.aliases.get(tensor, tensor)

@@ -1,5 +1,6 @@
 """What a user sees while a long command works: a bar with ETA on a terminal, plain lines otherwise."""
 
+import threading
 import time
 from types import TracebackType
 from typing import TextIO
@@ -28,6 +29,8 @@ class Reporter:
         self._done = 0
         self._began = 0.0
         self._said = 0.0
+        self._seconds: float | None = None
+        self._lock = threading.RLock()  # several targets report from threads of their own
 
     def tell(self, text: str) -> None:
         """What a person must do: shown at every level, as it is, so that it can be copied."""
@@ -46,8 +49,9 @@ class Reporter:
         if level <= LEVELS.index(self.level):
             self._console.print(text, markup=False)
 
-    def begin(self, label: str, total: int) -> None:
-        """Starts a progress of `total` steps."""
+    def begin(self, label: str, total: int, seconds: float | None = None) -> None:
+        """Starts a progress of `total` steps that may take so many seconds, None for as long as it takes."""
+        self._seconds = seconds
         self._label, self._total, self._done = label, total, 0
         self._began = self._said = time.monotonic()
         if self._console.is_terminal and self.level in ("info", "verbose"):
@@ -66,27 +70,31 @@ class Reporter:
 
     def advance(self, steps: int, what: str) -> None:
         """Counts steps done; `what` says what is being worked on."""
-        self._done += steps
-        now = time.monotonic()
-        if self._bar is not None and self._bar_task is not None:
-            description = f"{self._label} {what}"
-            self._bar.update(self._bar_task, completed=self._done, description=description, eta=self.eta(now))
-            self._bar.refresh()
-        elif now - self._said >= _PLAIN_INTERVAL_S:
-            self._said = now
-            self.info(f"{self._label} {self._done}/{self._total} {self.eta(now)} {what}")
+        with self._lock:
+            self._done += steps
+            now = time.monotonic()
+            if self._bar is not None and self._bar_task is not None:
+                description = f"{self._label} {what}"
+                self._bar.update(self._bar_task, completed=self._done, description=description, eta=self.eta(now))
+                self._bar.refresh()
+            elif now - self._said >= _PLAIN_INTERVAL_S:
+                self._said = now
+                self.info(f"{self._label} {self._done}/{self._total} {self.eta(now)} {what}")
 
     def shrink(self, steps: int) -> None:
         """Takes steps off the total that turned out not to be needed."""
-        self._total -= steps
-        if self._bar is not None and self._bar_task is not None:
-            self._bar.update(self._bar_task, total=self._total)
+        with self._lock:
+            self._total -= steps
+            if self._bar is not None and self._bar_task is not None:
+                self._bar.update(self._bar_task, total=self._total)
 
     def eta(self, now: float) -> str:
-        """The time left at the pace so far."""
+        """The time left at the pace so far, or until no more is allowed."""
         if not self._done:
             return ""
         seconds = (now - self._began) / self._done * max(0, self._total - self._done)
+        if self._seconds is not None:
+            seconds = min(seconds, max(0.0, self._began + self._seconds - now))
         minutes, seconds = divmod(round(seconds), 60)
         return f"ETA {minutes}:{seconds:02d}"
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from gputune.cache import STATUSES
 from gputune.client.cli.options import (
     ConnectionOptions,
     connection_options,
@@ -15,24 +14,12 @@ from gputune.client.cli.options import (
     parse_input_dimensions,
     summary_json,
 )
-from gputune.client.config import choose_effort, read_config
+from gputune.client.cli.tuning_options import TuningWishes, tuning_options
+from gputune.client.config import SUPPORTED, Config, choose_effort, read_config
 from gputune.client.errors import ConfigError
 from gputune.client.generator import GenerationRequest, generate
 from gputune.client.progress import Reporter
 from gputune.client.tuning.effort import EFFORTS
-
-FAILURES = tuple(status for status in STATUSES if status != "ok")
-
-
-def _statuses(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """Callback of --retry_failures."""
-    if text is None:
-        return ()
-    wanted = FAILURES if text == "all" else tuple(part.strip() for part in text.split(","))
-    for status in wanted:
-        if status not in FAILURES:
-            raise click.BadParameter(f"{status!r} is not one of {', '.join(FAILURES)}, or all")
-    return wanted
 
 
 @click.command("context-binary-generator")
@@ -53,9 +40,9 @@ def _statuses(context: click.Context, parameter: click.Parameter, text: str | No
 @click.option(
     "--config_file",
     type=click.Path(path_type=Path),
-    help="JSON with tuning_mode, performance_cache_dir, invalidate_performance_cache.",
+    help=f"JSON with any of {', '.join(SUPPORTED)}. An option comes before the key that says the same.",
 )
-@connection_options
+@connection_options(several="Several with the same device, with a comma between them, share the tuning.")
 @click.option(
     "--device", metavar="D", help="Device of the embedded server: a name part or number of `gputune devices`."
 )
@@ -64,15 +51,7 @@ def _statuses(context: click.Context, parameter: click.Parameter, text: str | No
     type=click.Choice(tuple(EFFORTS)),
     help="How much is measured; normal unless the config file turns tuning off.",
 )
-@click.option(
-    "--retry_failures",
-    is_flag=False,
-    flag_value="all",
-    metavar="[STATUS,...]",
-    callback=_statuses,
-    help="Measure again what failed before, also where tuning had come to an end: all of it, or what has one of these "
-    f"statuses: {', '.join(FAILURES)}.",
-)
+@tuning_options
 @click.option(
     "--input_dimensions",
     metavar="NAME=D0,D1,...",
@@ -90,7 +69,7 @@ def command(
     connection: ConnectionOptions,
     device: str | None,
     tuning_effort: str | None,
-    retry_failures: tuple[str, ...],
+    wishes: TuningWishes,
     input_dimensions: dict[str, tuple[int, ...]],
     log_level: str,
     summary_json: Path | None,
@@ -106,8 +85,11 @@ def command(
     """
     config = read_config(config_file)
     effort = choose_effort(config, tuning_effort)
-    if retry_failures and effort.name == "none":
-        raise ConfigError("--retry_failures measures, and tuning is off: drop it, or choose another --tuning_effort")
+    if wishes.given and effort.name == "none":
+        raise ConfigError(
+            f"{' and '.join(wishes.given)}: tuning is off, and this is about tuning; drop it, or choose another "
+            "--tuning_effort"
+        )
     reporter = Reporter(sys.stderr, log_level)
     try:
         generate(
@@ -118,11 +100,11 @@ def command(
                 config=config,
                 effort=effort,
                 performance_cache_dir=config.performance_cache_dir or default_performance_cache_dir(),
-                target=connection.target,
+                target=_target(config, connection, device),
                 device=device,
                 credentials=connection.credentials,
                 adb=connection.adb,
-                retry_failures=retry_failures,
+                tuning=wishes.over(config.tuning),
                 summary_json=summary_json,
             ),
             os.environ,
@@ -131,6 +113,16 @@ def command(
     except KeyboardInterrupt:
         reporter.warn("interrupted; what was measured is kept: the same command resumes")
         raise
+
+
+def _target(config: Config, connection: ConnectionOptions, device: str | None) -> str | None:
+    """What --target says, else the config file. Raises ConfigError where another option means another server."""
+    if connection.target is not None or config.target is None:
+        return connection.target
+    for option, value in (("--device", device), ("--adb", connection.adb)):
+        if value is not None:
+            raise ConfigError(f"{option} contradicts the target {config.target} in the config file; drop one of them")
+    return config.target
 
 
 def _binary_path(output_dir: Path, binary_file: str) -> Path:

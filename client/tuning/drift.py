@@ -6,7 +6,10 @@ import statistics
 from collections.abc import Sequence
 
 LIMIT = 0.03
-"""A device that takes this share more or less time than before has drifted, when every sample says so."""
+"""A device that takes this share more or less time than before has drifted, when nearly every sample says so."""
+
+STRAYS = 0.1
+"""The share of the samples that may say otherwise: of few samples none, of many the one that something disturbed."""
 
 
 class Drift:
@@ -61,8 +64,9 @@ class Drift:
 
 
 def _differs(samples: Sequence[float], reference: float) -> bool:
-    """Whether all samples lie beyond the limit, on the same side."""
-    return min(samples) > (1 + LIMIT) * reference or max(samples) < reference / (1 + LIMIT)
+    """Whether nearly all samples lie beyond the limit, on the same side."""
+    ranked, strays = sorted(samples), int(STRAYS * len(samples))
+    return ranked[strays] > (1 + LIMIT) * reference or ranked[-1 - strays] < reference / (1 + LIMIT)
 
 
 def _distance(ratio: float) -> float:

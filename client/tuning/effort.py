@@ -5,18 +5,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Effort:
-    """What is spent on one task.
+    """What is spent on the tasks of a model.
 
-    `trials` bounds the configurations measured per convolution or matrix product, `light_trials` those of tasks that
-    only move or reduce data; None means the whole space. `patience` stops a task when that many trials in a row
-    brought nothing better. The finalists are measured again, side by side.
+    `trials` are the configurations that a convolution or matrix product brings along, `light_trials` those of a task
+    that only moves or reduces data; None means the whole space, and no task brings more than the `share` of its space
+    or FEW, whichever is more. All of it is one pool from which the tasks with most to gain are served first, none with
+    more than MOST times what it has brought. `patience` stops a task when that many trials in a row brought nothing
+    better; `worth` does when a batch is expected to gain less than this share of an inference. The finalists are
+    measured again, side by side. `samples` is what those in front get at most.
     """
 
     name: str
     rank: int
     trials: int | None
     light_trials: int | None
+    share: float
     patience: int | None
+    worth: float
     finalists: int
     samples: int
     sample_ns: int
@@ -26,18 +31,30 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("none", 0, 0, 0, None, 0, 0, 0, 0),
-        Effort("quick", 1, 24, 8, None, 4, 3, 1_000_000, 100_000_000),
-        Effort("normal", 2, 96, 24, 64, 6, 5, 1_000_000, 200_000_000),
-        Effort("full", 3, None, None, None, 8, 7, 2_000_000, 300_000_000),
+        Effort("none", 0, 0, 0, 0.0, None, 0.0, 0, 0, 0, 0),
+        Effort("quick", 1, 24, 8, 1.0, None, 0.002, 4, 7, 1_000_000, 100_000_000),
+        Effort("normal", 2, 96, 24, 0.1, 64, 0.0005, 6, 16, 1_000_000, 200_000_000),
+        Effort("full", 3, None, None, 1.0, None, 0.0, 8, 16, 2_000_000, 300_000_000),
     )
 }
 
+FEW = 24
+"""A space is never too small to measure so many of its configurations."""
+
+MOST = 2
+"""A task may get so many times the trials that it has brought, where others do not need theirs."""
+
 HEAVY_OPS = frozenset({"Conv", "DepthwiseConv", "MatMul"})
-"""Ops whose time is arithmetic; they get `trials`, all others `light_trials`."""
+"""Ops whose time is arithmetic; they bring `trials`, all others `light_trials`."""
 
 
 def trials_for(effort: Effort, op: str, space_size: int) -> int:
-    """How many configurations of a task are measured at most."""
+    """How many trials a task brings along."""
     bound = effort.trials if op in HEAVY_OPS else effort.light_trials
-    return space_size if bound is None else min(bound, space_size)
+    return min(most_trials(effort, space_size), space_size if bound is None else bound)
+
+
+def most_trials(effort: Effort, space_size: int) -> int:
+    """How many of its configurations may be measured at most, whatever is left in the pool."""
+    bound = space_size if effort.trials is None else MOST * effort.trials
+    return min(space_size, bound, max(FEW, int(effort.share * space_size)))

@@ -51,7 +51,7 @@ class TuningOptions:
 
     def check_bound(self, tasks: Collection[Collection[str]]) -> None:
         """Raises ConfigError for a pattern that none of these tasks, each given by its names, answers to."""
-        for what, patterns in (("--tasks", self.only), ("--pin", self.pins)):
+        for what, patterns in (("tasks to be tuned", self.only), ("pins", self.pins)):
             for pattern in patterns:
                 if not any(matches(pattern, names) for names in tasks):
                     known = list(dict.fromkeys(name for names in tasks for name in names))

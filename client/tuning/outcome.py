@@ -63,6 +63,27 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
     )
 
 
+def pinned(search: TaskSearch, configuration: Configuration, drift: Drift | None) -> Outcome:
+    """The configuration that a user has pinned; drift is None when it was known to work before."""
+    return Outcome(
+        key=search.key.digest,
+        op=search.task.op,
+        problem=search.key.problem,
+        weight=search.task.weight,
+        hit=drift is None,
+        resumed=search.resumed,
+        space_size=search.space.size,
+        trials=search.statuses(),
+        measured=search.measured,
+        measured_again=0 if drift is None else drift.measured_again,
+        drift=None if drift is None else drift.kept,
+        default_ns=search.time_ns(search.default),
+        tuned_ns=search.time_ns(configuration),
+        configuration=configuration,
+        binary=b"",
+    )
+
+
 def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outcome:
     """What a search has led to; drift is None for a winner from the cache."""
     return Outcome(

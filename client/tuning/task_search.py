@@ -3,17 +3,17 @@
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.client.errors import TuningError
 from gputune.client.plan import Task
-from gputune.client.tuning.effort import Effort, trials_for
+from gputune.client.tuning.effort import Effort, most_trials, trials_for
 from gputune.client.tuning.stop_conditions import NoImprovement, StopCondition, Trials
 from gputune.client.tuning.strategies import Evaluation, Strategy
-from gputune.client.tuning.strategies.exhaustive import Exhaustive
-from gputune.client.tuning.strategies.random import RandomSearch
+from gputune.client.tuning.strategies.catalogue import STRATEGIES
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import DeviceLimits, Instance, problem_to_dict
+from gputune.kernels.family import DeviceLimits, Instance, Work, problem_to_dict
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.measure import MEASURING_VERSION
@@ -22,6 +22,12 @@ BATCH = 8
 """Variants in one request: what a killed run has to measure again at most."""
 
 OK = "ok"
+GAIN = 0.01
+"""A share of the best time by which something must be faster to count as better."""
+
+COLD = "gputune.cold"
+"""The setting that keeps what was measured with cold caches apart from the rest."""
+
 DEADLY = ("timeout", "crash")
 """Statuses of what costs the target its worker."""
 
@@ -75,10 +81,20 @@ def drift_of(record: TrialRecord) -> float:
 
 
 class TaskSearch:
-    """The search for one task's best configuration on one device."""
+    """The search for one task's best configuration on one device.
+
+    `base` is how many configurations the effort has for it, `most` how many it may get where others leave theirs.
+    """
 
     def __init__(
-        self, task: Task, device: DeviceIdentity, limits: DeviceLimits, effort: Effort, settings: Mapping[str, str]
+        self,
+        task: Task,
+        device: DeviceIdentity,
+        limits: DeviceLimits,
+        effort: Effort,
+        settings: Mapping[str, str],
+        strategy: str = "auto",
+        cold: bool = False,
     ) -> None:
         self.task = task
         self.family = family_of(task.op)
@@ -97,27 +113,36 @@ class TaskSearch:
             platform_version=device.platform_version,
             device_version=device.device_version,
             device_type=device.device_type,
-            settings=settings,
+            settings={**settings, COLD: "1"} if cold else settings,
         )
         self.title = f"{task.op} {self.key.digest[:10]}"
-        self.budget = trials_for(effort, task.op, self.space.size)
+        self.base = trials_for(effort, task.op, self.space.size)
+        self.most = most_trials(effort, self.space.size)
         self.seed = int(self.key.digest[:15], 16)
+        self.seeds: Sequence[Configuration] = ()
+        """Configurations for the strategy to begin with; nobody looks at them before `next_batch` needs more than the
+        default and the starters."""
         self.known: dict[str, TrialRecord] = {}
         self.resumed = 0
         self.measured = 0
+        self._strategy_name = strategy
+        self._strategy: Strategy | None = None
+        self._untold: list[Evaluation] = []
         self._again: list[dict[str, int]] = []
         self._baseline: Configuration | None = None
         self._first = [self.default, *self.family.starters(task.problem, limits)]
-        self._stop: StopCondition = Trials(self.budget)
+        self._stop: StopCondition = Trials(self.most)
         if effort.patience is not None:
-            self._stop = Trials(self.budget) | NoImprovement(effort.patience)
-        self._strategy: Strategy | None = None
+            self._stop = Trials(self.most) | NoImprovement(effort.patience)
 
     @property
     def strategy(self) -> Strategy:
         if self._strategy is None:
-            whole = self.budget >= self.space.size
-            self._strategy = Exhaustive(self.space) if whole else RandomSearch(self.space, self.seed)
+            whole = self.base >= self.space.size
+            make = STRATEGIES["exhaustive" if whole else self._strategy_name]
+            self._strategy = make(self.space, self.seed, self.seeds)
+            self._strategy.tell(self._untold)
+            self._untold = []
         return self._strategy
 
     def rendered_sha256(self, configuration: Configuration) -> str:
@@ -157,26 +182,83 @@ class TaskSearch:
         """Takes in results; a configuration that was known gets its newer one, and keeps its place."""
         for record in records:
             self.known[configuration_key(record.configuration)] = record
-        self.strategy.tell([Evaluation(record.configuration, cost_of(record)) for record in records])
-
-    def next_batch(self) -> list[dict[str, int]]:
-        """The next configurations to measure; empty when the search is over."""
-        if again := [c for c in self._again if configuration_key(c) not in self.known]:
-            return again[:BATCH]
-        if self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1:
-            return []
-        size = min(BATCH, self.budget - len(self.known))
-        fresh = (dict(c) for c in self._first if configuration_key(c) not in self.known)
-        batch = {configuration_key(configuration): configuration for configuration in fresh}
-        while len(batch) < size and (asked := self.strategy.ask(size - len(batch))):
-            batch |= {configuration_key(configuration): configuration for configuration in asked}
-        return list(batch.values())[:size]
+        told = [Evaluation(record.configuration, cost_of(record)) for record in records]
+        if self._strategy is None:
+            self._untold += told
+        else:
+            self._strategy.tell(told)
 
     @property
-    def left(self) -> int:
-        """How many variants have still to be measured at most, finalists not counted."""
-        again = sum(configuration_key(configuration) not in self.known for configuration in self._again)
-        return again + max(0, self.budget - len(self.known) - again)
+    def begun(self) -> bool:
+        """Whether the default and the starters are known, and what is to be measured again was."""
+        return not self._waiting()
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to measure."""
+        return self.begun and self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1
+
+    def next_batch(self, most: int = BATCH) -> list[dict[str, int]]:
+        """The next configurations to measure, at most so many; empty when the search is over."""
+        if self.over:
+            return []
+        size = min(BATCH, most)
+        batch = {configuration_key(configuration): configuration for configuration in self._waiting()[:size]}
+        if not self._again_waits():
+            size = min(size, max(self.most - len(self.known), len(batch)))
+            while len(batch) < size and (asked := self.strategy.ask(size - len(batch))):
+                batch |= {configuration_key(configuration): configuration for configuration in asked}
+        return list(batch.values())
+
+    def twins(self, batch: Sequence[Configuration]) -> list[TrialRecord]:
+        """Trials of those of a batch that render to the launches of something known: they need not be measured."""
+        by_launches = {record.rendered_sha256: record for record in self.known.values()}
+        found = []
+        for configuration in batch:
+            twin = by_launches.get(self.rendered_sha256(configuration))
+            if twin is not None and configuration_key(configuration) not in self.known:
+                same = {**twin.measured, "same_as": configuration_key(twin.configuration)}
+                found.append(replace(twin, configuration=configuration, measured=same))
+        return found
+
+    def _again_waits(self) -> list[dict[str, int]]:
+        return [c for c in self._again if configuration_key(c) not in self.known]
+
+    def _waiting(self) -> list[dict[str, int]]:
+        """What is measured before the strategy is asked."""
+        return self._again_waits() or [dict(c) for c in self._first if configuration_key(c) not in self.known]
+
+    @property
+    def work(self) -> Work:
+        """The least that the task must do."""
+        return self.family.work(self.task.problem)
+
+    @property
+    def to_measure_again(self) -> int:
+        """How many that had failed have still to be measured again."""
+        return len(self._again_waits())
+
+    @property
+    def fruitless(self) -> int:
+        """How many batches in a row, the last ones, have brought nothing better."""
+        costs = [cost_of(record) for record in self.known.values()]
+        best, last = None, -1
+        for place, cost in enumerate(costs):
+            if cost is not None and (best is None or cost < best * (1 - GAIN)):
+                best, last = cost, place
+        return 0 if best is None else (len(costs) - 1 - last) // BATCH
+
+    @property
+    def batches(self) -> int:
+        """How many batches of it were stored, in this run and before."""
+        numbers = [record.measured.get("batch") for record in self.known.values()]
+        return max((number for number in numbers if isinstance(number, int)), default=-1) + 1
+
+    @property
+    def best(self) -> Configuration | None:
+        """The configuration in front; None while nothing has worked."""
+        working = [(cost, record) for record in self.known.values() if (cost := cost_of(record)) is not None]
+        return min(working, key=lambda one: one[0])[1].configuration if working else None
 
     def cost(self, configuration: Configuration) -> float | None:
         record = self.known.get(configuration_key(configuration))

@@ -1,52 +1,36 @@
-"""Finds the fastest verified configuration of each task.
+"""Finds the fastest verified configuration of every task of a model, on one target or on several alike.
 
-Per task: a concluded winner in the performance cache is used after it was validated against today's space and code.
-Otherwise the default and the family's starters are measured first, then what the strategy asks for, batch by batch,
-until a stop condition ends it. Trials that an interrupted run left in the cache are told to the strategy and not
-measured again. The finalists are measured once more, side by side, and the default configuration wins a tie.
+A concluded winner in the performance cache is used after it was validated against today's space and code, and a pinned
+configuration when it is known to work. All other tasks are tuned in batches, in the order of agenda.py. What an
+interrupted run left in the cache is told to the strategy and not measured again.
 
-One configuration, the default where it works, is raced in every batch: where its time does not fit to what it was, the
-batch is measured again.
+A task stays on the target where it was begun, so that its times are of one device. Several targets work side by side,
+each in a thread with a connection to the cache of its own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 
-from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
-from gputune.client.errors import TargetError, TuningError
+from gputune.cache import PerformanceCache, WinnerRecord
+from gputune.client.errors import TuningError
 from gputune.client.plan import Task
 from gputune.client.target_client import TargetClient
-from gputune.client.tuning.drift import Drift
+from gputune.client.tuning.agenda import Agenda, Entry, Todo
+from gputune.client.tuning.cooling import Cooling
 from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.outcome import Outcome, tuned
-from gputune.client.tuning.task_search import TaskSearch, device_limits
+from gputune.client.tuning.options import TuningOptions
+from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
+from gputune.client.tuning.seeding import Seeding
+from gputune.client.tuning.task_search import BATCH, OK, TaskSearch, device_limits, task_key
+from gputune.client.tuning.task_tuning import Progress, TaskTuning
 from gputune.client.tuning.workbench import Workbench
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
-from gputune.server.protocol.messages import Trial
 
-TIE = 0.01
-"""A configuration that is not faster than the default by more than this share does not replace it."""
-
-
-class Progress(Protocol):
-    """Who hears of what the tuner does."""
-
-    def advance(self, steps: int, what: str) -> None:
-        """So many variants were measured for a task."""
-
-    def shrink(self, steps: int) -> None:
-        """So many variants fewer than expected have to be measured."""
-
-    def verbose(self, text: str) -> None:
-        """A line about one trial."""
-
-    def info(self, text: str) -> None:
-        """A line about what takes its time."""
-
-    def warn(self, text: str) -> None:
-        """A line about something that may have spoilt measurements."""
+KEPT_BYTES = 256 << 20
+"""What the buffers of tasks that wait for their next batch may take on a target."""
 
 
 class Silent:
@@ -63,50 +47,83 @@ class Silent:
     def warn(self, text: str) -> None: ...
 
 
+def names_of(task: Task, nodes: Sequence[str] = ()) -> tuple[str, ...]:
+    """What patterns may call a task: its title, its op, the digest of its key, and the model's nodes that run it."""
+    key = task_key(task)
+    return (f"{task.op} {key.digest[:10]}", task.op, key.digest, *nodes)
+
+
+@dataclass(eq=False)
+class _Lane:
+    """A target at work: its number, and what is its alone."""
+
+    number: int
+    target: TargetClient
+    cache: PerformanceCache
+    seeding: Seeding
+    cooling: Cooling
+
+
 class Tuner:
-    """Tunes tasks on one target, remembering every trial in one performance cache."""
+    """Tunes tasks on targets that are all alike, remembering every trial in one performance cache."""
 
     def __init__(
         self,
-        target: TargetClient,
+        targets: Sequence[TargetClient],
         cache: PerformanceCache,
         effort: Effort,
         progress: Progress | None = None,
-        retry_failures: Collection[str] = (),
+        options: TuningOptions | None = None,
+        nodes: Mapping[Task, Sequence[str]] | None = None,
     ) -> None:
-        """retry_failures: what was stored with one of these statuses is measured again."""
-        self._target = target
+        """nodes: the names of the model's nodes that run a task, for the patterns of the options."""
+        self._targets = targets
         self._cache = cache
         self._effort = effort
         self._progress: Progress = progress or Silent()
-        self._retry = retry_failures
-        self._device = DeviceIdentity.from_dict(target.device)
+        self._options = options or TuningOptions()
+        self._nodes = nodes or {}
+        self._device = DeviceIdentity.from_dict(targets[0].device)
         self._limits = device_limits(self._device)
-        self._settings = _settings(target.server)
+        self._settings = _settings(targets[0].server)
         self._searches: dict[Task, TaskSearch] = {}
 
-    def expected_trials(self, task: Task) -> int:
-        """How many variants will be measured for the task at most, finalists included: 0 when the cache answers."""
-        search = self._search(task)
-        return 0 if self._concluded(search) else search.budget + self._finalists(search)
+    def expected_trials(self, tasks: Sequence[Task]) -> int:
+        """How many variants will be measured at most, finalists included, drift apart."""
+        pins = [task for task in tasks if self._pin(task) is not None]
+        others = [self._entry(0, task) for task in tasks if task not in pins]
+        entries = [entry for entry in others if isinstance(entry, Entry)]
+        return 2 * len(pins) + self._pool(entries) + sum(map(self._finalists, entries))
 
-    def tune(self, task: Task) -> Outcome:
-        """The outcome for one task. Raises TuningError when no variant works, TargetError, CacheError."""
-        search = self._search(task)
-        winner = self._concluded(search)
-        if winner is not None:
-            return tuned(search, winner, None)
-        search.resume(self._cache.trials_of(search.key, search.validity), self._retry)
-        drift = Drift(search.baseline_samples())
-        self._progress.shrink(search.budget - search.left)  # the other way where many failures are measured again
-        with Workbench(self._target, search, self._effort, self._progress) as bench:
-            while batch := search.next_batch():
-                self._measure(bench, search, drift, batch, self._effort.samples)
-            self._progress.shrink(max(0, search.budget - len(search.known)))
-            winner = self._final(bench, search, drift)
-        self._report(search, drift)
-        self._cache.conclude(search.key, search.validity, winner)
-        return tuned(search, winner, drift)
+    def tune(self, tasks: Sequence[Task], done: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+        """The outcome of each task; `done` hears of each as soon as it is known.
+
+        Raises ConfigError for patterns that mean no task, TuningError when no variant of a task works, TargetError,
+        CacheError."""
+        self._options.check_bound([self._names(task) for task in tasks])
+        outcomes: dict[int, Outcome] = {}
+
+        def tell(place: int, outcome: Outcome) -> None:
+            outcomes[place] = outcome
+            done(outcome)
+
+        entries = []
+        for place, task in enumerate(tasks):
+            found = self._entry(place, task)
+            if isinstance(found, Entry):
+                entries.append(found)
+            else:
+                tell(place, found)
+        agenda = Agenda(entries, self._effort, self._pool(entries), self._options.budget_seconds)
+        if entries:
+            self._run(agenda, tell)
+        self._progress.shrink(max(agenda.pool, 0))
+        if skipped := [entry for entry in entries if entry.tuning is None]:
+            self._progress.warn(
+                f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep their default configurations, "
+                "unmeasured; the same command goes on where this one stops"
+            )
+        return [outcomes[place] for place in range(len(tasks))]
 
     def store_binary(self, task: Task, outcome: Outcome) -> None:
         """Keeps a binary that was compiled at finalize time with the winner it belongs to."""
@@ -115,18 +132,39 @@ class Tuner:
         if winner is not None and winner.configuration == outcome.configuration:
             self._cache.conclude(search.key, search.validity, replace(winner, binary=outcome.binary))
 
+    # --- before anything is measured ---------------------------------------------------------------------
+
+    def _names(self, task: Task) -> tuple[str, ...]:
+        return names_of(task, self._nodes.get(task, ()))
+
+    def _pin(self, task: Task) -> Configuration | None:
+        return self._options.pin_of(self._names(task))
+
     def _search(self, task: Task) -> TaskSearch:
         """The search of a task; made once, because counting a space takes a while."""
         if task not in self._searches:
-            self._searches[task] = TaskSearch(task, self._device, self._limits, self._effort, self._settings)
+            self._searches[task] = TaskSearch(
+                task,
+                self._device,
+                self._limits,
+                self._effort,
+                self._settings,
+                self._options.strategy,
+                self._options.cold,
+            )
         return self._searches[task]
 
-    def _concluded(self, search: TaskSearch) -> WinnerRecord | None:
+    def _entry(self, place: int, task: Task) -> Entry | Outcome:
+        """The task as one to be tuned, or its outcome when that is known already."""
+        search = self._search(task)
+        if (pin := self._pin(task)) is not None:
+            return self._pinned(search, pin)
         winner = self._winner(search)
-        if winner is None or EFFORTS[winner.effort].rank < self._effort.rank:
-            return None
-        retries = self._retry and search.to_retry(self._cache.trials_of(search.key, search.validity), self._retry)
-        return None if retries else winner
+        if not self._options.wants(self._names(task)):
+            return untuned(task, self._limits) if winner is None else tuned(search, winner, None)
+        return (
+            tuned(search, winner, None) if winner and self._satisfied(search, winner) else Entry(place, search, winner)
+        )
 
     def _winner(self, search: TaskSearch) -> WinnerRecord | None:
         """The winner in the cache, if it still holds."""
@@ -135,84 +173,124 @@ class Tuner:
             return None
         return winner if search.still_holds(winner.configuration, winner.rendered_sha256) else None
 
-    def _finalists(self, search: TaskSearch) -> int:
-        return min(self._effort.finalists + 1, search.space.size)
+    def _satisfied(self, search: TaskSearch, winner: WinnerRecord) -> bool:
+        """Whether a winner is of enough effort, and nothing is to be measured again."""
+        if EFFORTS[winner.effort].rank < self._effort.rank:
+            return False
+        retry = self._options.retry_failures
+        return not (retry and search.to_retry(self._cache.trials_of(search.key, search.validity), retry))
 
-    def _measure(
-        self, bench: Workbench, search: TaskSearch, drift: Drift, batch: Sequence[Configuration], samples: int
-    ) -> bytes:
-        """Profiles a batch, again where the device seems to have drifted; returns the best one's binary."""
-        drift.in_doubt = False
-        binary = self._profile(bench, search, drift, batch, samples)
-        if drift.in_doubt and (working := [c for c in batch if search.cost(c) is not None]):
-            drift.measured_again += len(working)
-            self._progress.shrink(-len(working))
-            binary = self._profile(bench, search, drift, working, samples)
-        return binary
+    def _pool(self, entries: Sequence[Entry]) -> int:
+        """The trials that these tasks may take together: what the effort has for each, less what is known."""
+        pool = 0
+        for entry in entries:
+            search = entry.search
+            if not search.known:
+                search.resume(self._cache.trials_of(search.key, search.validity), self._options.retry_failures)
+            pool += max(search.base - len(search.known) - search.to_measure_again, 0) + search.to_measure_again
+        return pool
 
-    def _profile(
-        self, bench: Workbench, search: TaskSearch, drift: Drift, batch: Sequence[Configuration], samples: int
-    ) -> bytes:
-        """Profiles a batch and stores every trial as soon as it is known."""
+    def _finalists(self, entry: Entry) -> int:
+        return min(self._effort.finalists + 1, entry.search.space.size)
 
-        def store(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
-            ratio = drift.ratio(baseline)
-            records = [
-                _record(batch[place], trial, search.rendered_sha256(batch[place]), ratio)
-                for place, trial in trials.items()
-            ]
-            self._cache.store_trials(search.key, search.validity, records)
-            search.tell(records)
-            search.measured += len(records)
-            self._progress.advance(len(records), search.title)
-            for record in records:
-                result = f"{record.median_ns / 1000:.1f} us" if record.median_ns is not None else record.message
-                self._progress.verbose(
-                    f"{search.title} {configuration_key(record.configuration)}: {record.status}, {result}"
-                )
+    def _pinned(self, search: TaskSearch, pin: Configuration) -> Outcome:
+        """The outcome for a configuration that the user has chosen, measured beside the default if it was not before.
 
-        return bench.profile(batch, samples, store)
-
-    def _report(self, search: TaskSearch, drift: Drift) -> None:
-        """Says how the device changed and what that has cost."""
-        if drift.first_ns is None or not (drift.measured_again or drift.beyond):
-            return
-        change = f"for a moment, by up to {100 * (drift.furthest - 1):+.1f} %"
-        if drift.beyond and drift.kept is not None:
-            change = f"and stayed so for a part of what is kept, by up to {100 * (drift.kept - 1):+.1f} %"
-        self._progress.warn(
-            f"{search.title}: the device drifted: the baseline took {drift.first_ns / 1000:.1f} us at first, which "
-            f"changed {change}; {drift.measured_again} variants were measured again"
-        )
-
-    def _final(self, bench: Workbench, search: TaskSearch, drift: Drift) -> WinnerRecord:
-        finalists = search.finalists(self._effort.finalists)
-        self._progress.shrink(self._finalists(search) - len(finalists))
-        if not finalists:
+        Raises TuningError when it is not allowed or does not work."""
+        if wrong := search.space.violations(pin):
+            raise TuningError(f"{search.title}: the pinned configuration is not allowed: {'; '.join(wrong)}")
+        if not search.known:
+            search.resume(self._cache.trials_of(search.key, search.validity), self._options.retry_failures)
+        drift, expected = None, 2
+        if configuration_key(pin) not in search.known:
+            lane = self._lane(0, self._cache)
+            tuning = self._tuning(lane, search)
+            missing = [c for c in (search.default, pin) if configuration_key(c) not in search.known]
+            tuning.measure([c for place, c in enumerate(missing) if c not in missing[:place]])
+            tuning.bench.clear()
+            drift, expected = tuning.drift, expected - len(missing)
+        self._progress.shrink(expected)
+        record = search.known[configuration_key(pin)]
+        if record.status != OK:
             raise TuningError(
-                f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
+                f"{search.title}: the pinned configuration does not work: {record.status}: {record.message}"
             )
-        binary = self._measure(bench, search, drift, finalists, 2 * self._effort.samples)
-        placed = [(search.cost(c), search.time_ns(c), c) for c in finalists]
-        working = [(cost, time_ns, c) for cost, time_ns, c in placed if cost is not None and time_ns is not None]
-        if not working:
-            raise TuningError(f"{search.title}: no finalist works any more: {search.failures()}")
-        best_cost, best_ns, best = min(working, key=lambda one: one[0])
-        default_cost, default_ns = search.cost(search.default), search.time_ns(search.default)
-        if default_cost is not None and default_ns is not None and best_cost >= default_cost * (1 - TIE):
-            binary = binary if best == search.default else b""
-            best_ns, best = default_ns, search.default
-        before = self._winner(search)  # not None where its failures are measured again; what it was given still counts
-        efforts = [self._effort] if before is None else [EFFORTS[before.effort], self._effort]
-        return WinnerRecord(
-            configuration=best,
-            median_ns=best_ns,
-            default_ns=default_ns,
-            effort=max(efforts, key=lambda effort: effort.rank).name,
-            binary=binary,
-            trials=search.statuses(),
-            rendered_sha256=search.rendered_sha256(best),
-        )
+        return pinned(search, pin, drift)
+
+    # --- on the targets ----------------------------------------------------------------------------------
+
+    def _run(self, agenda: Agenda, tell: Callable[[int, Outcome], None]) -> None:
+        """Has every target work until nothing is left; what one raises stops the others after their batch."""
+        if len(self._targets) == 1:
+            self._work(self._lane(0, self._cache), agenda, tell)
+            return
+        with ThreadPoolExecutor(len(self._targets), "lane") as threads:
+            running = [threads.submit(self._work_alone, number, agenda, tell) for number in range(len(self._targets))]
+            try:
+                wait(running, return_when=FIRST_EXCEPTION)
+            finally:
+                agenda.stop()
+        for lane in running:
+            lane.result()
+
+    def _work_alone(self, number: int, agenda: Agenda, tell: Callable[[int, Outcome], None]) -> None:
+        """Works in a thread, with a connection to the cache of its own."""
+        with PerformanceCache.open(self._cache.path, warn=self._progress.warn) as cache:
+            self._work(self._lane(number, cache), agenda, tell)
+
+    def _lane(self, number: int, cache: PerformanceCache) -> _Lane:
+        return _Lane(number, self._targets[number], cache, Seeding(cache, self._progress.verbose), Cooling())
+
+    def _work(self, lane: _Lane, agenda: Agenda, tell: Callable[[int, Outcome], None]) -> None:
+        there: list[TaskTuning] = []  # whose buffers are on the target, the one used longest ago first
+        while (taken := agenda.take(lane.number)) is not None:
+            entry, todo = taken
+            began, trials = time.monotonic(), 0
+            if todo is Todo.SKIP:
+                self._progress.shrink(self._finalists(entry))
+                tell(entry.place, untuned(entry.search.task, self._limits))
+            elif todo is Todo.STEP:
+                tuning = self._begun(lane, entry, agenda)
+                if not entry.search.begun or agenda.pool > 0:
+                    trials = tuning.step(min(BATCH, agenda.pool) if entry.search.begun else BATCH)
+                there = self._making_room([*(one for one in there if one is not tuning), tuning])
+            else:
+                tuning = self._begun(lane, entry, agenda)
+                there = [one for one in there if one is not tuning]
+                tell(entry.place, self._conclude(entry, tuning))
+            agenda.give_back(entry, todo, trials, time.monotonic() - began)
+
+    def _begun(self, lane: _Lane, entry: Entry, agenda: Agenda) -> TaskTuning:
+        """The tuning of a task on this target, begun now if it was not."""
+        if entry.tuning is None:
+            search = entry.search
+            running = {other.key: best for other in agenda.others(entry) if (best := other.best) is not None}
+            seeds = lane.seeding.seeds_for(search.key, search.validity, search.space, running)
+            search.seeds = seeds.configurations
+            if seeds.origin:
+                self._progress.verbose(f"{search.title}: begins with configurations from elsewhere: {seeds.origin}")
+            entry.tuning = self._tuning(lane, search)
+        return entry.tuning
+
+    def _tuning(self, lane: _Lane, search: TaskSearch) -> TaskTuning:
+        bench = Workbench(lane.target, search, self._effort, self._progress, self._options.cold, lane.cooling)
+        return TaskTuning(search, bench, lane.cache, self._effort, self._progress)
+
+    def _conclude(self, entry: Entry, tuning: TaskTuning) -> Outcome:
+        search = entry.search
+        expected, before = self._finalists(entry), search.measured
+        again = tuning.drift.measured_again
+        winner = tuning.conclude(entry.before, hurried=entry.hurried)
+        measured = search.measured - before - (tuning.drift.measured_again - again)
+        self._progress.shrink(expected - measured)
+        tuning.bench.clear()
+        return tuned(search, winner, tuning.drift)
+
+    def _making_room(self, there: list[TaskTuning]) -> list[TaskTuning]:
+        """Clears away what was used longest ago where buffers take too much; what is still there."""
+        while len(there) > 1 and sum(one.bench.bytes for one in there) > KEPT_BYTES:
+            there.pop(0).bench.clear()
+        return there
 
 
 def _settings(server: Mapping[str, object]) -> dict[str, str]:
@@ -221,24 +299,3 @@ def _settings(server: Mapping[str, object]) -> dict[str, str]:
     if not isinstance(settings, Mapping):
         return {}
     return {str(name): str(value) for name, value in settings.items()}
-
-
-def _record(configuration: Configuration, trial: Trial, rendered_sha256: str, drift: float | None) -> TrialRecord:
-    """A trial as the cache keeps it; wall times and drift are kept with how it was measured. Raises TargetError for one
-    that cannot be true."""
-    measured = dict(trial.measured)
-    if trial.samples_ns:
-        measured |= {"wall_ns": list(trial.wall_ns)} | ({} if drift is None else {"drift": drift})
-    built_ns = trial.compile_ns + trial.first_launch_ns
-    try:
-        return TrialRecord(
-            configuration=dict(configuration),
-            status=trial.status,
-            samples_ns=trial.samples_ns,
-            compile_ns=built_ns or None,
-            message=trial.message,
-            measured=measured,
-            rendered_sha256=rendered_sha256,
-        )
-    except RecordError as error:
-        raise TargetError("bad_message", f"the target sent a trial that cannot be true: {error}") from None

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from gputune.client.errors import TargetError
 from gputune.client.rendering import variant_message
 from gputune.client.target_client import TargetClient
+from gputune.client.tuning.cooling import Cooling
 from gputune.client.tuning.effort import Effort
 from gputune.client.tuning.task_search import OK, TaskSearch
 from gputune.kernels.space import Configuration
@@ -33,28 +33,46 @@ class Listener(Protocol):
 
 
 class Workbench:
-    """Profiles variants of one task. Buffers are made at the first batch and freed at the end."""
+    """Profiles variants of one task. Buffers are made when a batch needs them and stay until they are cleared away."""
 
-    def __init__(self, target: TargetClient, search: TaskSearch, effort: Effort, listener: Listener) -> None:
+    def __init__(
+        self,
+        target: TargetClient,
+        search: TaskSearch,
+        effort: Effort,
+        listener: Listener,
+        cold: bool = False,
+        cooling: Cooling | None = None,
+    ) -> None:
+        """cold: every launch finds empty caches; cooling: says how long the device has to rest after a batch."""
         self._target = target
         self._search = search
         self._effort = effort
         self._listener = listener
+        self._cold = cold
+        self._cooling = cooling
         self._waited = False
         self._buffers: dict[str, int] = {}
         self._reference: int | None = None
+        self.bytes = 0
+        """What its buffers take on the target now."""
 
-    def __enter__(self) -> "Workbench":
-        return self
+    def clear(self) -> None:
+        """Frees its buffers; they come back with the next batch. Raises TargetError."""
+        if self._reference is not None:
+            handles, self._buffers, self._reference, self.bytes = (
+                [*self._buffers.values(), self._reference],
+                {},
+                None,
+                0,
+            )
+            self._target.free(*handles)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._reference is not None and kind is None:  # after an error the target may be gone
-            self._target.free(*self._buffers.values(), self._reference)
-
-    def profile(self, batch: Sequence[Configuration], samples: int, concluded: Concluded) -> bytes:
-        """Profiles a batch; returns the binary of its fastest variant (empty when the batch had to be split).
+    def profile(
+        self, batch: Sequence[Configuration], samples: int, concluded: Concluded, harvest: bool = False
+    ) -> bytes:
+        """Profiles a batch; returns, if that is to be harvested, the binary of its fastest variant (empty when the
+        batch had to be split).
 
         `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
         measured. When a batch ends the target's server again and again, it is profiled one by one, so that only the
@@ -72,14 +90,14 @@ class Workbench:
 
         everything = range(len(batch))
         try:
-            return self._profile(batch, everything, samples, conclude)
+            return self._profile(batch, everything, samples, conclude, harvest)
         except TargetError as error:
             if error.name != "lost_again":
                 raise
         for place in everything:
             if place not in known:
                 try:
-                    self._profile(batch, [place], samples, conclude)
+                    self._profile(batch, [place], samples, conclude, False)
                 except TargetError as error:
                     if error.name != "lost_again":
                         raise
@@ -87,7 +105,7 @@ class Workbench:
         return b""
 
     def _profile(
-        self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded
+        self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded, harvest: bool
     ) -> bytes:
         """Profiles those variants of a batch."""
 
@@ -99,9 +117,16 @@ class Workbench:
             self._say(progress, time.monotonic() - began)
 
         chosen = [batch[place] for place in places]
-        profiled = self._target.profile_kernel(self._request(chosen, samples), hear)
+        profiled = self._target.profile_kernel(self._request(chosen, samples, harvest), hear)
         conclude(dict(zip(places, profiled.trials, strict=True)), self._baseline_samples(chosen, profiled))
+        self._cool_down(profiled.state)
         return bytes(profiled.binary)
+
+    def _cool_down(self, state: Mapping[str, object]) -> None:
+        """Waits where the device says that it had to slow down."""
+        if self._cooling is not None and (seconds := self._cooling.after(state)) > 0:
+            self._listener.info(f"the device rests for {seconds:.0f} s: {self._cooling.reason}")
+            time.sleep(seconds)
 
     def _say(self, progress: Progress, seconds: float) -> None:
         """Passes on what the target says of itself, so many seconds after it was asked."""
@@ -114,7 +139,7 @@ class Workbench:
         elif progress.message:
             self._listener.verbose(line)
 
-    def _request(self, batch: Sequence[Configuration], samples: int) -> ProfileKernel:
+    def _request(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> ProfileKernel:
         search, problem = self._search, self._search.task.problem
         assert self._reference is not None
         tolerance, work = search.family.tolerance(problem), search.family.work(problem)
@@ -132,9 +157,9 @@ class Workbench:
             samples=samples,
             sample_ns=self._effort.sample_ns,
             warm_up_ns=self._effort.warm_up_ns,
-            cold=False,
+            cold=self._cold,
             together=True,
-            harvest=True,
+            harvest=harvest,
         )
 
     def _variant(self, configuration: Configuration) -> Variant:
@@ -158,6 +183,7 @@ class Workbench:
         reference = family.reference(problem, inputs).astype(np.float32)
         self._buffers = {name: self._target.upload(values) for name, values in inputs.items()}
         self._reference = self._target.upload(reference)
+        self.bytes = reference.nbytes + sum(values.nbytes for values in inputs.values())
 
 
 def _crash(message: str) -> Trial:

@@ -10,8 +10,11 @@ import pytest
 from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.plan import Task
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.options import TuningOptions
+from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import BATCH
+from gputune.client.tuning.task_tuning import Progress as Listener
 from gputune.client.tuning.tuner import Silent, Tuner
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
@@ -67,8 +70,20 @@ class FakeTarget:
         return [key for batch in self.batches for key in batch]
 
 
-def tuner(target: FakeTarget, cache: PerformanceCache, **options: Any) -> Tuner:
-    return Tuner(target, cache, QUICK, **options)  # type: ignore[arg-type]
+def tuner(
+    target: FakeTarget,
+    cache: PerformanceCache,
+    effort: Effort = QUICK,
+    progress: Listener | None = None,
+    **options: Any,
+) -> Tuner:
+    chosen = TuningOptions(**{"strategy": "random", **options})
+    return Tuner([target], cache, effort, progress, chosen)  # type: ignore[list-item]
+
+
+def tune(target: FakeTarget, cache: PerformanceCache, task: Task = TASK, **how: Any) -> Outcome:
+    (outcome,) = tuner(target, cache, **how).tune([task])
+    return outcome
 
 
 def stored(cache: PerformanceCache) -> list[TrialRecord]:
@@ -88,7 +103,7 @@ def by_width(configuration: Mapping[str, int]) -> Trial:
 
 def test_the_default_is_measured_first_and_the_fastest_wins(cache: PerformanceCache) -> None:
     target = FakeTarget(by_width)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     search = tuner(target, cache)._search(TASK)
     assert target.batches[0][0] == configuration_key(search.default)
     assert all(len(batch) <= BATCH for batch in target.batches)
@@ -100,16 +115,16 @@ def test_the_default_is_measured_first_and_the_fastest_wins(cache: PerformanceCa
 def test_a_tie_keeps_the_default(cache: PerformanceCache) -> None:
     default = FAMILY.default(TASK.problem, tuner(FakeTarget(by_width), cache)._limits)
     target = FakeTarget(lambda c: ok(1000.0 if dict(c) == default else 995.0))
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     assert outcome.configuration == default
     assert outcome.tuned_ns == outcome.default_ns == 1000.0
     assert outcome.binary == b"", "the binary of the batch belongs to another configuration"
 
 
 def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -> None:
-    first = tuner(FakeTarget(by_width), cache).tune(TASK)
+    first = tune(FakeTarget(by_width), cache)
     target = FakeTarget(by_width)
-    second = tuner(target, cache).tune(TASK)
+    second = tune(target, cache)
     assert second.hit
     assert not target.batches
     assert not target.uploads
@@ -119,7 +134,7 @@ def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -
 def test_the_default_is_raced_in_every_batch_but_the_first_and_limits_follow_the_best(cache: PerformanceCache) -> None:
     """In the first one it is a variant, and may not work."""
     target = FakeTarget(by_width)
-    tuner(target, cache).tune(TASK)
+    tune(target, cache)
     default = tuner(target, cache)._search(TASK).default
     first, *others = target.requests
     assert (first.baseline, first.best_ns) == (None, 0)
@@ -135,7 +150,7 @@ def test_where_the_default_does_not_work_the_first_that_does_is_the_baseline(cac
     default = tuner(FakeTarget(by_width), cache)._search(TASK).default
     target = Drifting(1.0, 1.2, 1.2)
     target.answer = lambda c: failed("timeout") if dict(c) == default else by_width(c)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     first, *others = target.requests
     assert first.baseline is None
     for request in others:
@@ -150,12 +165,12 @@ def crashing(configuration: Mapping[str, int]) -> Trial:
 
 def test_failures_are_stored_once_and_nobody_pays_for_them_again(cache: PerformanceCache) -> None:
     target = FakeTarget(crashing)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     crashed = [trial for trial in stored(cache) if trial.status == "crash"]
     assert len(crashed) == len({configuration_key(trial.configuration) for trial in crashed}) == outcome.trials["crash"]
     assert all(trial.configuration["MR"] == 8 for trial in crashed)
     again = FakeTarget(crashing)
-    assert tuner(again, cache).tune(TASK).hit
+    assert tune(again, cache).hit
     assert not again.requests
 
 
@@ -169,10 +184,10 @@ def test_a_failure_is_stored_before_its_batch_is_over(cache: PerformanceCache) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tuner(Interrupted(by_width), cache).tune(TASK)
+        tune(Interrupted(by_width), cache)
     assert [trial.status for trial in stored(cache)] == ["timeout"]
     target = FakeTarget(by_width)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     assert (outcome.resumed, outcome.trials["timeout"]) == (1, 1)
     assert configuration_key(stored(cache)[0].configuration) not in target.measured
 
@@ -184,7 +199,7 @@ def test_a_variant_that_makes_the_target_go_away_costs_itself_only(cache: Perfor
         return by_width(configuration)
 
     target = FakeTarget(answer)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     for trial in stored(cache):
         crashes = trial.configuration["MR"] == 8
         assert (trial.status == "crash") == crashes
@@ -203,7 +218,7 @@ def test_what_had_failed_before_the_target_went_away_is_not_measured_one_by_one(
             return super().profile_kernel(request, on_progress)
 
     target = Lost(by_width)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     first, *others = target.batches
     assert others[: len(first) - 1] == [[key] for key in first if key != first[1]]
     assert outcome.trials == {"ok": 23, "timeout": 1}
@@ -211,7 +226,7 @@ def test_what_had_failed_before_the_target_went_away_is_not_measured_one_by_one(
 
 def test_a_trial_that_cannot_be_true_is_the_targets_error(cache: PerformanceCache) -> None:
     with pytest.raises(TargetError, match="samples_ns is 0"):
-        tuner(FakeTarget(lambda c: ok(0.0)), cache).tune(TASK)
+        tune(FakeTarget(lambda c: ok(0.0)), cache)
 
 
 class Listening(Silent):
@@ -259,7 +274,7 @@ def drifts(cache: PerformanceCache) -> list[float]:
 
 def test_a_steady_device_costs_nothing_however_noisy_it_is(cache: PerformanceCache) -> None:
     progress, target = Listening(), Drifting(1.0, (1.02, 1.5, 2.0), (0.5, 1.0, 0.6), 1.029)
-    outcome = tuner(target, cache, progress=progress).tune(TASK)
+    outcome = tune(target, cache, progress=progress)
     assert (outcome.measured_again, outcome.drift, progress.warnings) == (0, 1.0, [])
     assert set(drifts(cache)) == {1.0}
 
@@ -268,8 +283,8 @@ def test_a_steady_device_costs_nothing_however_noisy_it_is(cache: PerformanceCac
 def test_a_disturbed_batch_is_measured_again_once_and_said_once(cache: PerformanceCache, speed: float) -> None:
     progress, target = Listening(), Drifting(1.0, speed, 1.0)
     tuning = tuner(target, cache, progress=progress)
-    progress.left = tuning.expected_trials(TASK)
-    outcome = tuning.tune(TASK)
+    progress.left = tuning.expected_trials([TASK])
+    outcome = tuning.tune([TASK])[0]
     assert target.batches[1] == target.batches[2] != target.batches[3]
     assert (outcome.measured_again, outcome.drift) == (BATCH, 1.0)
     assert outcome.measured == len(target.measured)
@@ -282,7 +297,7 @@ def test_a_disturbed_batch_is_measured_again_once_and_said_once(cache: Performan
 
 def test_a_device_that_stays_as_it_has_become_is_measured_by_that(cache: PerformanceCache) -> None:
     progress, target = Listening(), Drifting(1.0, *[1.5] * 100)
-    outcome = tuner(target, cache, progress=progress).tune(TASK)
+    outcome = tune(target, cache, progress=progress)
     assert target.batches[1] == target.batches[2] != target.batches[3]
     assert outcome.measured_again == BATCH
     assert outcome.drift == pytest.approx(1.5)
@@ -306,7 +321,7 @@ def test_what_is_left_of_a_doubtful_batch_is_ranked_by_its_own_level(cache: Perf
 
     killed = Killed(by_width)
     with pytest.raises(KeyboardInterrupt):
-        tuner(killed, cache).tune(TASK)
+        tune(killed, cache)
     assert drifts(cache) == [1.0] * BATCH + [2.0] * BATCH
     search = tuner(killed, cache)._search(TASK)
     search.resume(stored(cache))
@@ -323,44 +338,44 @@ def test_variants_that_failed_are_not_measured_again_for_drift(cache: Performanc
             return super().profile_kernel(request, on_progress)
 
     target = CrashesSecond(1.0, 1.2)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     second, again = target.batches[1:3]
     assert again == [key for key in second if key != second[2]]
     assert (outcome.measured_again, outcome.trials["crash"]) == (BATCH - 1, 1)
 
 
 def test_a_resumed_task_is_held_against_its_first_run(cache: PerformanceCache) -> None:
-    tuner(FakeTarget(by_width), cache).tune(TASK)
+    tune(FakeTarget(by_width), cache)
     target = Drifting(1.3, 1.0)
-    outcome = Tuner(target, cache, EFFORTS["normal"]).tune(TASK)  # type: ignore[arg-type]
+    outcome = tune(target, cache, effort=EFFORTS["normal"])
     assert target.batches[0] == target.batches[1]
     assert outcome.measured_again == BATCH
 
 
 def test_failures_are_measured_again_when_asked_for(cache: PerformanceCache) -> None:
-    before = tuner(FakeTarget(crashing), cache).tune(TASK)
+    before = tune(FakeTarget(crashing), cache)
     crashed = {configuration_key(trial.configuration) for trial in stored(cache) if trial.status == "crash"}
     other = FakeTarget(by_width)
-    assert tuner(other, cache, retry_failures=("timeout",)).tune(TASK).hit, "nothing failed with that"
+    assert tune(other, cache, retry_failures=("timeout",)).hit, "nothing failed with that"
 
     target = FakeTarget(by_width)
-    outcome = tuner(target, cache, retry_failures=("timeout", "crash")).tune(TASK)
+    outcome = tune(target, cache, retry_failures=("timeout", "crash"))
     assert not outcome.hit
     finalists = target.batches[-1]
     assert {key for batch in target.batches[:-1] for key in batch} == crashed
     assert outcome.trials == {"ok": QUICK.trials}
     assert outcome.resumed == before.trials["ok"]
     assert finalists[0] == configuration_key(tuner(target, cache)._search(TASK).default)
-    assert tuner(FakeTarget(by_width), cache, retry_failures=("crash",)).tune(TASK).hit, "they work now"
+    assert tune(FakeTarget(by_width), cache, retry_failures=("crash",)).hit, "they work now"
 
 
 def test_the_progress_ends_where_it_should(cache: PerformanceCache) -> None:
     """Also where more failures are measured again than the effort has trials."""
-    Tuner(FakeTarget(lambda c: failed("compile") if c["MR"] > 1 else ok()), cache, EFFORTS["normal"]).tune(TASK)  # type: ignore[arg-type]
+    tune(FakeTarget(lambda c: failed("compile") if c["MR"] > 1 else ok()), cache, effort=EFFORTS["normal"])
     progress = Listening()
     tuning = tuner(FakeTarget(by_width), cache, progress=progress, retry_failures=("compile",))
-    progress.left = tuning.expected_trials(TASK)
-    assert tuning.tune(TASK).measured > tuning._search(TASK).budget + QUICK.finalists + 1
+    progress.left = tuning.expected_trials([TASK])
+    assert tuning.tune([TASK])[0].measured > tuning._search(TASK).base + QUICK.finalists + 1
     assert progress.left == 0
 
 
@@ -381,7 +396,7 @@ def test_what_holds_the_target_up_is_said(cache: PerformanceCache, monkeypatch: 
 
     monkeypatch.setattr("gputune.client.tuning.workbench.time.monotonic", lambda: now)
     progress = Listening()
-    tuner(Held(by_width), cache, progress=progress).tune(TASK)
+    tune(Held(by_width), cache, progress=progress)
     waits, recovers = progress.lines
     assert waits.endswith("queued: 2 requests are served before this one; other clients use the target")
     assert recovers.endswith("recovering: SIGKILL while building; the batch is tried again")
@@ -394,15 +409,15 @@ def test_an_upload_that_is_lost_is_no_variants_crash(cache: PerformanceCache, mo
     target = FakeTarget(by_width)
     monkeypatch.setattr(target, "upload", lost)
     with pytest.raises(TargetError, match="gone"):
-        tuner(target, cache).tune(TASK)
+        tune(target, cache)
     assert stored(cache) == []
 
 
 def test_a_retry_with_less_effort_does_not_forget_what_was_spent(cache: PerformanceCache) -> None:
-    Tuner(FakeTarget(crashing), cache, EFFORTS["normal"]).tune(TASK)  # type: ignore[arg-type]
-    tuner(FakeTarget(crashing), cache, retry_failures=("crash",)).tune(TASK)
+    tune(FakeTarget(crashing), cache, effort=EFFORTS["normal"])
+    tune(FakeTarget(crashing), cache, retry_failures=("crash",))
     again = FakeTarget(crashing)
-    assert Tuner(again, cache, EFFORTS["normal"]).tune(TASK).hit  # type: ignore[arg-type]
+    assert tune(again, cache, effort=EFFORTS["normal"]).hit
 
 
 def test_other_errors_of_the_target_end_the_tuning(cache: PerformanceCache) -> None:
@@ -410,34 +425,34 @@ def test_other_errors_of_the_target_end_the_tuning(cache: PerformanceCache) -> N
         raise TargetError("connection_lost", "gone")
 
     with pytest.raises(TargetError, match="gone"):
-        tuner(FakeTarget(answer), cache).tune(TASK)
+        tune(FakeTarget(answer), cache)
 
 
 def test_when_everything_failed_the_next_run_tries_again(cache: PerformanceCache) -> None:
     """Another program may have filled the device's memory for a minute."""
     with pytest.raises(TuningError, match="device_limits: it ended with device_limits"):
-        tuner(FakeTarget(lambda c: failed("device_limits")), cache).tune(TASK)
+        tune(FakeTarget(lambda c: failed("device_limits")), cache)
     target = FakeTarget(by_width)
-    outcome = tuner(target, cache).tune(TASK)
+    outcome = tune(target, cache)
     assert outcome.trials["ok"] >= 1
     assert configuration_key(tuner(target, cache)._search(TASK).default) == target.measured[0]
 
 
 def test_what_takes_a_worker_down_is_not_tried_again_unasked(cache: PerformanceCache) -> None:
     with pytest.raises(TuningError, match="--retry_failures"):
-        tuner(FakeTarget(lambda c: failed("timeout")), cache).tune(TASK)
+        tune(FakeTarget(lambda c: failed("timeout")), cache)
     target = FakeTarget(by_width)
     with pytest.raises(TuningError, match="no configuration works"):
-        tuner(target, cache).tune(TASK)
+        tune(target, cache)
     assert not target.requests
-    assert tuner(target, cache, retry_failures=("timeout",)).tune(TASK).trials == {"ok": QUICK.trials}
+    assert tune(target, cache, retry_failures=("timeout",)).trials == {"ok": QUICK.trials}
 
 
 def test_a_trial_of_code_that_has_changed_is_measured_again(
     cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where only configurations other than the default render to something new."""
-    first = tuner(FakeTarget(by_width), cache).tune(TASK)
+    first = tune(FakeTarget(by_width), cache)
     limits = tuner(FakeTarget(by_width), cache)._limits
     default, render = FAMILY.default(TASK.problem, limits), type(FAMILY).render
 
@@ -449,32 +464,32 @@ def test_a_trial_of_code_that_has_changed_is_measured_again(
 
     monkeypatch.setattr(type(FAMILY), "render", changed)
     target = FakeTarget(by_width)
-    second = tuner(target, cache).tune(TASK)
+    second = tune(target, cache)
     assert not second.hit
     assert second.resumed == 1, "the default's trial still holds"
     assert configuration_key(first.configuration) in target.measured
 
 
 def test_settings_of_the_target_keep_measurements_apart(cache: PerformanceCache) -> None:
-    tuner(FakeTarget(by_width), cache).tune(TASK)
+    tune(FakeTarget(by_width), cache)
     other = FakeTarget(by_width)
     other.server = {"settings": {"POCL_AFFINITY": "0"}}
-    assert not tuner(other, cache).tune(TASK).hit
+    assert not tune(other, cache).hit
 
 
 def test_more_effort_goes_on_where_less_effort_stopped(cache: PerformanceCache) -> None:
-    tuner(FakeTarget(by_width), cache).tune(TASK)
+    tune(FakeTarget(by_width), cache)
     target = FakeTarget(by_width)
-    outcome = Tuner(target, cache, EFFORTS["normal"]).tune(TASK)  # type: ignore[arg-type]
+    outcome = tune(target, cache, effort=EFFORTS["normal"])
     assert not outcome.hit
     assert outcome.resumed == QUICK.trials
-    assert tuner(FakeTarget(by_width), cache).tune(TASK).hit, "less effort is satisfied by more"
+    assert tune(FakeTarget(by_width), cache).hit, "less effort is satisfied by more"
 
 
 def test_a_space_smaller_than_the_budget_is_measured_once(cache: PerformanceCache) -> None:
     task = Task("Softmax", SoftmaxProblem(1, 4, 1), 1)
     target = FakeTarget(lambda c: ok(100.0))
-    outcome = Tuner(target, cache, EFFORTS["full"]).tune(task)  # type: ignore[arg-type]
+    outcome = tune(target, cache, task, effort=EFFORTS["full"])
     assert sum(outcome.trials.values()) == outcome.space_size
 
 
@@ -484,6 +499,6 @@ def test_inputs_suit_the_functions_of_a_chain(cache: PerformanceCache, monkeypat
     target = FakeTarget(by_width)
     target.uploads = 100
     monkeypatch.setattr(target, "upload", lambda data: seen.append(data) or len(seen))  # type: ignore[func-returns-value]
-    tuner(target, cache).tune(task)
+    tune(target, cache, task)
     reference = seen[-1]
     assert (reference == reference).all(), "a reference with NaN would reject every variant"

@@ -24,7 +24,7 @@ def tune(cache_file: Path) -> tuple[Outcome, dict[int, str], int]:
         target.connect() as client,
         PerformanceCache.open(cache_file) as cache,
     ):
-        outcome = Tuner(client, cache, EFFORTS["quick"]).tune(TASK)
+        (outcome,) = Tuner([client], cache, EFFORTS["quick"]).tune([TASK])
         (summary,) = cache.tasks()
         trials = cache.trials_of(summary.task, summary.validity)
         messages = {trial.configuration["PLANT"]: trial.message for trial in trials}

@@ -1,0 +1,196 @@
+"""One task on one target, batch by batch: measure, notice drift, store, and in the end choose.
+
+The default and the family's starters are measured first, then what the strategy asks for. One configuration, the
+default where it works, is raced in every batch: where its time does not fit to what it was, the batch is measured
+again. The finalists are measured once more, side by side, and the default configuration wins a tie.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
+from gputune.client.errors import TargetError, TuningError
+from gputune.client.tuning.drift import Drift
+from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.task_search import BATCH, TaskSearch
+from gputune.client.tuning.workbench import Workbench
+from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime.racing import CERTAIN, standard_error
+from gputune.server.protocol.messages import Trial
+
+TIE = 0.01
+"""A configuration that is not faster than the default by more than this share does not replace it."""
+
+
+class Progress(Protocol):
+    """Who hears of what the tuner does."""
+
+    def advance(self, steps: int, what: str) -> None:
+        """So many variants were measured for a task."""
+
+    def shrink(self, steps: int) -> None:
+        """So many variants fewer than expected have to be measured."""
+
+    def verbose(self, text: str) -> None:
+        """A line about one trial."""
+
+    def info(self, text: str) -> None:
+        """A line about what takes its time."""
+
+    def warn(self, text: str) -> None:
+        """A line about something that may have spoilt measurements."""
+
+
+class TaskTuning:
+    """A search on its way. `step` measures a batch, `conclude` ends it; between them the target may serve others."""
+
+    def __init__(
+        self, search: TaskSearch, bench: Workbench, cache: PerformanceCache, effort: Effort, progress: Progress
+    ) -> None:
+        self.search = search
+        self.bench = bench
+        self._cache = cache
+        self._effort = effort
+        self._progress = progress
+        self._number = search.batches
+        self.drift = Drift(search.baseline_samples())
+
+    def step(self, most: int = BATCH) -> int:
+        """Measures a batch of at most so many; how many new configurations are known after it, 0 when there are no
+        more. Raises TargetError, CacheError."""
+        before = len(self.search.known)
+        batch = self.search.next_batch(most)
+        if twins := self.search.twins(batch):
+            self._store(twins)
+            known = {configuration_key(twin.configuration) for twin in twins}
+            batch = [configuration for configuration in batch if configuration_key(configuration) not in known]
+        if batch:
+            self._measure(batch, self._effort.samples, harvest=False)
+        return len(self.search.known) - before
+
+    def measure(self, batch: Sequence[Configuration]) -> None:
+        """Measures these configurations, whatever the strategy would ask for."""
+        self._measure(batch, self._effort.samples, harvest=False)
+
+    def conclude(self, before: WinnerRecord | None, hurried: bool = False) -> WinnerRecord:
+        """Measures the finalists side by side and stores who has won. before: the winner that is to be replaced;
+        hurried: a budget has cut the search short, so that it satisfies nobody who asks for more than quick.
+
+        Raises TuningError when nothing works, TargetError, CacheError."""
+        search = self.search
+        finalists = search.finalists(self._effort.finalists)
+        if not finalists:
+            raise TuningError(
+                f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
+            )
+        binary = self._measure(finalists, 2 * self._effort.samples, harvest=True)
+        best = self._choose(finalists)
+        best_ns = search.time_ns(best)
+        assert best_ns is not None
+        ranked = min((cost, configuration_key(c)) for c in finalists if (cost := search.cost(c)) is not None)
+        efforts = [EFFORTS["quick"] if hurried else self._effort] + ([] if before is None else [EFFORTS[before.effort]])
+        winner = WinnerRecord(
+            configuration=best,
+            median_ns=best_ns,
+            default_ns=search.time_ns(search.default),
+            effort=max(efforts, key=lambda effort: effort.rank).name,
+            binary=binary if ranked[1] == configuration_key(best) else b"",
+            trials=search.statuses(),
+            rendered_sha256=search.rendered_sha256(best),
+        )
+        self._report()
+        self._cache.conclude(search.key, search.validity, winner)
+        return winner
+
+    def _choose(self, finalists: Sequence[Configuration]) -> Configuration:
+        """The fastest of the finalists, or the default when it is not slower for certain."""
+        search = self.search
+        costs = {configuration_key(c): cost for c in finalists if (cost := search.cost(c)) is not None}
+        if not costs:
+            raise TuningError(f"{search.title}: no finalist works any more: {search.failures()}")
+        best = next(c for c in finalists if configuration_key(c) == min(costs, key=costs.__getitem__))
+        default_cost, best_cost = search.cost(search.default), costs[configuration_key(best)]
+        if default_cost is None:
+            return best
+        doubt = CERTAIN * (self._error(best) ** 2 + self._error(search.default) ** 2) ** 0.5
+        faster = best_cost < default_cost * (1 - TIE) and default_cost - best_cost > doubt
+        return best if faster else search.default
+
+    def _error(self, configuration: Configuration) -> float:
+        """How far its cost may be off, in nanoseconds; 0 where there are too few samples to tell."""
+        record = self.search.known[configuration_key(configuration)]
+        error = standard_error(record.samples_ns)
+        return error if error < float("inf") else 0.0
+
+    def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> bytes:
+        """Profiles a batch, again where the device seems to have drifted; returns the best one's binary."""
+        search, drift = self.search, self.drift
+        drift.in_doubt = False
+        binary = self._profile(batch, samples, harvest)
+        if drift.in_doubt and (working := [c for c in batch if search.cost(c) is not None]):
+            drift.measured_again += len(working)
+            self._progress.shrink(-len(working))
+            binary = self._profile(working, samples, harvest)
+        return binary
+
+    def _profile(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> bytes:
+        """Profiles a batch, stores every trial as soon as it is known, and lets the device cool down if it must."""
+        search = self.search
+        number, self._number = self._number, self._number + 1
+
+        def store(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
+            ratio = self.drift.ratio(baseline)
+            self._store(
+                [
+                    _record(batch[place], trial, search.rendered_sha256(batch[place]), ratio, number)
+                    for place, trial in trials.items()
+                ]
+            )
+            search.measured += len(trials)
+            self._progress.advance(len(trials), search.title)
+
+        return self.bench.profile(batch, samples, store, harvest)
+
+    def _store(self, records: Sequence[TrialRecord]) -> None:
+        self._cache.store_trials(self.search.key, self.search.validity, records)
+        self.search.tell(records)
+        for record in records:
+            result = f"{record.median_ns / 1000:.1f} us" if record.median_ns is not None else record.message
+            key = configuration_key(record.configuration)
+            self._progress.verbose(f"{self.search.title} {key}: {record.status}, {result}")
+
+    def _report(self) -> None:
+        """Says how the device changed and what that has cost."""
+        drift = self.drift
+        if drift.first_ns is None or not (drift.measured_again or drift.beyond):
+            return
+        change = f"for a moment, by up to {100 * (drift.furthest - 1):+.1f} %"
+        if drift.beyond and drift.kept is not None:
+            change = f"and stayed so for a part of what is kept, by up to {100 * (drift.kept - 1):+.1f} %"
+        self._progress.warn(
+            f"{self.search.title}: the device drifted: the baseline took {drift.first_ns / 1000:.1f} us at first, "
+            f"which changed {change}; {drift.measured_again} variants were measured again"
+        )
+
+
+def _record(
+    configuration: Configuration, trial: Trial, rendered_sha256: str, drift: float | None, batch: int
+) -> TrialRecord:
+    """A trial as the cache keeps it; wall times, drift and the batch's number are kept with how it was measured. Raises
+    TargetError for one that cannot be true."""
+    measured = {**trial.measured, "batch": batch}
+    if trial.samples_ns:
+        measured |= {"wall_ns": list(trial.wall_ns)} | ({} if drift is None else {"drift": drift})
+    built_ns = trial.compile_ns + trial.first_launch_ns
+    try:
+        return TrialRecord(
+            configuration=dict(configuration),
+            status=trial.status,
+            samples_ns=trial.samples_ns,
+            compile_ns=built_ns or None,
+            message=trial.message,
+            measured=measured,
+            rendered_sha256=rendered_sha256,
+        )
+    except RecordError as error:
+        raise TargetError("bad_message", f"the target sent a trial that cannot be true: {error}") from None

@@ -1,0 +1,224 @@
+"""Whose turn it is: the schedule's rules, and the agenda that several targets work off."""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.cache import PerformanceCache
+from gputune.client.errors import ConfigError, TargetError, TuningError
+from gputune.client.plan import Task
+from gputune.client.tuning.agenda import Agenda, Entry, Todo
+from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.options import TuningOptions
+from gputune.client.tuning.schedule import Rates, Standing, expected_gain_ns, first_first, most_promising, rates_of
+from gputune.client.tuning.task_search import BATCH, TaskSearch, device_limits
+from gputune.client.tuning.tuner import Tuner
+from gputune.kernels.family import Work
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.softmax import SoftmaxProblem
+from gputune.runtime.devices import NULL_REPORT
+from gputune.server.protocol.messages import Trial
+
+from .fake_target import failed, ok
+from .test_tuner import FakeTarget, Listening, by_width
+
+BIG = Task("MatMul", MatMulProblem(64, 512, 512), 1)
+SMALL = Task("MatMul", MatMulProblem(4, 32, 48), 1)
+TINY = Task("Softmax", SoftmaxProblem(1, 64, 1), 1)
+QUICK = EFFORTS["quick"]
+
+
+def standing(best_ns: float | None, weight: int = 1, flops: int = 1000, fruitless: int = 0) -> Standing:
+    return Standing(weight, Work(flops, 10), best_ns, fruitless)
+
+
+def test_the_roofline_is_drawn_by_the_best_of_all_tasks() -> None:
+    rates = rates_of([Standing(1, Work(1000, 10), 100.0, 0), Standing(1, Work(10, 4000), 200.0, 0), standing(None)])
+    assert rates == Rates(flops_per_ns=10.0, bytes_per_ns=20.0)
+    assert rates.roofline_ns(Work(500, 10)) == 50
+    assert rates.roofline_ns(Work(10, 2000)) == 100
+    assert Rates(0, 0).roofline_ns(Work(5, 5)) == 0
+
+
+def test_a_gain_grows_with_weight_and_distance_and_halves_when_nothing_comes() -> None:
+    rates = Rates(10.0, 20.0)
+    assert expected_gain_ns(standing(300.0), rates) == 200
+    assert expected_gain_ns(standing(300.0, weight=3), rates) == 600
+    assert expected_gain_ns(standing(300.0, fruitless=2), rates) == 50
+    assert expected_gain_ns(standing(100.0), rates) == 5, "at the roofline a little may still be to gain"
+    assert expected_gain_ns(standing(None), rates) == float("inf")
+
+
+def test_the_most_promising_is_chosen_unless_it_is_not_worth_it() -> None:
+    fast, slow = standing(100.0), standing(500.0)
+    assert most_promising([fast, slow], [fast, slow], 0.01) == 1
+    assert most_promising([fast], [fast, slow], 0.01) is None, "5 ns of 600 are less than a hundredth"
+    assert most_promising([fast], [fast, slow], 0.005) == 0
+    assert most_promising([], [fast], 0.0) is None
+
+
+def test_what_is_likely_to_take_longest_is_begun_first() -> None:
+    assert first_first([(1, Work(100, 1)), (5, Work(100, 1)), (1, Work(1, 90))]) == [2, 1, 0]
+
+
+def search(task: Task) -> TaskSearch:
+    assert NULL_REPORT.identity is not None
+    return TaskSearch(task, NULL_REPORT.identity, device_limits(NULL_REPORT.identity), QUICK, {}, "random")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_time_is_kept_back_to_conclude_what_was_begun() -> None:
+    clock = Clock()
+    agenda = Agenda([Entry(0, search(SMALL)), Entry(1, search(BIG))], QUICK, 100, 10.0, clock)
+    taken = agenda.take(0)
+    assert taken is not None
+    entry, todo = taken
+    assert (entry.search.task, todo) == (BIG, Todo.STEP), "it takes most of an inference"
+    entry.tuning, entry.search._first = object(), []  # type: ignore[assignment]
+    clock.now = 6.0
+    agenda.give_back(entry, todo, BATCH, 6.0)
+    taken = agenda.take(0)
+    assert taken == (entry, Todo.CONCLUDE), "another batch and its end would take 12 s, and 4 s are left"
+    assert entry.hurried
+    agenda.give_back(entry, Todo.CONCLUDE, 0, 3.0)
+    taken = agenda.take(0)
+    assert taken is not None and taken[1] is Todo.SKIP
+    agenda.give_back(*taken, 0, 0.0)
+    assert agenda.take(0) is None
+
+
+def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:
+    agenda = Agenda([Entry(0, search(BIG))], QUICK, 100, None)
+    taken = agenda.take(0)
+    assert taken is not None
+    taken[0].tuning = object()  # type: ignore[assignment]
+    agenda.give_back(*taken, 0, 0.1)
+    taken[0].search._first = []
+    again = agenda.take(0)
+    assert again is not None and again[1] is Todo.CONCLUDE
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Any:
+    with PerformanceCache.open(tmp_path / "cache.sqlite") as opened:
+        yield opened
+
+
+def tuner(targets: list[FakeTarget], cache: PerformanceCache, progress: Any = None, **options: Any) -> Tuner:
+    chosen = TuningOptions(**{"strategy": "random", **options})
+    return Tuner(targets, cache, QUICK, progress, chosen, {BIG: ("/fc/Gemm",)})  # type: ignore[arg-type]
+
+
+def test_every_task_is_begun_before_any_goes_on(cache: PerformanceCache) -> None:
+    target, progress = FakeTarget(by_width), Listening()
+    tuning = tuner([target], cache, progress)
+    progress.left = tuning.expected_trials([SMALL, BIG])
+    told: list[str] = []
+    outcomes = tuning.tune([SMALL, BIG], lambda outcome: told.append(outcome.key))
+    first, second = (request.task for request in target.requests[:2])
+    assert first == tuning._search(BIG).title and second == tuning._search(SMALL).title
+    assert [outcome.key for outcome in outcomes] == [tuning._search(task).key.digest for task in (SMALL, BIG)]
+    assert set(told) == {outcome.key for outcome in outcomes}
+    assert progress.left == 0
+
+
+def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
+    """Both bring as many; the one that hardly counts leaves its own to the other."""
+
+    class Unequal(FakeTarget):
+        def profile_kernel(self, request: Any, on_progress: Any) -> Any:
+            slow = request.task == big
+            self.answer = lambda c: ok((1e6 if slow else 10.0) / (1 + len(self.requests) % 7) / c["VW"])
+            return super().profile_kernel(request, on_progress)
+
+    tuning = tuner([FakeTarget(by_width)], cache)
+    big = tuning._search(BIG).title
+    small, large = tuner([Unequal(by_width)], cache).tune([SMALL, BIG])
+    assert sum(small.trials.values()) == BATCH
+    assert sum(large.trials.values()) == 2 * QUICK.trials - BATCH  # type: ignore[operator]
+
+
+def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(cache: PerformanceCache) -> None:
+    progress = Listening()
+    hurried = tuner([FakeTarget(by_width)], cache, progress, budget_seconds=1e-9)
+    progress.left = hurried.expected_trials([BIG, SMALL])
+    outcomes = hurried.tune([BIG, SMALL])
+    assert [outcome.tuned_ns for outcome in outcomes] == [None, None]
+    assert "2 of 2 tasks keep their default configurations" in progress.warnings[0]
+    assert progress.left == 0
+    target = FakeTarget(by_width)
+    assert all(outcome.tuned_ns for outcome in tuner([target], cache).tune([BIG, SMALL]))
+
+
+class Gated(FakeTarget):
+    """Goes on only when the other one is at work, too."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        super().__init__(by_width)
+        self.barrier = barrier
+
+    def profile_kernel(self, request: Any, on_progress: Any) -> Any:
+        if not self.requests:
+            self.barrier.wait(30)
+        return super().profile_kernel(request, on_progress)
+
+
+def test_targets_work_side_by_side_and_a_task_stays_where_it_was_begun(cache: PerformanceCache) -> None:
+    barrier = threading.Barrier(2)
+    targets: list[FakeTarget] = [Gated(barrier), Gated(barrier)]
+    outcomes = tuner(targets, cache).tune([BIG, SMALL])
+    first, second = ({request.task for request in target.requests} for target in targets)
+    assert len(first) == len(second) == 1 and first != second
+    assert all(outcome.trials == {"ok": sum(outcome.trials.values())} for outcome in outcomes)
+    again = FakeTarget(by_width)
+    assert all(outcome.hit for outcome in tuner([again], cache).tune([BIG, SMALL]))
+
+
+def test_what_ends_one_target_ends_the_tuning(cache: PerformanceCache) -> None:
+    def gone(configuration: Mapping[str, int]) -> Trial:
+        raise TargetError("connection_lost", "gone")
+
+    with pytest.raises(TargetError, match="gone"):
+        tuner([FakeTarget(gone), FakeTarget(gone)], cache).tune([BIG, SMALL])
+
+
+def test_only_tasks_that_are_meant_are_tuned(cache: PerformanceCache) -> None:
+    target = FakeTarget(by_width)
+    big, small = tuner([target], cache, only=("/fc/*",)).tune([BIG, SMALL])
+    assert big.tuned_ns is not None and small.tuned_ns is None
+    big, small = tuner([target], cache, only=("MatMul",)).tune([BIG, SMALL])
+    assert big.hit and small.tuned_ns is not None
+    with pytest.raises(ConfigError, match="nobody"):
+        tuner([target], cache, only=("nobody",)).tune([BIG])
+
+
+PIN: dict[str, int] = dict(search(BIG).space.first())
+
+
+@pytest.mark.parametrize("answer", [by_width, lambda c: ok(5.0 if dict(c) != PIN else 50.0)])
+def test_a_pinned_one_is_verified_once_and_used(cache: PerformanceCache, answer: Callable[..., Trial]) -> None:
+    target, progress = FakeTarget(answer), Listening()
+    tuning = tuner([target], cache, progress, pins={"/fc/*": PIN})
+    progress.left = tuning.expected_trials([BIG])
+    (outcome,) = tuning.tune([BIG])
+    assert dict(outcome.configuration) == PIN
+    assert (len(target.requests), progress.left) == (1, 0)
+    assert tuner([FakeTarget(answer)], cache, pins={"/fc/*": PIN}).tune([BIG])[0].hit
+    assert dict(tuner([target], cache).tune([BIG])[0].configuration) != PIN or answer is by_width
+
+
+def test_a_pinned_configuration_that_cannot_be_is_refused(cache: PerformanceCache) -> None:
+    with pytest.raises(TuningError, match="not allowed: VW=7"):
+        tuner([FakeTarget(by_width)], cache, pins={"MatMul": {**PIN, "VW": 7}}).tune([BIG])
+    broken = FakeTarget(lambda c: failed("correctness") if dict(c) == PIN else by_width(c))
+    with pytest.raises(TuningError, match="does not work: correctness"):
+        tuner([broken], cache, pins={"MatMul": PIN}).tune([BIG])

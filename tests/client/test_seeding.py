@@ -1,0 +1,89 @@
+"""Where a search begins: what won elsewhere and for near problems, as far as it is legal here."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.cache import PerformanceCache, TaskKey, TrialRecord, WinnerRecord
+from gputune.client.plan import Task
+from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.seeding import FARTHEST, FROM_NEAR, Seeding, distance
+from gputune.client.tuning.task_search import TaskSearch, device_limits
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.space import configuration_key
+from gputune.runtime.devices import NULL_REPORT
+
+
+def search(m: int = 64, k: int = 512, n: int = 512) -> TaskSearch:
+    assert NULL_REPORT.identity is not None
+    task = Task("MatMul", MatMulProblem(m, k, n), 1)
+    return TaskSearch(task, NULL_REPORT.identity, device_limits(NULL_REPORT.identity), EFFORTS["quick"], {})
+
+
+HERE = search()
+LEGAL = list(HERE.space.configurations())[:20]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Any:
+    with PerformanceCache.open(tmp_path / "here.sqlite") as opened:
+        yield opened
+
+
+def seeds(cache: PerformanceCache, running: Any = None, heard: list[str] | None = None) -> list[dict[str, int]]:
+    told: list[str] = [] if heard is None else heard
+    return list(Seeding(cache, told.append).seeds_for(HERE.key, HERE.validity, HERE.space, running or {}).configurations)
+
+
+def test_nothing_is_known_at_first(cache: PerformanceCache) -> None:
+    assert seeds(cache) == []
+
+
+def test_what_won_on_another_device_or_driver_comes_first_and_only_where_it_is_legal(cache: PerformanceCache) -> None:
+    other = replace(HERE.validity, driver_version="2")
+    illegal = {**LEGAL[0], "VW": 7}
+    times = [(illegal, 1.0), (LEGAL[3], 2.0), (LEGAL[4], 9.0)]
+    cache.store_trials(HERE.key, other, [TrialRecord(c, "ok", (ns,)) for c, ns in times])
+    cache.store_trials(HERE.key, HERE.validity, [TrialRecord(LEGAL[5], "ok", (0.5,))])
+    with PerformanceCache.open(cache.path.with_name("there.sqlite")) as there:
+        validity = replace(HERE.validity, device_name="another")
+        there.store_trials(HERE.key, validity, [TrialRecord(LEGAL[7], "ok", (3.0,))])
+    found = seeds(cache)
+    assert LEGAL[7] in found and LEGAL[5] not in found, "this device's own records are no seeds, but resumed"
+    assert illegal not in found
+    assert found == [c for c in found if c in (LEGAL[3], LEGAL[7])]
+
+
+def test_near_problems_give_their_winners_the_nearest_first(cache: PerformanceCache) -> None:
+    for place, n in enumerate((4096, 1024, 515, 2048, 600, 520)):
+        near = search(n=n)
+        winner = WinnerRecord(LEGAL[place], 5.0, 6.0, "quick", rendered_sha256="")
+        cache.store_trials(near.key, near.validity, [TrialRecord(LEGAL[place], "ok", (5.0,))])
+        cache.conclude(near.key, near.validity, winner)
+    assert seeds(cache) == [LEGAL[2], LEGAL[5], LEGAL[4]]
+    assert len(seeds(cache)) == FROM_NEAR
+    running = {search(n=511).key: LEGAL[9]}
+    assert seeds(cache, running)[0] == LEGAL[9], "a task of the same generation counts while it is not concluded"
+
+
+def test_a_far_problem_or_another_op_is_no_neighbour(cache: PerformanceCache) -> None:
+    far = search(m=64 * 2 ** (int(FARTHEST) + 1))
+    assert seeds(cache, {far.key: LEGAL[1]}) == []
+    assert distance(HERE.key, TaskKey("Conv", HERE.key.problem)) == float("inf")
+    assert distance(HERE.key, HERE.key) == 0
+    assert distance(HERE.key, search(m=127).key) == pytest.approx(0.978, abs=0.001)
+
+
+def test_equal_winners_are_one_seed(cache: PerformanceCache) -> None:
+    running = {search(n=500 + place).key: LEGAL[place // 3] for place in range(9)}
+    found = seeds(cache, running)
+    assert len({configuration_key(one) for one in found}) == len(found) == 3
+
+
+def test_a_damaged_neighbour_is_passed_over(cache: PerformanceCache) -> None:
+    cache.path.with_name("broken.sqlite").write_bytes(b"not a database at all")
+    heard: list[str] = []
+    assert seeds(cache, heard=heard) == []
+    assert "no seeds from broken.sqlite" in heard[0]
