@@ -329,8 +329,8 @@ class Clock:
             device = DeviceIdentity.from_dict(client.device)
             search = TaskSearch(self._tasks[task], device, device_limits(device), EFFORTS["full"], {})
             trials: dict[int, Trial] = {}
-            with Workbench(client, search, EFFORTS["full"], Silent()) as bench:
-                bench.profile([one, other], SAMPLES, lambda found, _: trials.update(found))
+            bench = Workbench(client, search, EFFORTS["full"], Silent())
+            bench.profile([one, other], SAMPLES, lambda found, _: trials.update(found))
         return statistics.median(trials[0].samples_ns) / statistics.median(trials[1].samples_ns)
 
 
