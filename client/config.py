@@ -5,16 +5,86 @@ A key that does not bind is an error: silently ignored keys are what users of su
 
 import difflib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gputune.client.errors import ConfigError
+from gputune.client.target import parse_address
 from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.options import TuningOptions, check_strategy, clean_patterns, parse_budget
 
-SUPPORTED = {"tuning_mode": bool, "performance_cache_dir": str, "invalidate_performance_cache": bool}
-NEEDS_TUNING_MODE = ("performance_cache_dir", "invalidate_performance_cache")
+Read = Callable[[Any, str], Any]
+"""From a key's value and the words that name the key to what it means. Raises ConfigError, TargetError."""
+
+
+def _flag(value: Any, key: str) -> bool:
+    return bool(_of_kind(bool, value, key, "true or false"))
+
+
+def _text(value: Any, key: str) -> str:
+    text = str(_of_kind(str, value, key, "a text"))
+    if not text.strip():
+        raise ConfigError(f"{key} is empty")
+    return text
+
+
+def _path(value: Any, key: str) -> Path:
+    return Path(_text(value, key)).expanduser()
+
+
+def _addresses(value: Any, key: str) -> str:
+    text = _text(value, key)
+    for address in text.split(","):
+        parse_address(address, key)
+    return text
+
+
+def _tasks(value: Any, key: str) -> tuple[str, ...]:
+    form = 'a list of texts, like ["Conv", "/head/*"]'
+    return clean_patterns([_of_kind(str, text, key, form) for text in _of_kind(list, value, key, form)], key)
+
+
+def _pins(value: Any, key: str) -> dict[str, dict[str, int]]:
+    form = 'configurations by task, like {"Conv 1a2b3c4d5e": {"TILE": 4}}, with whole numbers'
+    pins: dict[str, dict[str, int]] = {}
+    for pattern, configuration in _of_kind(dict, value, key, form).items():
+        (clean,) = clean_patterns([pattern], key)
+        if clean in pins:
+            raise ConfigError(f"{key} pins {clean!r} twice")
+        for number in _of_kind(dict, configuration, key, form).values():
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise ConfigError(f"{key} must be {form}, not {json.dumps(value)}")
+        if not configuration:
+            raise ConfigError(f"{key} pins {pattern!r} to nothing; give it a value for each parameter")
+        pins[clean] = configuration
+    return pins
+
+
+def _of_kind(kind: type, value: Any, key: str, wanted: str) -> Any:
+    if not isinstance(value, kind):
+        raise ConfigError(f"{key} must be {wanted}, not {json.dumps(value)}")
+    return value
+
+
+_TUNING: dict[str, tuple[str, Read]] = {
+    "tasks": ("only", _tasks),
+    "pins": ("pins", _pins),
+    "tuning_budget": ("budget_seconds", lambda value, key: parse_budget(_text(value, key), key)),
+    "tuning_strategy": ("strategy", lambda value, key: check_strategy(_text(value, key), key)),
+    "cold": ("cold", _flag),
+    "report": ("report", _path),
+}
+"""The keys that say what is asked of the tuner, each with its field of TuningOptions."""
+SUPPORTED: dict[str, Read] = {
+    "tuning_mode": _flag,
+    "performance_cache_dir": _path,
+    "invalidate_performance_cache": _flag,
+    "target": _addresses,
+    **{key: read for key, (_, read) in _TUNING.items()},
+}
+NEEDS_TUNING_MODE = ("performance_cache_dir", "invalidate_performance_cache", *_TUNING)
 NOT_YET = frozenset(
     {
         "backend_extensions",
@@ -40,10 +110,13 @@ class Config:
     tuning_mode: bool | None = None
     performance_cache_dir: Path | None = None
     invalidate_performance_cache: bool = False
+    target: str | None = None
+    tuning: TuningOptions = field(default_factory=TuningOptions)
 
 
 def read_config(path: Path | None) -> Config:
-    """The config file's content, every key checked. Raises ConfigError; no path means no wishes."""
+    """The config file's content, every key checked. Raises ConfigError, and TargetError for a target's address; no path
+    means no wishes."""
     if path is None:
         return Config()
     try:
@@ -57,12 +130,9 @@ def read_config(path: Path | None) -> Config:
     if not isinstance(content, dict):
         raise ConfigError(f'config file {path} must hold one JSON object, like {{"tuning_mode": true}}')
     _check(path, content)
-    folder = content.get("performance_cache_dir")
-    return Config(
-        tuning_mode=content.get("tuning_mode"),
-        performance_cache_dir=None if folder is None else Path(folder).expanduser(),
-        invalidate_performance_cache=content.get("invalidate_performance_cache", False),
-    )
+    read = {key: SUPPORTED[key](value, f"config file {path}: {key}") for key, value in content.items()}
+    tuning = {name: read.pop(key) for key, (name, _) in _TUNING.items() if key in read}
+    return Config(**read, tuning=TuningOptions(**tuning))
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -74,21 +144,15 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check(path: Path, content: Mapping[str, Any]) -> None:
-    for key, value in content.items():
+    for key in content:
         if key in NOT_YET:
             raise ConfigError(f"config file {path}: key {key!r} is not supported yet; remove it")
         if key not in SUPPORTED:
             near = difflib.get_close_matches(key, [*SUPPORTED, *NOT_YET], n=1, cutoff=0.0)
             raise ConfigError(f"config file {path}: unknown key {key!r}; did you mean {near[0]!r}?")
-        kind = SUPPORTED[key]
-        if not isinstance(value, kind):
-            wanted = "true or false" if kind is bool else "a text"
-            raise ConfigError(f"config file {path}: {key} must be {wanted}, not {json.dumps(value)}")
     for key in NEEDS_TUNING_MODE:
         if key in content and content.get("tuning_mode") is not True:
             raise ConfigError(f'config file {path}: {key} needs "tuning_mode": true beside it')
-    if content.get("performance_cache_dir") == "":
-        raise ConfigError(f"config file {path}: performance_cache_dir is empty")
 
 
 def choose_effort(config: Config, option: str | None) -> Effort:

@@ -39,11 +39,13 @@ def connection_options(
     command: Callable[..., Any] | None = None,
     otherwise: str = "else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one",
     over_adb: str = "Start a target server on a phone over adb, and use that",
+    several: str = "",
 ) -> Callable[..., Any]:
     """Adds the options that say which target a command talks to and how; it gets them as `connection`, a
-    ConnectionOptions. `otherwise` says in the help what is used when no target is named, `over_adb` what --adb does."""
+    ConnectionOptions. `otherwise` says in the help what is used when no target is named, `over_adb` what --adb does,
+    `several` what more than one target is for, where a command takes them."""
     if command is None:
-        return functools.partial(connection_options, otherwise=otherwise, over_adb=over_adb)
+        return functools.partial(connection_options, otherwise=otherwise, over_adb=over_adb, several=several)
 
     @functools.wraps(command)
     def with_connection(
@@ -64,7 +66,11 @@ def connection_options(
         return command(*arguments, connection=ConnectionOptions(target, credentials, phone), **options)
 
     options = (
-        click.option("--target", metavar="HOST:PORT", help=f"The target server; {otherwise}."),
+        click.option(
+            "--target",
+            metavar="HOST:PORT[,...]" if several else "HOST:PORT",
+            help=f"The target server; {otherwise}." + (f" {several}" if several else ""),
+        ),
         *_HOW_TO_CONNECT,
         click.option(
             "--adb",

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gputune.client.config import Config, choose_effort, read_config
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, TargetError
+from gputune.client.tuning.options import TuningOptions
 
 
 def config(folder: Path, content: object) -> Path:
@@ -18,6 +19,25 @@ def config(folder: Path, content: object) -> Path:
 def test_the_seeds_example_is_read(tmp_path: Path) -> None:
     content = {"tuning_mode": True, "performance_cache_dir": "caches", "invalidate_performance_cache": False}
     assert read_config(config(tmp_path, content)) == Config(True, Path("caches"), False)
+
+
+def test_what_is_asked_of_tuning(tmp_path: Path) -> None:
+    content = {
+        "tuning_mode": True,
+        "tuning_budget": "10m",
+        "tuning_strategy": "descent",
+        "tasks": ["Conv", " /head/* "],
+        "pins": {" Pool": {"TILE": 4}},
+        "cold": True,
+        "report": "tuning.html",
+        "target": "phone:1,[::1]:2",
+    }
+    read = read_config(config(tmp_path, content))
+    assert read.target == "phone:1,[::1]:2"
+    assert read.tuning == TuningOptions(
+        ("Conv", "/head/*"), {"Pool": {"TILE": 4}}, 600.0, "descent", True, (), Path("tuning.html")
+    )
+    assert read_config(config(tmp_path, {"target": "phone:1"})).target == "phone:1", "it is not about tuning"
 
 
 def test_no_file_wishes_nothing() -> None:
@@ -35,6 +55,24 @@ def test_no_file_wishes_nothing() -> None:
         ({"tuning_mode": "yes"}, 'tuning_mode must be true or false, not "yes"'),
         ({"tuning_mode": True, "performance_cache_dir": 3}, "performance_cache_dir must be a text, not 3"),
         ({"tuning_mode": True, "performance_cache_dir": ""}, "performance_cache_dir is empty"),
+        ({"cold": True}, 'cold needs "tuning_mode": true'),
+        ({"tuning_mode": False, "pins": {}}, 'pins needs "tuning_mode": true'),
+        ({"tuning_mode": True, "cold": 1}, "cold must be true or false, not 1"),
+        ({"tuning_mode": True, "tuning_budget": 600}, "tuning_budget must be a text, not 600"),
+        ({"tuning_mode": True, "tuning_budget": "600"}, "tuning_budget: '600' is not a time such as 90s"),
+        ({"tuning_mode": True, "tuning_strategy": "magic"}, "tuning_strategy: 'magic' is no strategy; there are auto"),
+        ({"tuning_mode": True, "tasks": "Conv"}, "tasks must be a list of texts"),
+        ({"tuning_mode": True, "tasks": ["Conv", 3]}, "tasks must be a list of texts"),
+        ({"tuning_mode": True, "tasks": []}, "tasks: a pattern is empty"),
+        ({"tuning_mode": True, "pins": ["Conv"]}, "pins must be configurations by task"),
+        ({"tuning_mode": True, "pins": {"Conv": 4}}, "pins must be configurations by task"),
+        ({"tuning_mode": True, "pins": {"Conv": {"TILE": True}}}, 'with whole numbers, not {"Conv": {"TILE": true}}'),
+        ({"tuning_mode": True, "pins": {"Conv": {"TILE": 1.5}}}, "with whole numbers"),
+        ({"tuning_mode": True, "pins": {"Conv": {}}}, "pins 'Conv' to nothing"),
+        ({"tuning_mode": True, "pins": {"": {"TILE": 1}}}, "pins: a pattern is empty"),
+        ({"tuning_mode": True, "pins": {"A": {"T": 1}, " A": {"T": 2}}}, "pins 'A' twice"),
+        ({"tuning_mode": True, "report": ""}, "report is empty"),
+        ({"target": " "}, "target is empty"),
         ([], "must hold one JSON object"),
         ("{", "is not JSON"),
         ('{"tuning_mode": true, "tuning_mode": false}', "key 'tuning_mode' occurs twice"),
@@ -45,6 +83,11 @@ def test_what_does_not_bind_is_an_error(tmp_path: Path, content: object, complai
         read_config(config(tmp_path, content))
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_target_that_is_no_address_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"config.json: target: 'phone' is not HOST:PORT"):
+        read_config(config(tmp_path, {"target": "a:1,phone"}))
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
