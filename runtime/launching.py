@@ -36,6 +36,14 @@ class Launcher:
     def __init__(self, backend: Backend, course: Course) -> None:
         self._backend = backend
         self._course = course
+        self._share_ns: dict[Launch, int] = {}  # what a program built for several launches took for each
+
+    def build_together(self, launches: Sequence[Launch]) -> None:
+        """Builds one program for launches of different variants, where they go together; nobody is to blame when the
+        compiler dies of it."""
+        self._course.step("building", None)
+        if share_ns := self._backend.build_together(launches):
+            self._share_ns |= dict.fromkeys(launches, share_ns)
 
     def build(
         self,
@@ -44,12 +52,15 @@ class Launcher:
         variant: int | None = None,
         *,
         harvested: bool = True,
+        shared: bool = False,
         work: Work | None = None,
     ) -> Built:
-        """Builds a launch's program, or finds it, and binds its arguments; `harvested` as in
+        """Builds a launch's program, or finds it, and binds its arguments; `harvested` and `shared` as in
         Backend.program_for. Raises DeviceError."""
         self._course.step("building", variant)
-        program, compile_ns = self._backend.program_for(launch, harvested)
+        program, compile_ns = self._backend.program_for(launch, harvested, shared)
+        if program.prefix:
+            compile_ns = self._share_ns.pop(launch, compile_ns)
         arguments: list[Buffer | int] = []
         for argument in launch.arguments:
             if isinstance(argument, str) and argument not in buffers:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gputune.runtime.backends import Backend, Bound, Buffer, Program, Timing
 from gputune.runtime.launching import Launcher
+from gputune.runtime.merging import groups
 from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import OUTPUT, Variant
+from gputune.runtime.variant import OUTPUT, Launch, Variant
 from gputune.runtime.verify import Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
 from gputune.runtime.watch import Course
 
@@ -61,15 +62,16 @@ class Prover:
     def prove_all(self) -> Iterator[tuple[int, Proven | Exception]]:
         """Every variant of the request and the baseline, which comes first, by index: proven, or what it failed
         with. Raises Cancelled between two of them when the watcher wishes so."""
-        for index, variant in self._request.numbered.items():
+        variants = self._request.numbered
+        together = self._groups([variant.main for variant in variants.values()])
+        for index, variant in variants.items():
             self._course.go_on()
             self._current = index
-            found: Proven | Exception
-            try:
-                found = self._prove(variant)
-            except Exception as error:
-                found = error
-            else:
+            if group := together.pop(variant.main, None):
+                self._launcher.build_together(group)
+                together = {launch: others for launch, others in together.items() if others is not group}
+            found = self._found(variant)
+            if isinstance(found, Proven):
                 self._course.seen(found.estimate_ns)
             yield index, found
 
@@ -82,7 +84,11 @@ class Prover:
         self._verify(proven.bound, proven.packed)
 
     def harvest(self, index: int, proven: Proven) -> bytes:
-        """The binary of a proven variant's program. Raises DeviceError."""
+        """The binary of a proven variant's program; one that it shares has none, so it is proven in one of its own.
+        Raises WrongOutput or DeviceError."""
+        self._current = index
+        if proven.program.prefix:
+            proven = self._prove(proven.variant, shared=False)
         return self._launcher.harvest(proven.program, index)
 
     def release(self) -> None:
@@ -91,11 +97,31 @@ class Prover:
         self._packed.clear()
         del self._inputs, self._output
 
-    def _prove(self, variant: Variant) -> Proven:
+    def _groups(self, launches: Sequence[Launch]) -> dict[Launch, list[Launch]]:
+        """Which of the launches share a program with which others."""
+        if not (self._request.together and self._backend.merges):
+            return {}
+        new = [launch for launch in launches if not self._backend.has_program(launch)]
+        return {launch: group for group in groups(new) for launch in group}
+
+    def _found(self, variant: Variant) -> Proven | Exception:
+        """What becomes of a variant. Who fails in a shared program is tried in one of its own."""
+        shared = self._request.together
+        try:
+            return self._prove(variant, shared)
+        except Exception as error:
+            if not shared or not self._backend.shares_program(variant.main):
+                return error
+        try:
+            return self._prove(variant, shared=False)
+        except Exception as error:
+            return error
+
+    def _prove(self, variant: Variant, shared: bool) -> Proven:
         """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
         packed = self._packed_for(variant)
         buffers = {**self._inputs.buffers, **packed.buffers, OUTPUT: self._output.inner}
-        built = self._launcher.build(variant.main, buffers, self._current, work=self._request.work)
+        built = self._launcher.build(variant.main, buffers, self._current, shared=shared, work=self._request.work)
         timing = self._verify(built.bound, packed)
         estimate_ns = timing.event_ns if timing.event_ns > 0 else timing.wall_ns
         return Proven(variant, built.program, built.bound, packed, estimate_ns, built.compile_ns, timing.wall_ns)

@@ -13,9 +13,11 @@ from gputune.runtime.variant import OUTPUT, Variant, Work
 @dataclass(frozen=True)
 class ProfileRequest:
     """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output
-    (float32, as many bytes as the output): |got - want| <= absolute + relative * max|want|. The first variant
-    is the one that the others are compared with and always gets all samples. `baseline` is raced with them and
-    never wins, unless it is one of them; `best_ns` is the fastest launch known before, 0 when none is."""
+    (float32, as many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is
+    raced with the variants and never wins, unless it is one of them; without one, the first variant is what the others
+    are compared with; `best_ns` is the fastest launch known before, 0 when none is. `together`:
+    variants may share a program where that saves time. `harvest`: the best variant's binary is wanted, for which some
+    drivers compile once more."""
 
     task: str
     variants: Sequence[Variant]
@@ -27,6 +29,8 @@ class ProfileRequest:
     protocol: Protocol = field(default_factory=Protocol)
     baseline: Variant | None = None
     best_ns: float = 0.0
+    together: bool = False
+    harvest: bool = True
 
     def check(self) -> None:
         """Raises ValueError when the request itself makes no sense."""

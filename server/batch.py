@@ -15,6 +15,7 @@ from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Pro
 from gputune.server.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
 _RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # who dies here dies of what it does there
+_COMPILES: tuple[Step, ...] = ("building", "starting")  # who dies here may die of the code of others in its program
 KILLS_FORGIVEN = 2  # SIGKILL comes from outside, and may come again by chance
 
 
@@ -88,6 +89,7 @@ class Batch:
     def __init__(self, request: ProfileKernel) -> None:
         self._request = request
         self._baseline = request.baseline
+        self._together = request.together
         self._failed: dict[int, Trial] = {}
         self._asked: tuple[int, ...] = ()
         self._concluded: set[int] = set()  # by the worker that is at it
@@ -104,7 +106,7 @@ class Batch:
         if not self._asked:
             return None
         asked = tuple(variants[index] for index in self._asked)
-        return replace(self._request, variants=asked, baseline=self._baseline)
+        return replace(self._request, variants=asked, baseline=self._baseline, together=self._together)
 
     def progress(self, message: Progress) -> Progress:
         """The worker's words in the numbers of the request; a failure in them is kept."""
@@ -124,6 +126,9 @@ class Batch:
         would be no use to go on. fresh: the worker had done nothing before this batch."""
         if death.final:
             return None
+        if self._together and death.step in _COMPILES:
+            self._together = False
+            return self._recovering(death, "the batch is tried again, with a program for each variant")
         baseline = len(self._asked) if self._baseline is not None else None
         is_baseline = death.variant is not None and death.variant == baseline
         culprit = len(self._request.variants) if is_baseline else self._number(death.variant)

@@ -118,9 +118,11 @@ class Handlers:
                 relative=request.relative,
                 absolute=request.absolute,
                 work=variant.Work(request.work.flops, request.work.bytes),
-                protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns),
+                protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns, request.cold),
                 baseline=None if request.baseline is None else _variant(request.baseline),
                 best_ns=request.best_ns,
+                together=request.together,
+                harvest=request.harvest,
             ),
             self._watcher(len(request.variants)),
         )

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.runtime.devices import DeviceReport
-from gputune.runtime.errors import BuildFailed, DeviceNotFound, InvalidLaunch, LimitExceeded
+from gputune.runtime.errors import BuildFailed, DeviceError, DeviceNotFound, InvalidLaunch, LimitExceeded
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.merging import merged
 from gputune.runtime.sources import refuse_files
 from gputune.runtime.variant import Launch, Work, check_sizes
 
@@ -32,11 +33,16 @@ class Buffer:
 
 @dataclass(eq=False)
 class Program:
-    """A built program; `build_ns` is what the driver's compiler took."""
+    """A built program; `build_ns` is what the driver's compiler took.
+
+    prefix: what its kernels' names begin with before what their source calls them; others share its handle then, and
+    it has no binary of its own.
+    """
 
     handle: Any
     build_ns: int
     binary: bytes | None = None
+    prefix: str = ""
 
 
 @dataclass(eq=False)
@@ -80,11 +86,17 @@ class Backend(ABC):
         default_factory=OrderedDict, init=False, repr=False
     )
     prebuilt: Mapping[tuple[str, str], bytes] = field(default_factory=dict, init=False, repr=False)
+    _apart: OrderedDict[str, None] = field(default_factory=OrderedDict, init=False, repr=False)
 
     @property
     def settings(self) -> dict[str, str]:
         """Settings outside of gputune, by name, that change the driver's code or how long it takes."""
         return {}
+
+    @property
+    def merges(self) -> bool:
+        """Whether one program of several launches is built faster than one for each."""
+        return False
 
     # --- memory ---
 
@@ -145,21 +157,59 @@ class Backend(ABC):
         """The program's binary. Some drivers generate code at the first launch with a local size and keep
         what they were asked for first, so read it once, after a launch with the final sizes."""
 
-    def program_for(self, launch: Launch, harvested: bool = True) -> tuple[Program, int]:
-        """The program of a launch and the ns spent on building it now: 0 when it is among those used last.
+    def program_for(self, launch: Launch, harvested: bool = True, shared: bool = False) -> tuple[Program, int]:
+        """The program of a launch and the ns spent on building it now: 0 when it is among those used last. Raises
+        BuildFailed.
 
         A program whose binary is `harvested` is kept per launch, sizes included and not only per source, because a
         binary belongs to one size. Others, such as those that rearrange weights, serve all launches of their source.
+        shared: it may be one that build_together has built.
         """
         key: Launch | tuple[str, str] = launch if harvested else (launch.source, launch.options)
         program = self._programs.get(key)
-        if program is not None:
+        if program is not None and (shared or not program.prefix):
             self._programs.move_to_end(key)
             return program, 0
-        program = self._programs[key] = self._loaded(launch) or self.build(launch.source, launch.options)
+        try:
+            program = self._loaded(launch) or self.build(launch.source, launch.options)
+        except BuildFailed:
+            self._apart.pop(launch.source, None)  # perhaps it was this one that failed beside others
+            raise
+        self._keep(key, program)
+        return program, program.build_ns
+
+    def has_program(self, launch: Launch) -> bool:
+        """Whether program_for would find this launch's program, be it shared."""
+        return launch in self._programs or (launch.source, launch.options) in self.prebuilt
+
+    def shares_program(self, launch: Launch) -> bool:
+        """Whether the program that program_for would find is one that other launches share."""
+        program = self._programs.get(launch)
+        return program is not None and bool(program.prefix)
+
+    def build_together(self, launches: Sequence[Launch]) -> int:
+        """Builds one program for all of these launches, which program_for finds then where it may be shared, and says
+        how many ns that took for each: 0 when they do not go together, and nothing is built."""
+        text = None if launches[0].source in self._apart else merged(launches)
+        if text is None:
+            return 0
+        try:
+            program = self.build(text.source, text.options)
+        except DeviceError:
+            self._apart[launches[0].source] = None
+            if len(self._apart) > PROGRAMS_KEPT:
+                self._apart.popitem(last=False)
+            return 0
+        share_ns = max(program.build_ns // len(launches), 1)
+        for launch, prefix in zip(launches, text.prefixes, strict=True):
+            self._keep(launch, Program(program.handle, share_ns, prefix=prefix))
+        return share_ns
+
+    def _keep(self, key: Launch | tuple[str, str], program: Program) -> None:
+        self._programs[key] = program
+        self._programs.move_to_end(key)
         if len(self._programs) > PROGRAMS_KEPT:
             self._programs.popitem(last=False)
-        return program, program.build_ns
 
     def _loaded(self, launch: Launch) -> Program | None:
         binary = self.prebuilt.get((launch.source, launch.options))
@@ -193,10 +243,9 @@ class Backend(ABC):
         code. None where that cannot be known, or not cheaply."""
         return None
 
-    def flush_caches(self) -> None:
-        """Puts other data into the device's caches and waits for that; where nothing is computed there is nothing to
-        do. The first call may compile. Raises DeviceError."""
-        return None
+    def flush_caches(self) -> None:  # noqa: B027 - where nothing is computed there is nothing to do
+        """Puts other data into the device's caches and waits for that. The first call may compile. Raises
+        DeviceError."""
 
     @abstractmethod
     def enqueue(self, bound: Bound) -> None:

@@ -138,7 +138,12 @@ class OpenCLBackend(Backend):
             self._queue = cl.CommandQueue(self._context, device, **clock)
         # Other drivers generate code when a program is built or a launch is enqueued, and some of them never say
         # that a launch is running.
-        self._generates_late = self.identity.device_type == "cpu" or "Portable" in self.identity.platform
+        self._is_pocl = "Portable" in self.identity.platform
+        self._generates_late = self.identity.device_type == "cpu" or self._is_pocl
+
+    @property
+    def merges(self) -> bool:
+        return self._is_pocl
 
     @property
     def settings(self) -> dict[str, str]:
@@ -251,7 +256,7 @@ class OpenCLBackend(Backend):
         work: Work | None,
     ) -> Bound:
         try:
-            kernel = cl.Kernel(program.handle, entry)
+            kernel = cl.Kernel(program.handle, program.prefix + entry)
         except cl.Error as error:
             raise BuildFailed(f"the program has no kernel {entry!r}: {error}") from None
         with _translated(f"kernel {entry!r}"):

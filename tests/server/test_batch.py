@@ -24,7 +24,7 @@ def trial(status: Any = "ok") -> Trial:
 
 @pytest.fixture
 def request_of_four(make_profile: Make) -> ProfileKernel:
-    return make_profile(1, 2, ("-D0", "-D1", "-D2", "-D3"))
+    return make_profile(1, 2, ("-D0", "-D1", "-D2", "-D3"), together=False)
 
 
 def reply(count: int, best: int | None = 0) -> Profiled:
@@ -67,6 +67,31 @@ def test_the_culprit_gets_its_trial_and_the_rest_goes_on(
     assert [one.status for one in result.trials] == ["ok", "ok", status, "ok"]
     assert result.best == 3
     assert message in result.trials[2].message
+
+
+@pytest.mark.parametrize("death", [replace(SEGFAULT, step="building"), SLOW_BUILD, replace(KILLED, step="starting")])
+def test_nobody_is_blamed_for_what_is_compiled_with_the_code_of_others(
+    request_of_four: ProfileKernel, death: Death
+) -> None:
+    batch = Batch(replace(request_of_four, together=True))
+    first = batch.remaining()
+    assert first is not None and first.together
+    told = batch.lost(replace(death, variant=2))
+    assert told is not None and told.trial is None
+    alone = batch.remaining()
+    assert alone == replace(first, together=False)
+    for _ in range(3):  # that it has happened before is held against nobody
+        batch.lost(replace(death, variant=2))
+    assert configurations(batch.remaining()) == [0, 1, 3]
+
+
+def test_who_dies_of_its_own_code_is_blamed_in_company_too(request_of_four: ProfileKernel) -> None:
+    batch = Batch(replace(request_of_four, together=True))
+    batch.remaining()
+    told = batch.lost(replace(SEGFAULT, variant=2))
+    assert told is not None and told.trial is not None
+    left = batch.remaining()
+    assert left is not None and left.together and configurations(left) == [0, 1, 3]
 
 
 def test_the_numbers_of_a_second_attempt_are_translated(request_of_four: ProfileKernel) -> None:
