@@ -1,18 +1,25 @@
-"""Which runners of a race get how many samples: the rounds of successive halving, and when the order is settled.
+"""Which runners of a race get how many samples: rounds of successive halving, and when the order is settled.
 
 Pure: samples in, numbers out, no device. After Karnin, Koren, Somekh: Almost Optimal Exploration in Multi-Armed Bandits
 (2013), with quarters for halves: a first look at everything, then ever more samples for ever fewer. Among 64 or more
-runners that takes 1.9 samples each, less where the race is settled early.
+runners that takes 1.9 samples each, less where the race is settled early. In a small field those that may well be the
+best stay as well, because there a quarter is only one or two.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
 
-ROUNDS = (1, 3, 7, 16)
-"""Samples that everybody who is still in the race has after each round."""
+Stopped = Literal["settled", "all", "slower"]
+"""Why a runner gets no more samples: more would not change who wins, it has all that were allowed, or others are
+faster."""
+
+ROUNDS = (1, 3, 7, 16, 24)
+"""Samples that everybody who is still in the race has after each round. Where clocks jump between two levels, the
+median of 16 samples still picks a loser by chance; the last round is for the few whose order is not settled by then."""
 
 KEPT = 4
 """One in so many goes on to the next round."""
@@ -20,8 +27,27 @@ KEPT = 4
 KEPT_AT_LEAST = 2
 """So many go on in any case: one alone has nobody to be compared with."""
 
+FAR = 2.0
+"""Nobody goes on who takes this many times as long as the best: a launch of a slow one may last long."""
+
+CLOSE_AT_MOST = 8
+"""Up to so many go on while they may well be the best. It is a whole batch of finalists, which differ by little."""
+
+ONE_SAMPLE = 0.10
+"""What one sample may be off by, as a share of it; with n samples, this over the root of n, as long as they are too few
+to tell their own spread."""
+
 CERTAIN = 3.0
 """Two medians differ for certain when they are so many standard errors apart."""
+
+TIE = 0.005
+"""Runners that certainly differ by no more than this share of the best's time are as good as each other."""
+
+HOPELESS = 1.2
+"""When nobody is within this factor of what is known, it does not matter who is the best of them."""
+
+FEWEST = 3
+"""Where the clock was not stable nobody leaves with fewer samples, and nowhere does the whole race end with fewer."""
 
 ENOUGH = 7
 """Fewer samples say too little about their own spread: two of three are often equal by chance."""
@@ -33,21 +59,84 @@ NORMAL_MAD = 1.4826
 """Standard deviation over the median absolute deviation, for normal samples."""
 
 
-def ranking(samples: Sequence[Sequence[float]]) -> list[int]:
-    """Runners with samples, least median first; equal ones keep their order."""
-    with_samples = [index for index, values in enumerate(samples) if values]
-    return sorted(with_samples, key=lambda index: statistics.median(samples[index]))
+class Race:
+    """Decides pass by pass who is sampled next. Who drives it appends one sample for each runner of a pass to
+    `samples`, or takes a runner out of it that has failed.
 
-
-def staying(samples: Sequence[Sequence[float]], running: Sequence[int], always: Collection[int] = ()) -> list[int]:
-    """Those of `running` that take part in the next round: the best quarter by median, and those in `always`.
-
-    `samples[runner]` are all its samples so far. The answer is in the order of the ranking; `always` holds runners that
-    the others are compared with, such as the default configuration.
+    samples: by runner, in nanoseconds. most: what a finalist gets. always: runners that the others are compared with,
+    which are sampled to the end. known_ns: the best time known before the race, 0 when none is. warm: whether the
+    clock was stable when the race began. stopped: why each runner left, filled in by and by.
     """
-    ranked = sorted(running, key=lambda index: statistics.median(samples[index]))
+
+    def __init__(
+        self,
+        samples: Mapping[int, Sequence[float]],
+        most: int = ROUNDS[-1],
+        always: Collection[int] = (),
+        known_ns: float = 0.0,
+        warm: bool = True,
+    ) -> None:
+        self._samples = samples
+        self._always = always
+        self._known_ns = known_ns if warm else 0.0
+        self._ends = [wanted for wanted in ROUNDS if wanted < most and (warm or wanted >= FEWEST)] + [most]
+        self.stopped: dict[int, Stopped] = {}
+        self.ended: Stopped = "all"
+        """Why the race as a whole was over."""
+
+    def passes(self) -> Iterator[list[int]]:
+        """The runners of each pass in order: forward and backward in turns, so that a steady drift cancels out."""
+        running, taken = list(self._samples), 0
+        for wanted in self._ends:
+            for number in range(taken, wanted):
+                if not (running := self._left(running)):
+                    return
+                yield running if number % 2 == 0 else running[::-1]
+            taken, running = wanted, self._left(running)
+            if wanted == self._ends[-1]:
+                self._stop(running, "all")
+            elif self._hopeless(running, taken):
+                self.ended = "settled"
+                self._stop(running, "slower")
+                return
+            elif settled(self._samples, running, TIE):
+                self.ended = "settled"
+                self._stop(running, "settled")
+                return
+            else:
+                kept = set(staying(self._samples, running, self._always))
+                self._stop([runner for runner in running if runner not in kept], "slower")
+                running = [runner for runner in running if runner in kept]
+
+    def _left(self, running: Sequence[int]) -> list[int]:
+        return [runner for runner in running if runner in self._samples]
+
+    def _stop(self, runners: Sequence[int], why: Stopped) -> None:
+        self.stopped |= dict.fromkeys(runners, why)
+
+    def _hopeless(self, running: Sequence[int], taken: int) -> bool:
+        """Whether the best one is far from what is known, by more samples than one."""
+        if not running or taken < FEWEST or not self._known_ns:
+            return False
+        return min(statistics.median(self._samples[runner]) for runner in running) > HOPELESS * self._known_ns
+
+
+def staying(samples: Mapping[int, Sequence[float]], running: Sequence[int], always: Collection[int] = ()) -> list[int]:
+    """Those of `running` that take part in the next round, by median: the best quarter, none of it FAR behind, those
+    that may well be the best, up to CLOSE_AT_MOST of all, and those in `always`.
+
+    `samples[runner]` are all its samples so far; everybody has at least one.
+    """
+    ranked = sorted(running, key=lambda runner: _rank(samples, runner))
     kept = max(KEPT_AT_LEAST, math.ceil(len(ranked) / KEPT))
-    return [runner for place, runner in enumerate(ranked) if place < kept or runner in always]
+
+    def stays(place: int, runner: int) -> bool:
+        best, own = samples[ranked[0]], samples[runner]
+        if place < kept and statistics.median(own) <= FAR * statistics.median(best):
+            return True
+        return runner in always or (place < CLOSE_AT_MOST and _may_be_best(best, own))
+
+    return [runner for place, runner in enumerate(ranked) if stays(place, runner)]
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -62,18 +151,36 @@ def standard_error(values: Sequence[float]) -> float:
     return NORMAL_SHARE * spread / math.sqrt(len(values))
 
 
-def settled(samples: Sequence[Sequence[float]], running: Sequence[int], tie: float = 0.0) -> bool:
+def settled(samples: Mapping[int, Sequence[float]], running: Sequence[int], tie: float = 0.0) -> bool:
     """Whether more samples would not change who wins: the best is ahead of each other one for certain, or what is left
     between them is certainly within `tie`, a share of the best's median.
 
-    A race of one is settled.
+    A race of one is settled when that one has ENOUGH samples for a median, a race of nobody at once.
     """
-    ranked = sorted(running, key=lambda index: statistics.median(samples[index]))
+    ranked = sorted(running, key=lambda runner: _rank(samples, runner))
+    if not ranked:
+        return True
     best = samples[ranked[0]]
+    if len(best) < ENOUGH:
+        return False
     middle = statistics.median(best)
     for other in ranked[1:]:
         gap = statistics.median(samples[other]) - middle
-        doubt = CERTAIN * math.hypot(standard_error(best), standard_error(samples[other]))
+        doubt = _doubt(best, samples[other])
         if gap <= doubt and not gap + doubt <= tie * middle:
             return False
     return True
+
+
+def _rank(samples: Mapping[int, Sequence[float]], runner: int) -> tuple[float, int]:
+    return statistics.median(samples[runner]), runner
+
+
+def _doubt(one: Sequence[float], other: Sequence[float]) -> float:
+    return CERTAIN * math.hypot(standard_error(one), standard_error(other))
+
+
+def _may_be_best(best: Sequence[float], other: Sequence[float]) -> bool:
+    middle = statistics.median(best)
+    doubt = min(_doubt(best, other), ONE_SAMPLE / math.sqrt(min(len(best), len(other))) * middle)
+    return statistics.median(other) - middle <= doubt

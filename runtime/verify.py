@@ -55,7 +55,7 @@ class KeptBuffers:
     """Guarded buffers that kernels read and must not change; `fill` writes their contents.
 
     A checksum tells whether they have changed, and then they are filled again, so that what one variant
-    damages does not fail the next.
+    damages does not fail the next. checksums: those of what was filled in, by name.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class KeptBuffers:
         self._backend = backend
         self._fill = fill
         self._guarded = {name: guarded(backend, nbytes) for name, nbytes in sizes.items()}
-        self._checksums: dict[str, int] = {}
+        self.checksums: dict[str, int] = {}
         self.buffers = {name: buffer.inner for name, buffer in self._guarded.items()}
 
     def fill(self) -> str:
@@ -76,7 +76,7 @@ class KeptBuffers:
         found = []
         for name, buffer in self._guarded.items():
             content, damage = buffer.read(self._backend)
-            self._checksums[name] = zlib.crc32(content.data)
+            self.checksums[name] = zlib.crc32(content.data)
             found += [f"{name!r}: {damage}"] if damage else []
         return "; ".join(found)
 
@@ -85,7 +85,7 @@ class KeptBuffers:
         found = []
         for name, buffer in self._guarded.items():
             content, damage = buffer.read(self._backend)
-            if zlib.crc32(content.data) != self._checksums[name]:
+            if zlib.crc32(content.data) != self.checksums[name]:
                 found.append(f"{name!r}: wrote to a buffer that is only to be read")
             found += [f"{name!r}: {damage}"] if damage else []
         if found:

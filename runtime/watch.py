@@ -28,6 +28,9 @@ _PURPOSE: Mapping[Step, str] = {
 }
 
 
+PURPOSES = ("build", "verify", "measure")
+
+
 class Cancelled(Exception):
     """The work was given up because the watcher wished so."""
 
@@ -69,20 +72,22 @@ UNWATCHED = Unwatched()
 class Course:
     """The way of one request: announces its steps, sums up what they take, and remembers the fastest launch.
 
-    best_ns: the fastest launch known, 0 when none is. What lies between two announcements belongs to the first.
+    best_ns: the fastest launch known, 0 when none is. What lies between two announcements belongs to the first, and to
+    the variant that it names.
     """
 
     def __init__(self, watcher: Watcher, best_ns: float = 0.0) -> None:
         self._watcher = watcher
         self.best_ns = best_ns
-        self._spent_ns = {"build": 0, "verify": 0, "measure": 0}
+        self._spent_ns: dict[int | None, dict[str, int]] = {}
         self._purpose = "verify"
+        self._variant: int | None = None
         self._since_ns = time.perf_counter_ns()
 
-    def step(self, step: Step, variant: int | None, expected_ns: float = 0.0) -> None:
-        """Announces what comes next."""
+    def step(self, step: Step, variant: int | None, expected_ns: float = 0.0, *, shared: bool = False) -> None:
+        """Announces what comes next. What is `shared` serves the whole batch: its time is nobody's own."""
         self._account()
-        self._purpose = _PURPOSE[step]
+        self._purpose, self._variant = _PURPOSE[step], None if shared else variant
         self._watcher.step(step, variant, expected_ns)
 
     def go_on(self) -> None:
@@ -98,9 +103,15 @@ class Course:
     def spent_ns(self) -> dict[str, int]:
         """The host's time until now, for "build", "verify" and "measure"."""
         self._account()
-        return dict(self._spent_ns)
+        return {purpose: sum(spent[purpose] for spent in self._spent_ns.values()) for purpose in PURPOSES}
+
+    def spent_on(self, variant: int) -> dict[str, int]:
+        """The host's time for one variant until now, as in spent_ns."""
+        self._account()
+        return dict(self._spent_ns.get(variant, dict.fromkeys(PURPOSES, 0)))
 
     def _account(self) -> None:
         now_ns = time.perf_counter_ns()
-        self._spent_ns[self._purpose] += now_ns - self._since_ns
+        spent = self._spent_ns.setdefault(self._variant, dict.fromkeys(PURPOSES, 0))
+        spent[self._purpose] += now_ns - self._since_ns
         self._since_ns = now_ns

@@ -120,7 +120,7 @@ def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(back
     assert len(first.samples_ns) == 5  # the first variant gets all samples unless it is 20 times slower
     assert len(best.samples_ns) == 5
     assert best.measured["launches_per_sample"] * best.median_ns >= 100_000 * 0.5
-    assert (best.measured["timing"], best.measured["protocol"], best.measured["affinity"]) == ("event", 1, "1")
+    assert (best.measured["timing"], best.measured["protocol"], best.measured["affinity"]) == ("event", 2, "1")
 
 
 def test_a_variant_much_slower_than_the_best_gets_one_sample(backend: Backend, values: Floats) -> None:
@@ -265,3 +265,9 @@ def test_one_allocation_is_bounded_by_the_device(backend: Backend) -> None:
     limit = backend.identity.max_allocation_bytes
     with pytest.raises(LimitExceeded, match=str(limit)):
         backend.allocate(limit + 1)
+
+
+def test_cold_samples_are_taken_by_the_devices_clock(backend: Backend, values: Floats) -> None:
+    trial = run(backend, values, twice(3), protocol=replace(QUICK, cold=True)).trials[0]
+    assert (trial.status, trial.measured["cold"], trial.measured["timing"]) == ("ok", True, "event")
+    assert 1 <= trial.measured["launches_per_sample"] <= 16

@@ -10,7 +10,7 @@ from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.devices import NULL_REPORT
 from gputune.runtime.errors import BuildFailed, LaunchFailed
 from gputune.runtime.launching import compile_variant, execute
-from gputune.runtime.measure import Protocol
+from gputune.runtime.measure import WARM_UP_FACTOR, Protocol
 from gputune.runtime.profiler import Profiled, profile
 from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import Launch, Trial, Variant, Work
@@ -95,9 +95,9 @@ def test_what_a_launch_should_take_is_the_fastest_that_is_known(null: Backend, m
     options: list[str] = []
     program_for = null.program_for
 
-    def noted(launch: Launch, harvested: bool = True) -> object:
+    def noted(launch: Launch, *how: bool) -> object:
         options.append(launch.options)
-        return program_for(launch, harvested)
+        return program_for(launch, *how)
 
     monkeypatch.setattr(null, "bind", timed)
     monkeypatch.setattr(null, "program_for", noted)
@@ -120,7 +120,7 @@ def test_what_a_sample_should_take_is_its_least_duration_or_one_launch(null: Bac
     profiled = run(null, notes, [variant(1)], protocol=protocol)
     (launch_ns,) = {*profiled.trials[0].samples_ns}
     lengths = [ns for step, _, ns in notes.steps if step == "measuring"]
-    assert lengths == [7_000.0 + launch_ns, *[max(5_000.0, launch_ns)] * 3]
+    assert lengths == [WARM_UP_FACTOR * 7_000.0 + launch_ns, *[max(5_000.0, launch_ns)] * 3]
     assert launch_ns > 5_000.0
 
 

@@ -1,38 +1,127 @@
-"""The rounds of a race: who stays, and when more samples would change nothing."""
+"""The rounds of a race: who stays, when more samples would change nothing, and why each runner left."""
 
 import math
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from gputune.runtime.racing import ENOUGH, KEPT_AT_LEAST, ranking, settled, standard_error, staying
+from gputune.runtime.racing import ENOUGH, HOPELESS, KEPT_AT_LEAST, Race, settled, standard_error, staying
+
+STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
+
+
+def numbered(samples: Sequence[Sequence[float]]) -> dict[int, Sequence[float]]:
+    return dict(enumerate(samples))
 
 
 def test_the_best_quarter_by_median_stays_and_so_do_those_that_always_do() -> None:
-    samples = [[10.0 * (12 - runner), 1000.0, 10.0 * (12 - runner)] for runner in range(12)]
+    samples = numbered([[100.0 - 5 * runner, 1000.0, 100.0 - 5 * runner] for runner in range(12)])
     assert staying(samples, range(12)) == [11, 10, 9]
     assert staying(samples, range(12), always={0, 10}) == [11, 10, 9, 0]
     assert staying(samples, [3, 2, 1]) == [3, 2][:KEPT_AT_LEAST]
     assert staying(samples, [5]) == [5]
+    assert staying(numbered([[10.0], [20.0], [30.0]]), range(3)) == [0, 1]
+    assert staying(numbered([[10.0], [20.1], [30.0]]), range(3), always={2}) == [0, 2]
 
 
-def test_equal_runners_keep_their_order_and_those_without_samples_have_no_rank() -> None:
-    assert ranking([[2.0], [], [1.0], [2.0]]) == [2, 0, 3]
+@pytest.mark.parametrize(("samples", "close"), [(1, 9.0), (3, 5.5)])
+def test_in_a_small_field_those_that_may_be_the_best_stay(samples: int, close: float) -> None:
+    field = numbered([[100.0 + step] * samples for step in (0, close, close + 0.2, 2 * close, close)])
+    assert staying(field, range(5)) == [0, 1, 4, 2]
+    many = numbered([[100.0] * samples] * 40)
+    assert len(staying(many, range(40))) == 10
+
+
+def test_with_enough_samples_their_own_spread_says_who_may_be_the_best() -> None:
+    field = numbered([STEADY, [v + 0.1 for v in STEADY], [v + 0.5 for v in STEADY], [v + 5 for v in STEADY]])
+    assert staying(field, range(4)) == [0, 1, 2]
+
+
+def test_equal_runners_keep_the_order_of_their_numbers() -> None:
+    assert staying(numbered([[2.0], [1.0], [2.0], [1.0]]), [3, 2, 1, 0]) == [1, 3]
 
 
 def test_a_slow_outlier_does_not_widen_the_error_and_few_samples_say_nothing() -> None:
-    steady = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
-    assert standard_error([*steady[1:], 500.0]) == pytest.approx(standard_error(steady), rel=0.5)
+    assert standard_error([*STEADY[1:], 500.0]) == pytest.approx(standard_error(STEADY), rel=0.5)
     assert standard_error([100.0] * (ENOUGH - 1)) == math.inf
     assert standard_error([100.0] * ENOUGH) == 0.0
 
 
 def test_a_race_is_settled_when_the_first_is_ahead_for_certain_or_all_are_within_a_tie() -> None:
-    first = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
-    close, far = [value + 0.5 for value in first], [value + 20 for value in first]
-    assert settled([first], [0])
-    assert settled([far, first], [0, 1])
-    assert not settled([close, first], [0, 1])
-    assert not settled([far, close, first], [0, 1, 2])
-    assert settled([far, close, first], [0, 2])
-    assert settled([close, first], [0, 1], tie=0.05)
-    assert not settled([far[:3], first[:3]], [0, 1])
+    close, far = [value + 0.5 for value in STEADY], [value + 20 for value in STEADY]
+    assert settled({0: STEADY}, [0]) and settled({}, []) and not settled({0: STEADY[:6]}, [0])
+    assert settled({0: far, 1: STEADY}, [0, 1])
+    assert not settled({0: close, 1: STEADY}, [0, 1])
+    assert not settled({0: far, 1: close, 2: STEADY}, [0, 1, 2])
+    assert settled({0: far, 1: close, 2: STEADY}, [0, 2])
+    assert settled({0: close, 1: STEADY}, [0, 1], tie=0.05)
+    assert not settled({0: far[:3], 1: STEADY[:3]}, [0, 1])
+
+
+def driven(race: Race, samples: dict[int, list[float]], draw: Callable[[int, int], float]) -> list[list[int]]:
+    """Drives a race; draw(runner, number) is a sample."""
+    passes = []
+    for runners in race.passes():
+        passes.append(runners)
+        for runner in runners:
+            samples[runner].append(draw(runner, len(samples[runner])))
+    return passes
+
+
+def wavering(runner: int, number: int) -> float:
+    """Samples that differ so much by chance that runners do not."""
+    return 100 + runner / 100 + (number * 7 % 5) * 1.5
+
+
+def test_passes_alternate_and_the_last_get_all_samples() -> None:
+    samples: dict[int, list[float]] = {runner: [] for runner in range(4)}
+    race = Race(samples, most=16)
+    passes = driven(race, samples, wavering)
+    assert passes[:3] == [[0, 1, 2, 3], [3, 2, 1, 0], [0, 1, 2, 3]]
+    assert len(passes) == 16 and race.ended == "all"
+    assert race.stopped == dict.fromkeys(range(4), "all")
+
+
+def test_a_steady_drift_meets_all_alike() -> None:
+    samples: dict[int, list[float]] = {runner: [] for runner in range(3)}
+    clock = iter(range(1000))
+    driven(Race(samples, most=16), samples, lambda runner, number: 100.0 + next(clock) / 10)
+    assert max(map(sum, samples.values())) - min(map(sum, samples.values())) < 0.05 * 16
+
+
+def test_the_race_ends_when_the_order_is_settled_and_says_so() -> None:
+    samples: dict[int, list[float]] = {runner: [] for runner in range(8)}
+    race = Race(samples, always={5})
+    driven(race, samples, lambda runner, number: 100.0 + 30 * runner)
+    assert [len(samples[runner]) for runner in range(8)] == [7, 7, 1, 1, 1, 7, 1, 1]
+    assert {runner for runner, why in race.stopped.items() if why == "settled"} == {0, 1, 5}
+    assert race.ended == "settled" and race.stopped[7] == "slower"
+
+
+def test_nobody_leaves_early_before_the_clock_is_stable() -> None:
+    samples: dict[int, list[float]] = {runner: [] for runner in range(8)}
+    driven(Race(samples, warm=False, known_ns=1.0), samples, lambda runner, number: 100.0 + 30 * runner)
+    assert min(map(len, samples.values())) == 3 and len(samples[0]) == 7
+
+
+@pytest.mark.parametrize(("known_ns", "most"), [(99 / HOPELESS, 3), (101 / HOPELESS, 7)])
+def test_a_race_for_nothing_ends_after_three_samples(known_ns: float, most: int) -> None:
+    samples: dict[int, list[float]] = {runner: [] for runner in range(4)}
+    race = Race(samples, known_ns=known_ns)
+    driven(race, samples, lambda runner, number: 100.0 + 30 * runner)
+    assert [len(values) for values in samples.values()] == [most, most, 1, 1]
+    assert race.stopped[0] == ("slower" if most == 3 else "settled") and race.ended == "settled"
+
+
+def test_who_fails_is_left_out_and_a_race_of_nobody_is_over() -> None:
+    samples: dict[int, list[float]] = {runner: [] for runner in range(3)}
+
+    def failing(runner: int, number: int) -> float:
+        if number == 1 and runner == 0:
+            del samples[1], samples[2]
+        return 100.0
+
+    race = Race(samples)
+    assert len(driven(race, samples, failing)) == 7
+    assert race.stopped == {0: "settled"}
+    assert list(Race({}).passes()) == []
