@@ -1,5 +1,6 @@
 """Benchmarks: what a tuned convolution reaches of the device's limit, what a fresh process pays, what a warm cache
-saves, how close outputs are to onnxruntime's, what the protocol costs, and what a failing variant does.
+saves, how close outputs are to onnxruntime's, what the protocol costs, what a failing variant does, and what
+tuning finds.
 
 A claim about GFLOP/s needs the limit measured in the same run: blocks of pure multiply-adds and the thing
 measured take turns, and a run whose limit blocks differ by more than 10 % is refused.
@@ -25,6 +26,7 @@ import rpc_bench
 import search_bench
 import survive_bench
 import tool
+import tune_bench
 from gputune.runtime.backends import Backend, Bound, open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
 
@@ -310,7 +312,14 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "rpc": bench_rpc,
     "search": search_bench.main,
     "survive": bench_survive,
+    "tune": tune_bench.main,
     "warm": bench_warm,
+}
+
+
+OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
+    search_bench.main: search_bench.add_arguments,
+    tune_bench.main: tune_bench.add_arguments,
 }
 
 
@@ -319,8 +328,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="bench", required=True)
     for name, bench in BENCHES.items():
         command = commands.add_parser(name, help=bench.__doc__, description=bench.__doc__)
-        if bench is search_bench.main:  # replays records: no device, no tuning
-            search_bench.add_arguments(command)
+        if bench in OWN_ARGUMENTS:
+            OWN_ARGUMENTS[bench](command)
             continue
         if bench is bench_accuracy:  # default configurations answer for the kernels as well as tuned ones
             command.add_argument("--effort", choices=["none", "quick", "normal", "full"], default="none")

@@ -38,6 +38,11 @@ def angle_model() -> Path:
     return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx")
 
 
+def detector_model() -> Path:
+    """A detector of text lines (PP-OCRv4, Apache-2.0): a picture of any size in, a map of text out."""
+    return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx")
+
+
 def page_picture() -> Path:
     """A photographed page of text from scikit-image's test pictures (BSD-3-Clause)."""
     return _from_wheel("scikit-image==0.25.2", "skimage/data/page.png")

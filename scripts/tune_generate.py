@@ -1,0 +1,63 @@
+"""Generations of whole models from empty caches, for the tools of `scripts/bench tune`."""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tune_models
+from gputune.client.config import Config
+from gputune.client.generator import GenerationRequest, generate
+from gputune.client.progress import Reporter
+from gputune.client.tuning.effort import EFFORTS
+from tune_models import Model
+from tune_tools import device_of
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A context binary and what its tasks became, by their keys."""
+
+    context: Path
+    tasks: Mapping[str, Mapping[str, Any]]
+    seconds: float
+
+
+def generated(model: Model, effort: str, name: str, options: argparse.Namespace) -> Generated:
+    """Generates a model with a cache of its own that is emptied first. Raises GputuneError, CacheError."""
+    folder = options.work / "generated" / f"{model.path.stem}_{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"generating {model.title}, effort {effort}, from an empty cache", flush=True)
+    request = GenerationRequest(
+        model=model.path,
+        input_dimensions=model.dimensions,
+        binary_file=folder / "context.bin",
+        config=Config(),
+        effort=EFFORTS[effort],
+        performance_cache_dir=folder / "cache",
+        device=device_of(options),
+    )
+    summary = generate(request, os.environ, Reporter(sys.stderr))
+    tasks = {task["key"]: task for task in summary["tasks"]}
+    return Generated(request.binary_file, tasks, summary["totals"]["wall_seconds"]["total"])
+
+
+def add_arguments(parser: argparse.ArgumentParser, models: str) -> None:
+    """--models and --effort."""
+    names = ", ".join(tune_models.MODELS)
+    parser.add_argument("--models", default=models, help=f"comma list of {names} (default: %(default)s)")
+    parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal")
+
+
+def chosen(options: argparse.Namespace) -> tuple[list[Model], str]:
+    """Models and effort that the options ask for."""
+    if options.quick:
+        return [tune_models.small()], "quick"
+    names = options.models.split(",")
+    if unknown := [name for name in names if name not in tune_models.MODELS]:
+        sys.exit(f"--models: {unknown[0]!r} is none of {', '.join(tune_models.MODELS)}")
+    return [tune_models.MODELS[name]() for name in names], options.effort

@@ -1,0 +1,173 @@
+"""The tools of scripts/bench tune, on the null device."""
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import tune_bench
+import tune_exhaustive
+import tune_models
+import tune_tools
+from gputune.client.errors import TargetError
+from gputune.kernels.catalogue import family_of
+from gputune.runtime.backends import open_backend
+from gputune.runtime.devices import NULL_REPORT
+from in_process import InProcess
+from tune_tools import NotTimed, TaskOnTarget
+
+FAKE_KERNEL_TUNER = """
+import json, pathlib, sys
+import numpy as np
+folder = pathlib.Path(sys.argv[2])
+job = json.loads((folder / "job.json").read_text())
+arrays = {name: np.load(folder / f"{name}.npy") for name in [*job["arguments"], "answer"]}
+assert arrays["output"].shape == arrays["answer"].shape and not arrays["output"].any() and arrays["answer"].any()
+assert arrays["packed"].nbytes >= 64 * 64 * 9 * 4
+assert "-DPIXELS=784" in job["options"] and not any("MR" in option for option in job["options"])
+configurations = job["configurations"][: int(sys.argv[3]) if len(sys.argv) > 3 else None]
+for one in configurations:
+    across, down = one["groups"]
+    assert down * one["values"]["LM"] * one["values"]["MR"] >= 784
+print(json.dumps({"seconds": 4.0, "milliseconds": {json.dumps(one["values"]): 1.0 for one in configurations}}))
+"""
+
+
+def run(tool: str, work: Path, *more: str) -> dict[str, Any]:
+    """What a tool's JSON holds after a quick run."""
+    parser = argparse.ArgumentParser()
+    tune_bench.add_arguments(parser)
+    numbers = work / "numbers.json"
+    tune_bench.main(parser.parse_args([tool, "--quick", "--work", str(work), "--json", str(numbers), *more]))
+    result: dict[str, Any] = json.loads(numbers.read_text())
+    return result
+
+
+@pytest.fixture
+def here() -> InProcess:
+    return InProcess(open_backend(NULL_REPORT))
+
+
+@pytest.mark.slow
+def test_exhaustive_is_at_least_as_good_as_what_it_has_measured(tmp_path: Path) -> None:
+    for found in run("exhaustive", tmp_path, "--effort", "quick")["tasks"].values():
+        assert found["measured"] == 48
+        assert 0 < found["evaluations"] < found["space"]
+        assert found["by_best"]["value"] == pytest.approx(found["pick_ns"] / found["best_ns"])
+
+
+def test_the_exhaustive_measurement_goes_on_where_it_was(tmp_path: Path, here: InProcess) -> None:
+    task = tune_models.ten_tasks()[6]
+    with TaskOnTarget(here.as_client(), task) as bench:
+        costs = tune_exhaustive.measure_all(here.as_client(), bench, 40, tmp_path)
+        (file,) = tmp_path.iterdir()
+        kept = file.read_bytes().splitlines(keepends=True)[:33]
+        file.write_bytes(b"".join(kept) + b'{"configuration": {"MR"')  # killed while it wrote
+        before = here.requests["profile"]
+        again = tune_exhaustive.measure_all(here.as_client(), bench, 40, tmp_path)
+    assert here.requests["profile"] - before == 1
+    assert again == costs
+    assert len(costs) == 40
+
+
+@pytest.mark.slow
+def test_the_same_generation_picks_the_same_where_time_is_a_model(tmp_path: Path) -> None:
+    figures = run("twice", tmp_path)
+    picks = [task["picks"] for task in figures["models"]["a small model"].values()]
+    assert len(picks) == 4
+    assert all(first == second for first, second in picks)
+
+
+def test_gains_are_those_of_the_model_of_time(tmp_path: Path) -> None:
+    found = run("gains", tmp_path)["models"]["a small model"]
+    assert found["slower"] == []
+    assert all(gain["low"] == gain["high"] >= 1 for gain in found["tasks"].values())
+    assert max(gain["value"] for gain in found["tasks"].values()) > 1
+
+
+def test_times_come_out_again_where_time_is_a_model(tmp_path: Path) -> None:
+    figures = run("retime", tmp_path, "--kernels", "3")
+    assert len(figures["kernels"]) == 3
+    assert figures["p90"] < 1e-6
+
+
+@pytest.mark.slow
+def test_the_same_search_runs_with_and_without_a_server(tmp_path: Path) -> None:
+    figures = run("remote", tmp_path)
+    assert figures["same"]
+    assert figures["ratio"] == figures["turns"]["remote"][0]["seconds"] / figures["turns"]["in process"][0]["seconds"]
+    assert figures["turns"]["remote"][0]["measured"] >= 24
+
+
+def test_kernel_tuner_gets_what_ours_gets(tmp_path: Path) -> None:
+    (tmp_path / "fake.py").write_text(FAKE_KERNEL_TUNER)
+    figures = run(
+        "peer", tmp_path, "--device", "null", "--kernel_tuner_python", f"{sys.executable} {tmp_path / 'fake.py'}"
+    )
+    assert figures["rates"]["kernel_tuner==1.5.*"] == [2.0]
+    assert figures["ratio"] == figures["rates"]["gputune"][0] / 2
+
+
+def test_a_model_is_cut_where_operators_have_no_kernels() -> None:
+    model = onnx.helper.make_model(
+        onnx.parser.parse_graph(
+            """cut (float[1,3,8,8] x) => (float[1,3,16,16] z)
+            <float[4] scales = {1.0, 1.0, 2.0, 2.0}> {
+                a = Relu(x)
+                h = Tanh(a)
+                r = Resize(a, , scales)
+                s = Constant<value = float[4] {1.0, 1.0, 2.0, 2.0}>()
+                t = Resize(h, , s)
+                z = Add(r, t)
+            }"""
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 13)],
+    )
+    cut, removed = tune_models.without(model, ["Resize"])
+    assert removed == 2
+    assert {value.name for value in cut.graph.input} == {"x", "r", "t"}
+    assert {value.name for value in cut.graph.output} == {"a", "h", "z"}
+    onnx.checker.check_model(cut, full_check=True)
+
+
+def test_the_classifier_is_as_large_as_the_original() -> None:
+    plan = tune_models.classifier().plan()
+    flops = sum(family_of(task.op).work(task.problem).flops * task.weight for task in plan.tasks)
+    assert flops / 2 == pytest.approx(385e6, rel=0.03)
+
+
+def test_drift_between_rounds_is_no_difference_within_them() -> None:
+    numbers = random.Random(5)
+    levels = [1.0, 1.3, 1.7, 1.0, 2.0]
+
+    def rounds(time_ns: float) -> list[list[float]]:
+        return [[time_ns * level * numbers.uniform(0.99, 1.01) for _ in range(16)] for level in levels]
+
+    compared = tune_tools.ratio(rounds(100), rounds(80))
+    assert compared.low < 1.25 < compared.high
+    assert compared.high - compared.low < 0.03
+    assert tune_tools.ratio(rounds(100), rounds(100)).value == pytest.approx(1, abs=0.01)
+
+
+def test_a_variant_that_fails_is_not_timed(here: InProcess) -> None:
+    task = tune_models.peer_task()
+    with TaskOnTarget(here.as_client(), task) as bench:
+        too_large = {**bench.default, "LM": 1 << 20}
+        with pytest.raises(NotTimed, match=r"Conv \w+ .*device_limits"):
+            bench.retime([bench.default, too_large], rounds=1)
+
+
+def test_what_is_refused_in_process_is_a_targets_error(here: InProcess) -> None:
+    task = tune_models.peer_task()
+    with TaskOnTarget(here.as_client(), task) as bench:
+        bench.buffers["input"] = 12345
+        with pytest.raises(TargetError, match="12345"):
+            bench.profile([bench.default], 3)
+        del bench.buffers["input"]
+        bench.buffers["input"] = here.upload(bench.inputs["input"])
+        assert bench.profile([bench.default], 3).trials[0].status == "ok"
