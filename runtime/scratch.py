@@ -15,7 +15,7 @@ from pathlib import Path
 IN_MEMORY = Path("/dev/shm")
 LOCK = "lock"
 FREE_BYTES = 256 << 20  # less may not do for the programs of a large model; containers often have 64 MB
-_held: list[int] = []  # descriptors whose locks say that this process is alive
+_held: dict[Path, int] = {}  # descriptors whose locks say that this process is alive
 
 
 def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
@@ -42,9 +42,16 @@ def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
     except OSError:
         return None
     assert held is not None
-    _held.append(held)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _held[folder] = held
+    atexit.register(remove_scratch, folder)
     return folder
+
+
+def remove_scratch(folder: Path) -> None:
+    """Removes a folder that scratch_folder has made, before its process ends."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if (held := _held.pop(folder, None)) is not None:
+        os.close(held)
 
 
 def _remove_abandoned(root: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from gputune.runtime.devices import DeviceReport
 from gputune.server.builder import Builder
 from gputune.server.client_link import ClientLink
+from gputune.server.compiled import CompiledPrograms
 from gputune.server.device_state import RecentState
 from gputune.server.entrance import Entrance
 from gputune.server.guard import Guard
@@ -64,7 +65,8 @@ class Daemon:
         self._device: dict[str, object] = {}
         self._server: dict[str, object] = {}
         self._began = time.monotonic()
-        self._supervisor = Supervisor(self._start_worker, self.limits)
+        self._compiled = CompiledPrograms(report)
+        self._supervisor = Supervisor(self._start_worker, self.limits, self._compiled)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._state = RecentState()
         self._stopping = asyncio.Event()
@@ -103,6 +105,7 @@ class Daemon:
         finally:
             self._listener.socket.close()
             await self._supervisor.stop()
+            self._compiled.remove()
 
     async def _unless_stopped(self, starting: Awaitable[WorkerReady]) -> WorkerReady | None:
         """What is waited for; None when the server is stopped before it is there."""
@@ -169,7 +172,7 @@ class Daemon:
                 log.exception("a defect while looking after the clients")
 
     async def _start_worker(self) -> WorkerProcess:
-        return await WorkerProcess.start(self._report, self.limits)
+        return await WorkerProcess.start(self._report, self.limits, self._compiled.folder)
 
     # --- for the links --------------------------------------------------------------------------------
 

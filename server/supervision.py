@@ -17,6 +17,7 @@ from typing import Any
 
 from gputune.runtime.errors import LimitExceeded
 from gputune.server.batch import Batch
+from gputune.server.compiled import CompiledPrograms
 from gputune.server.jobs import Assignment
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (
@@ -57,13 +58,16 @@ class _Handles:
 class Supervisor:
     """One worker at a time, replaced as soon as it dies; one assignment at a time.
 
-    `start` makes a worker or raises DeviceUnavailable. restarts: how many workers were replaced; last_restart: why
-    the last of them was.
+    `start` makes a worker or raises DeviceUnavailable; `compiled` is what workers leave behind. restarts: how many
+    workers were replaced; last_restart: why the last of them was.
     """
 
-    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: Limits) -> None:
+    def __init__(
+        self, start: Callable[[], Awaitable[Worker]], limits: Limits, compiled: CompiledPrograms | None = None
+    ) -> None:
         self._start = start
         self._limits = limits
+        self._compiled = compiled
         self._worker: Worker | None = None
         self._known = _Handles()  # to this worker
         self._starting: asyncio.Task[Worker] | None = None
@@ -177,6 +181,7 @@ class Supervisor:
                 work.progress(Progress("recovering", 0, 1, f"{lost.death.message}; the request is tried once more"))
 
     async def _profile(self, work: Assignment) -> Any:
+        await self._make_folder_room()
         batch = Batch(work.request)
         recover_ns = 0  # from the loss of a worker until the next one is ready
         lost_ns = None
@@ -200,6 +205,15 @@ class Supervisor:
                 work.progress(told)
             except ValueError as error:
                 raise _nonsense(worker, str(error)) from None
+
+    async def _make_folder_room(self) -> None:
+        """Empties the folder of what was compiled when it is full. Programs of a living worker are in there, so that is
+        ended before; all that it had comes back when it is named."""
+        if self._compiled is None or self._worker is None or not self._compiled.full():
+            return
+        worker, self._worker = self._worker, None
+        await worker.stop()
+        self._compiled.empty()
 
     def _renew(self) -> None:
         """Copies on the device may be damaged: they are put there again before the next request that names them."""

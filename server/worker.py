@@ -1,6 +1,6 @@
 """The process that opens the device and does the work. The daemon starts it, and starts another if it dies.
 
-    python -m gputune.server.worker --link FD --activity FD --device JSON --limits JSON
+    python -m gputune.server.worker --link FD --activity FD --device JSON --limits JSON [--compiled FOLDER]
 
 It sees one driver only (the daemon sets the environment for that) and ends when the daemon's end of the link
 closes, even while a kernel runs.
@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--activity", type=int, required=True, help="inherited descriptor of the shared page")
     parser.add_argument("--device", required=True, help="the device report as JSON")
     parser.add_argument("--limits", required=True, help="the server's limits as JSON")
+    parser.add_argument("--compiled", type=Path, help="a private folder for what the driver compiles")
     options = parser.parse_args(arguments)
     _be_first_to_go()
     for descriptor in (options.link, options.activity):
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _end_with_the_link(options.link)
     link, activity = WorkerLink(options.link), Activity(options.activity)
     try:
-        backend = open_backend(DeviceReport.from_dict(json.loads(options.device)))
+        backend = open_backend(DeviceReport.from_dict(json.loads(options.device)), compiled=options.compiled)
     except (DeviceNotFound, DeviceError, ValueError) as error:
         link.send(Error("device_unavailable", str(error)))
         return 1

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gputune.runtime.devices import DeviceReport
@@ -71,9 +72,10 @@ class WorkerProcess:
         self._reading = asyncio.ensure_future(self._read())
 
     @classmethod
-    async def start(cls, report: DeviceReport, limits: Limits) -> WorkerProcess:
-        """Starts a process and waits until it has opened the device. Raises DeviceUnavailable."""
-        worker = await cls._spawn(report, limits)
+    async def start(cls, report: DeviceReport, limits: Limits, compiled: Path | None = None) -> WorkerProcess:
+        """Starts a process and waits until it has opened the device; `compiled` is a folder for what its driver
+        compiles. Raises DeviceUnavailable."""
+        worker = await cls._spawn(report, limits, compiled)
         assert worker._asked is not None
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -95,7 +97,7 @@ class WorkerProcess:
         raise DeviceUnavailable(getattr(reply, "message", "the worker sent nonsense"))
 
     @classmethod
-    async def _spawn(cls, report: DeviceReport, limits: Limits) -> WorkerProcess:
+    async def _spawn(cls, report: DeviceReport, limits: Limits, compiled: Path | None) -> WorkerProcess:
         loop = asyncio.get_running_loop()
         try:
             with ExitStack() as kept, ExitStack() as given:  # what stays with us, and what is the process's only
@@ -116,6 +118,7 @@ class WorkerProcess:
                     *("--activity", str(activity.descriptor)),
                     *("--device", json.dumps(report.to_dict())),
                     *("--limits", json.dumps(asdict(limits))),
+                    *(() if compiled is None else ("--compiled", str(compiled))),
                     pass_fds=[theirs.fileno(), activity.descriptor],
                     env={**os.environ, **report.environment()},
                     stdin=asyncio.subprocess.DEVNULL,

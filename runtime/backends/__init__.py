@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -292,9 +293,10 @@ class Backend(ABC):
     ) -> Bound: ...
 
 
-def open_backend(report: DeviceReport, profiling: bool = True) -> Backend:
+def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> Backend:
     """Opens a device in this process. `profiling` gives launches a device clock, which all
-    methods that return times need.
+    methods that return times need. `compiled` is a private folder where a driver that can may keep what it has
+    compiled, for whoever opens the device with the same folder.
 
     Only one OpenCL driver may live in a process: the first call decides which. Raises DeviceNotFound when the
     device is not there (any more), or when this process has already opened another driver.
@@ -311,4 +313,4 @@ def open_backend(report: DeviceReport, profiling: bool = True) -> Backend:
         return open_replay(report)
     from gputune.runtime.backends.opencl import open_device
 
-    return open_device(report, profiling)
+    return open_device(report, profiling, compiled)

@@ -95,13 +95,14 @@ def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
     )
 
 
-def open_device(report: DeviceReport, profiling: bool) -> OpenCLBackend:
-    """Opens the device of a report. Raises DeviceNotFound when this process cannot see it."""
+def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = None) -> OpenCLBackend:
+    """Opens the device of a report; `compiled` is where PoCL may keep what it has compiled. Raises DeviceNotFound when
+    this process cannot see it."""
     assert report.identity is not None
     driver = Path(report.driver_file).name
     environment = report.environment()
     if "pocl" in library_of(Path(report.driver_file)).lower():
-        environment |= _scratch_environment()
+        environment |= _scratch_environment(compiled)
     visible = visible_devices(environment)
     wanted = (report.identity.platform, report.identity.name)
     found = [
@@ -291,10 +292,13 @@ def _event_ns(event: cl.Event) -> int:
 
 
 @functools.cache
-def _scratch_environment() -> dict[str, str]:
-    """Lets PoCL keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels."""
+def _scratch_environment(compiled: Path | None) -> dict[str, str]:
+    """Lets PoCL keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels. In a folder
+    that others share it finds again what they have compiled; the settings that are reported stay those of the user."""
     if "POCL_CACHE_DIR" in os.environ or os.environ["POCL_KERNEL_CACHE"] != "0":
         return {}
+    if compiled is not None:
+        return {"POCL_CACHE_DIR": str(compiled), "POCL_KERNEL_CACHE": "1"}
     folder = scratch_folder()
     return {} if folder is None else {"POCL_CACHE_DIR": str(folder)}
 

@@ -1,5 +1,6 @@
 """A target server on a real device: what it measures, refuses and survives."""
 
+import os
 import re
 import signal
 import subprocess
@@ -60,6 +61,13 @@ class Running:
 
     def worker(self) -> int:
         return int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text())
+
+    def compiled(self) -> Path:
+        """The folder of what the driver compiles."""
+        arguments = Path(f"/proc/{self.worker()}/cmdline").read_text().split("\0")
+        if "--compiled" not in arguments:
+            pytest.skip("there is no room in memory here")
+        return Path(arguments[arguments.index("--compiled") + 1])
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +141,29 @@ def test_variants_are_verified_and_raced_and_failures_have_names(client: TargetC
     assert right[0].compile_ns > 0
     assert profiled.best in (0, 4)
     assert len(profiled.binary) > 0
+
+
+def test_a_worker_that_is_started_again_finds_what_was_compiled(running: Running) -> None:
+    with running.connect() as client:
+        request = profile_request(client, *(variant(f"-DFACTOR=1 -DUNUSED={n}") for n in range(2)))
+        assert client.profile_kernel(request).best is not None
+        folder = running.compiled()
+        compiled = sorted(folder.rglob("*.so"))
+        assert len(compiled) >= 2 and folder.stat().st_mode & 0o777 == 0o700
+        worker = running.worker()
+        os.kill(worker, signal.SIGKILL)
+        assert client.profile_kernel(request).best is not None
+        assert running.worker() != worker and running.compiled() == folder
+        assert sorted(folder.rglob("*.so")) == compiled
+        assert client.server["settings"]["POCL_KERNEL_CACHE"] == "0"  # type: ignore[index]  # what the user has chosen
+
+
+def test_what_was_compiled_goes_with_the_server() -> None:
+    server = EmbeddedServer.start()
+    folder = Running(server, server._process.pid).compiled()
+    assert folder.is_dir()
+    server.stop()
+    assert not folder.exists()
 
 
 def test_execute_computes(client: TargetClient) -> None:

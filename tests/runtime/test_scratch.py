@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.scratch import scratch_folder
+from gputune.runtime.scratch import remove_scratch, scratch_folder
 
 MAKE = """
 import sys, time
@@ -46,6 +46,15 @@ def test_folders_live_as_long_as_their_process_or_until_the_next_one_starts(tmp_
     assert not folder.exists()
     ended(alive)
     assert not kept.exists()
+
+
+def test_a_folder_can_go_before_its_process(tmp_path: Path) -> None:
+    kept, folder = scratch_folder(tmp_path), scratch_folder(tmp_path)
+    assert kept is not None and folder is not None
+    (folder / "program.so").write_text("code")
+    remove_scratch(folder)
+    assert not folder.exists() and kept.exists()
+    remove_scratch(folder)
 
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:

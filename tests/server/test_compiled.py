@@ -1,0 +1,66 @@
+"""The folder of what was compiled: only for real devices, emptied when it is full, gone with its daemon."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputune.runtime.devices import NULL_REPORT, DeviceReport
+from gputune.server import compiled
+from gputune.server.compiled import LOOK_EVERY, CompiledPrograms
+
+
+@pytest.fixture
+def programs() -> CompiledPrograms:
+    identity = NULL_REPORT.identity
+    assert identity is not None
+    made = CompiledPrograms(DeviceReport(0, replace(identity, platform="some"), "some.icd", True, ""))
+    if made.folder is None:
+        pytest.skip("no room in memory here")
+    return made
+
+
+def fill(programs: CompiledPrograms, nbytes: int) -> Path:
+    assert programs.folder is not None
+    file = programs.folder / "AB" / "CDEF" / "kernel" / "1-1-1" / "kernel.so"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(bytes(nbytes))
+    (programs.folder / "tempfile_1").touch()
+    return file
+
+
+def test_what_computes_nothing_compiles_nothing() -> None:
+    programs = CompiledPrograms(NULL_REPORT)
+    assert programs.folder is None
+    assert not any(programs.full() for _ in range(LOOK_EVERY))
+    programs.empty()
+    programs.remove()
+
+
+def test_it_is_full_above_its_limit_and_is_emptied_and_removed(
+    programs: CompiledPrograms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = fill(programs, 100_000)
+    folder = programs.folder
+    assert folder is not None
+    monkeypatch.setattr(compiled, "MOST_BYTES", 200_000)
+    assert not any(programs.full() for _ in range(2 * LOOK_EVERY))
+    monkeypatch.setattr(compiled, "MOST_BYTES", 50_000)
+    assert sum(programs.full() for _ in range(2 * LOOK_EVERY)) == 2
+    programs.empty()
+    assert not file.exists() and folder.exists() and not list(folder.glob("[A-Zt]*"))
+    assert not any(programs.full() for _ in range(LOOK_EVERY))
+    programs.remove()
+    assert not folder.exists()
+
+
+def test_it_is_full_where_space_runs_out_unless_others_have_taken_it(
+    programs: CompiledPrograms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "LEAST_FREE_BYTES", 1 << 60)
+    fill(programs, 100_000)
+    assert not any(programs.full() for _ in range(LOOK_EVERY))
+    monkeypatch.setattr(compiled, "_used_bytes", lambda folder: (1 << 60) + 1)
+    monkeypatch.setattr(compiled, "MOST_BYTES", 1 << 61)
+    assert any(programs.full() for _ in range(LOOK_EVERY))
+    programs.remove()
