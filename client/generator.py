@@ -20,6 +20,7 @@ from gputune.client.lowering import Plan, lower
 from gputune.client.outputs import check_output, writing
 from gputune.client.plan import Task
 from gputune.client.progress import Reporter
+from gputune.client.report import write_report
 from gputune.client.summary import Totals, summarise, write_json
 from gputune.client.target import AdbRequest
 from gputune.client.target_client import TargetClient
@@ -28,7 +29,7 @@ from gputune.client.tuning.effort import Effort
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.task_search import device_limits
-from gputune.client.tuning.tuner import Tuner
+from gputune.client.tuning.tuner import Tuner, names_of
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.identity import DeviceIdentity
@@ -81,6 +82,8 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
             graph = read_model(request.model, request.input_dimensions)
         with clock.phase("lower"):
             plan = lower(graph)
+        with clock.phase("check"):
+            request.tuning.check_bound([names_of(task, plan.nodes_of.get(task, ())) for task in plan.tasks])
         reporter.info(f"model {request.model.name}: {len(plan.operations)} operations, {len(plan.tasks)} tasks")
         with clock.phase("check"):
             chosen = choose_targets(
@@ -141,20 +144,19 @@ class _Generation:
         path = self._request.performance_cache_dir / self._tier.file_name
         self._reporter.info(f"performance cache {path}")
         with PerformanceCache.open(path, warn=self._reporter.warn) as cache:
+            self._tuner = Tuner(
+                self._clients, cache, self._request.effort, self._reporter, self._request.tuning, self._plan.nodes_of
+            )
+            self._tuner.check(self._plan.tasks)
             fingerprint = self._fingerprint()
             begun = cache.begin_generation(fingerprint, self._request.config.invalidate_performance_cache)
             if begun.invalidated:
                 self._reporter.info("performance cache invalidated: starting from nothing")
             elif begun.resumed:
                 self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
-            self._tuner = Tuner(
-                self._clients, cache, self._request.effort, self._reporter, self._request.tuning, self._plan.nodes_of
-            )
             self._make()
             cache.finish_generation(fingerprint)
         if (report := self._request.tuning.report) is not None:
-            from gputune.client.report import write_report
-
             write_report(path, report, self._request.binary_file)
             self._reporter.info(f"wrote the report {report}")
 

@@ -12,6 +12,9 @@ from gputune.runtime.identity import DeviceIdentity
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
+MEMORY = ("global_memory_bytes", "max_allocation_bytes")
+"""What a device says of the memory that it has left to give: another answer makes it no other device."""
+
 RECONNECT_SECONDS = 300.0
 WAITING_DOES_NOT_HELP = (
     "version_mismatch",
@@ -93,5 +96,5 @@ def _difference(now: TargetConnection, before: TargetConnection) -> str:
     the settings that change a driver's code or its time."""
     mine, theirs = (DeviceIdentity.from_dict(connection.device).to_dict() for connection in (now, before))
     mine["settings"], theirs["settings"] = now.server.get("settings"), before.server.get("settings")
-    names = [name for name in mine if name not in ("global_memory_bytes", "max_allocation_bytes")]
+    names = [name for name in mine if name not in MEMORY]
     return "; ".join(f"{name} {mine[name]!r}, not {theirs[name]!r}" for name in names if mine[name] != theirs[name])

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from gputune.client.credentials import NONE, Credentials
 from gputune.client.errors import ConfigError
+from gputune.client.reconnecting import MEMORY
 from gputune.client.speaker import SILENCE, Speaker
 from gputune.client.target import AdbRequest, Target, choose_target, parse_address
 from gputune.client.target_client import TargetClient
@@ -29,7 +30,8 @@ class Targets:
         self.explanation = tuple(dict.fromkeys(line for target in targets for line in target.explanation))
 
     def connect_all(self) -> tuple[TargetClient, ...]:
-        """A new session on each, in the order in which they were named.
+        """A new session on each, in the order in which they were named; then another on each whose device is no CPU:
+        its server builds the programs of the one while the device measures those of the other.
 
         Raises TargetError, and ConfigError when two of them are one server or have different devices or settings."""
         clients: list[TargetClient] = []
@@ -37,6 +39,8 @@ class Targets:
             clients.append(self._open.enter_context(target.connect()))
             for earlier in clients[:-1]:
                 _check_alike(earlier, clients[-1])
+        if clients[0].device.get("device_type") != "cpu":
+            clients += [self._open.enter_context(target.connect()) for target in self._targets]
         return tuple(clients)
 
     def close(self) -> None:
@@ -101,7 +105,7 @@ def _check_alike(one: TargetClient, other: TargetClient) -> None:
     if one.server.get("instance") == other.server.get("instance") is not None:
         raise ConfigError(f"--target names one server twice: {one.address} and {other.address}; drop one")
     for what, mine, theirs in (
-        ("device", one.device, other.device),
+        ("device", _lasting(one.device), _lasting(other.device)),
         ("setting", _settings(one), _settings(other)),
     ):
         for name in sorted(mine.keys() | theirs.keys()):
@@ -110,6 +114,11 @@ def _check_alike(one: TargetClient, other: TargetClient) -> None:
                     f"--target: {one.address} and {other.address} are not alike: {what} {name} is "
                     f"{_shown(mine, name)} and {_shown(theirs, name)}; tune on them one after the other"
                 )
+
+
+def _lasting(device: Mapping[str, object]) -> Mapping[str, object]:
+    """A device's identity less how much memory it has left to give."""
+    return {name: value for name, value in device.items() if name not in MEMORY}
 
 
 def _settings(client: TargetClient) -> Mapping[str, object]:

@@ -88,6 +88,14 @@ class Tuner:
         self._settings = _settings(targets[0].server)
         self._searches: dict[Task, TaskSearch] = {}
 
+    def check(self, tasks: Sequence[Task]) -> None:
+        """That what the options say of tasks can be done, before anything is. Raises ConfigError, TuningError."""
+        self._options.check_bound([self._names(task) for task in tasks])
+        for task in tasks:
+            if (pin := self._pin(task)) is not None and (wrong := self._search(task).space.violations(pin)):
+                title = self._search(task).title
+                raise TuningError(f"{title}: the pinned configuration is not allowed: {'; '.join(wrong)}")
+
     def expected_trials(self, tasks: Sequence[Task]) -> int:
         """How many variants will be measured at most, finalists included, drift apart."""
         pins = [task for task in tasks if self._pin(task) is not None]
@@ -98,9 +106,8 @@ class Tuner:
     def tune(self, tasks: Sequence[Task], done: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
         """The outcome of each task; `done` hears of each as soon as it is known.
 
-        Raises ConfigError for patterns that mean no task, TuningError when no variant of a task works, TargetError,
-        CacheError."""
-        self._options.check_bound([self._names(task) for task in tasks])
+        Raises what `check` does, TuningError when no variant of a task works, TargetError, CacheError."""
+        self.check(tasks)
         outcomes: dict[int, Outcome] = {}
 
         def tell(place: int, outcome: Outcome) -> None:
@@ -196,9 +203,7 @@ class Tuner:
     def _pinned(self, search: TaskSearch, pin: Configuration) -> Outcome:
         """The outcome for a configuration that the user has chosen, measured beside the default if it was not before.
 
-        Raises TuningError when it is not allowed or does not work."""
-        if wrong := search.space.violations(pin):
-            raise TuningError(f"{search.title}: the pinned configuration is not allowed: {'; '.join(wrong)}")
+        Raises TuningError when it does not work."""
         if not search.known:
             search.resume(self._cache.trials_of(search.key, search.validity), self._options.retry_failures)
         drift, expected = None, 2
