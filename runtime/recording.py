@@ -154,7 +154,7 @@ def lines_of(path: Path) -> list[str]:
             data = file.read(LARGEST_BYTES + 1)
         if len(data) > LARGEST_BYTES:
             raise ValueError(f"more than {LARGEST_BYTES} bytes of text")
-        return data.decode().splitlines()
+        return data.decode().removesuffix("\n").split("\n")
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise BadRecording(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -168,7 +168,7 @@ def parse(path: Path, lines: Sequence[str]) -> Recording:
     """The recording that a file's lines are. Raises BadRecording."""
     rows: list[Row] = []
     try:
-        header = Header.from_line(lines[0] if lines else "")
+        header = Header.from_line(lines[0])
     except ValueError as error:
         raise BadRecording(f"{path} is no recording of gputune: {error}") from None
     try:

@@ -1,21 +1,23 @@
-"""Recorded tuning spaces: T4 files (also gzipped) as a tuning space with the times that were measured in it.
+"""Recorded tuning spaces: a file as a tuning space with the times that were measured in it.
 
-T4 is the format of the FAIR benchmark hub for auto-tuning and of `scripts/record`. Every configuration of the file is
-valid in the sense of the declared constraints; those that are not "correct" are failures that a strategy has to learn.
+Files are our own recordings, which `scripts/record` makes, and T4, the format of the FAIR benchmark hub for
+auto-tuning. Every configuration of a file is valid in the sense of the declared constraints; those that did not work
+are failures that a strategy has to learn.
 """
 
-import gzip
 import json
 import statistics
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gputune.cache import TaskKey
 from gputune.client.tuning.strategies import Evaluation
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
+from gputune.runtime import recording
+from gputune.runtime.recording import BadRecording
 
 MILLISECOND_NS = 1e6
 
@@ -71,33 +73,56 @@ class Recording:
 
 
 def load(path: Path) -> Recording:
-    """Reads a T4 file. NAME_DEVICE_T4.json.gz tells kernel and device. Raises NotRecorded, OSError."""
+    """Reads a file of either format. Raises NotRecorded."""
     try:
-        data = path.read_bytes()
-        results = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)["results"]
-        names = list(results[0]["configuration"])
-        rows = [[result["configuration"][name] for name in names] for result in results]
-        samples = [_samples(result) for result in results]
-    except (ValueError, KeyError, IndexError, TypeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise NotRecorded(f"{path.name} is not a recorded space in T4: {type(error).__name__}: {error}") from None
-    columns = [_codes([row[column] for row in rows]) for column in range(len(names))]
-    coded = [tuple(values[row[column]] for column, values in enumerate(columns)) for row in map(tuple, rows)]
-    if len(set(coded)) != len(coded):
-        raise NotRecorded(f"{path.name} has a configuration twice")
-    if not any(samples):
-        raise NotRecorded(f"{path.name} has no configuration that worked")
-    parameters = tuple(
-        Parameter(name, tuple(sorted(set(values.values()))), "recorded")
-        for name, values in zip(names, columns, strict=True)
+        lines = recording.lines_of(path)
+        ours = lines[0].startswith(f'{{"{recording.MARK}"')
+        return _of_recording(recording.parse(path, lines)) if ours else _of_t4(path, lines)
+    except BadRecording as error:
+        raise NotRecorded(str(error)) from None
+
+
+def _of_recording(recorded: recording.Recording) -> Recording:
+    """The kernel is the task, as the tuner calls it."""
+    header = recorded.header
+    key = TaskKey(
+        header.op, header.problem, str(header.problem.get("dtype", "")), str(header.problem.get("layout", ""))
     )
+    columns = {name: [row.values[place] for row in recorded.rows] for place, name in enumerate(header.parameters)}
+    samples = [row.samples_ns for row in recorded.rows]
+    return _space(recorded.title, f"{header.op} {key.digest[:10]}", header.device.name, columns, samples)
+
+
+def _of_t4(path: Path, lines: Sequence[str]) -> Recording:
+    """NAME_DEVICE_T4.json.gz tells kernel and device."""
+    try:
+        results = json.loads("\n".join(lines))["results"]
+        names = list(results[0]["configuration"])
+        columns = {name: _codes([result["configuration"][name] for result in results]) for name in names}
+        samples = [_samples(result) for result in results]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        raise NotRecorded(f"{path.name} is not a recorded space in T4: {type(error).__name__}: {error}") from None
     stem = path.name.split(".")[0].removesuffix("_T4").split("_")
+    return _space(path.name, stem[0], "_".join(stem[1:]), columns, samples)
+
+
+def _space(
+    title: str, kernel: str, device: str, columns: Mapping[str, Sequence[int]], samples: Sequence[tuple[float, ...]]
+) -> Recording:
+    """The space of these columns, one for each parameter, with the samples of each row. Raises NotRecorded."""
+    rows = list(zip(*columns.values(), strict=True))
+    if len(set(rows)) != len(samples):
+        raise NotRecorded(f"{title} has a configuration twice")
+    if not any(samples):
+        raise NotRecorded(f"{title} has no configuration that worked")
+    parameters = tuple(Parameter(name, tuple(sorted(set(values))), "recorded") for name, values in columns.items())
     return Recording(
-        kernel=stem[0],
-        device="_".join(stem[1:]),
-        space=RecordedSpace(parameters, tuple(sorted(coded))),
+        kernel=kernel,
+        device=device,
+        space=RecordedSpace(parameters, tuple(sorted(rows))),
         samples_ns={
-            configuration_key(dict(zip(names, values, strict=True))): kept
-            for values, kept in zip(coded, samples, strict=True)
+            configuration_key(dict(zip(columns, row, strict=True))): kept
+            for row, kept in zip(rows, samples, strict=True)
         },
     )
 
@@ -108,8 +133,9 @@ def _samples(result: dict[str, Any]) -> tuple[float, ...]:
     return tuple(float(value) * MILLISECOND_NS for value in result["times"]["runtimes"])
 
 
-def _codes(values: list[Any]) -> dict[Any, int]:
+def _codes(values: Sequence[Any]) -> list[int]:
     """The numbers that stand for the values of a parameter: themselves, or their places where they are no integers."""
     distinct = sorted(set(values), key=lambda value: (isinstance(value, str), value))
     whole = all(isinstance(value, int) for value in distinct)
-    return {value: int(value) if whole else place for place, value in enumerate(distinct)}
+    codes = {value: int(value) if whole else place for place, value in enumerate(distinct)}
+    return [codes[value] for value in values]

@@ -1,0 +1,188 @@
+"""Measures the configurations of one task on a target and keeps each of them in a recording.
+
+What is measured lies beside the recording, in FILE.part, until all of it is there: a recording that was cut short goes
+on where it stopped. Batches are those of the tuner: the default configuration takes part in all of them, and where it
+has changed its time, the batch is measured again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from gputune.cache import TrialRecord
+from gputune.client.errors import ConfigError
+from gputune.client.plan import Task
+from gputune.client.progress import Reporter
+from gputune.client.target_client import TargetClient
+from gputune.client.tuning.drift import Drift
+from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.task_search import BATCH, TaskSearch, device_limits
+from gputune.client.tuning.workbench import Workbench
+from gputune.kernels.family import Launch
+from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime import recording
+from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.measure import MEASURING_VERSION
+from gputune.runtime.recording import BadRecording, Header, Row, launch_digest, program_digest
+from gputune.server.protocol.messages import Trial
+
+DIGITS = 1
+"""Of a sample in nanoseconds after the point: no clock says more, and a file is half as large."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to measure. sample: so many configurations at random beside the default and the starters, None for all."""
+
+    sample: int | None
+    samples: int
+    sample_ns: int
+    warm_up_ns: int
+    cold: bool
+
+    @property
+    def effort(self) -> Effort:
+        """The way as the tuner's tools take it."""
+        full = EFFORTS["full"]
+        return replace(full, samples=self.samples, sample_ns=self.sample_ns, warm_up_ns=self.warm_up_ns)
+
+
+class Recorder:
+    """One task on its way into `path`. Raises ConfigError when something else was begun there."""
+
+    def __init__(self, client: TargetClient, task: Task, path: Path, way: Way, reporter: Reporter) -> None:
+        self._client = client
+        self._path = path
+        self._part = path.with_name(f"{path.name}.part")
+        self._way = way
+        self._reporter = reporter
+        device = DeviceIdentity.from_dict(client.device)
+        settings = client.server.get("settings")
+        known = {str(name): str(value) for name, value in settings.items()} if isinstance(settings, Mapping) else {}
+        self._limits = device_limits(device)
+        self.search = TaskSearch(task, device, self._limits, way.effort, known, cold=way.cold)
+        self._names = tuple(parameter.name for parameter in self.search.space.parameters)
+        self.chosen = self._choose()
+        self.header = self._header(device, known)
+        self._rows = {row.values: row for row in self._resumed()}
+        self._drift = Drift()
+
+    @property
+    def left(self) -> list[Configuration]:
+        """What has still to be measured."""
+        return [one for one in self.chosen if self._values(one) not in self._rows]
+
+    def run(self) -> None:
+        """Measures what is left and writes the recording. Raises TargetError, OSError."""
+        lines = [self.header.to_line(), *map(recording.row_line, self._known())]
+        whole = self._part.with_suffix(".new")
+        whole.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        whole.replace(self._part)  # without the line that an earlier run did not finish
+        self._tell(self._known())
+        with self._part.open("a", encoding="utf-8") as part:
+            self._drift = Drift(self.search.baseline_samples())
+            bench = Workbench(self._client, self.search, self._way.effort, self._reporter, self._way.cold)
+            while batch := self.left[:BATCH]:
+                self._measure(bench, batch, part)
+                self._reporter.advance(len(batch), self.search.title)
+            bench.clear()
+        recording.write(self._path, self.header, self._known())
+        self._part.unlink()
+
+    def _measure(self, bench: Workbench, batch: Sequence[Configuration], part: TextIO) -> None:
+        """Measures a batch, and once more what works in it where the device seems to have drifted."""
+
+        def concluded(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
+            self._drift.ratio(baseline)
+            rows = [self._row(chosen[place], trial) for place, trial in trials.items()]
+            part.writelines(f"{recording.row_line(row)}\n" for row in rows)
+            part.flush()
+            self._rows |= {row.values: row for row in rows}
+            self._tell(rows)
+
+        self._drift.in_doubt = False
+        chosen = batch
+        bench.profile(chosen, self._way.samples, concluded)
+        chosen = [one for one in batch if self.search.cost(one) is not None]
+        if self._drift.in_doubt and chosen:
+            bench.profile(chosen, self._way.samples, concluded)
+
+    def _choose(self) -> list[Configuration]:
+        """In another order than the space's, so that a change of the device meets no parameter more than others."""
+        search, chance = self.search, random.Random(self.search.seed)
+        first = [search.default, *search.family.starters(search.task.problem, self._limits)]
+        others = list(search.space.configurations())
+        chance.shuffle(others)
+        chosen = {configuration_key(one): one for one in [*first, *others[: self._way.sample]]}
+        return list(chosen.values())
+
+    def _header(self, device: DeviceIdentity, settings: Mapping[str, str]) -> Header:
+        rendered = [self.search.family.render(self.search.task.problem, one) for one in self.chosen]
+        prepare = {_digests(launch)[1] for instance in rendered for launch in instance.prepare}
+        way = self._way
+        measured: dict[str, Any] = {
+            "protocol": MEASURING_VERSION,
+            "samples": way.samples,
+            "sample_ns": way.sample_ns,
+            "warm_up_ns": way.warm_up_ns,
+            "cold": way.cold,
+            "batch": BATCH,
+            "software": str(self._client.server.get("software")),
+            "settings": dict(settings),
+        }
+        key = self.search.key
+        size = self.search.space.size
+        return Header(key.op, dict(key.problem), device, size, self._names, tuple(sorted(prepare)), measured)
+
+    def _resumed(self) -> list[Row]:
+        """What an earlier run has measured; of a configuration that it measured twice, what came last."""
+        if not self._part.exists():
+            return []
+        try:
+            lines = recording.lines_of(self._part)
+            if not self._part.read_bytes().endswith(b"\n"):
+                lines = lines[:-1]  # that run was ended while it wrote this one
+            if Header.from_line(lines[0]) != self.header:
+                raise ValueError("it is of another task, device or way to measure")
+            rows = {row.values: row for row in (recording.row_of(line, len(self._names)) for line in lines[1:])}
+        except (BadRecording, ValueError) as error:
+            raise ConfigError(f"{self._part} cannot be continued: {error}; delete it to begin again") from None
+        return list(rows.values())
+
+    def _row(self, configuration: Configuration, trial: Trial) -> Row:
+        launch = self.search.family.render(self.search.task.problem, configuration).main
+        program, digest = _digests(launch)
+        values, worked = self._values(configuration), trial.status == "ok"
+        before = self._rows.get(values)  # measured again, it was not built again
+        return Row(
+            values=values,
+            status=trial.status,
+            message=trial.message,
+            program=program,
+            launch=digest,
+            timing="wall" if trial.measured.get("timing") == "wall" else "event",
+            samples_ns=tuple(round(sample, DIGITS) for sample in trial.samples_ns) if worked else (),
+            compile_ns=trial.compile_ns if before is None else before.compile_ns,
+            first_launch_ns=trial.first_launch_ns if before is None else before.first_launch_ns,
+        )
+
+    def _tell(self, rows: Iterable[Row]) -> None:
+        self.search.tell(
+            [TrialRecord(dict(zip(self._names, row.values, strict=True)), row.status, row.samples_ns) for row in rows]
+        )
+
+    def _known(self) -> list[Row]:
+        return list(self._rows.values())
+
+    def _values(self, configuration: Configuration) -> tuple[int, ...]:
+        return tuple(configuration[name] for name in self._names)
+
+
+def _digests(launch: Launch) -> tuple[str, str]:
+    """Of the program, and of the launch."""
+    program = program_digest(launch.source, launch.options)
+    return program, launch_digest(program, launch.entry, launch.global_size, launch.local_size, launch.arguments)
