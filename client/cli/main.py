@@ -21,6 +21,7 @@ COMMANDS = {
     "target-status": ("target_status", "Say how a target server is."),
     "doctor": ("doctor", "Say why a device or a target is not found."),
     "performance-cache": ("performance_cache", "Look into performance caches."),
+    "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
     "devices": ("devices", "List OpenCL devices and whether they work."),
 }
 INTERRUPTED = 130

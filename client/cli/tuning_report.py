@@ -1,0 +1,117 @@
+"""gputune tuning-report"""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.cache import CacheError
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.errors import ConfigError
+from gputune.client.outputs import check_output
+from gputune.client.report.gather import Peak
+from gputune.client.report.writer import read_report, write_page
+from gputune.runtime.context_format import read_header
+
+SUFFIX = ".sqlite"
+
+
+def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Callback of --peak_gflops and --peak_gb_per_s."""
+    if value is not None and not 0 < value <= 1e12:
+        raise click.BadParameter(f"{value:g} is no device's peak: give a number above 0")
+    return value
+
+
+@click.command("tuning-report")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    metavar="DIR|FILE",
+    help="A performance cache file or a folder of them.  [default: gputune/performance in the user's cache folder]",
+)
+@click.option(
+    "--context",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="A context binary: its launches weigh the tasks, and its device says which file of a folder is meant.",
+)
+@click.option(
+    "--device_tier", metavar="NAME", help="Which file of a folder: a tier of `gputune performance-cache list`."
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="F", help="Where to write the page, such as report.html."
+)
+@click.option("--peak_gflops", type=float, callback=_peak, help="What the device can do at most, for the rooflines.")
+@click.option("--peak_gb_per_s", type=float, callback=_peak, help="What its memory moves at most.")
+@click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON for tools, on standard output.")
+def command(
+    cache: Path | None,
+    context: Path | None,
+    device_tier: str | None,
+    output: Path | None,
+    peak_gflops: float | None,
+    peak_gb_per_s: float | None,
+    as_json: bool,
+) -> None:
+    """Show what tuning has measured as one page that needs no network and no server.
+
+    Per task: the configurations tried and how each ended, the best so far, tuned against default with intervals, how
+    far it is from the roofline, failures by name, where the time went, and how it was measured.
+
+    \b
+    gputune tuning-report --context out/m.bin --output report.html
+    """
+    if output is None and not as_json:
+        raise ConfigError("nothing to make: give --output report.html for the page, or --json for its numbers")
+    if output is not None:
+        check_output(output)
+    with device_errors(context):
+        wanted = device_tier or (read_header(context).tier if context else None)
+        path = _cache_file(cache or default_performance_cache_dir(), device_tier, wanted)
+        report = read_report(path, context, Peak(peak_gflops, peak_gb_per_s))
+    if output is not None:
+        write_page(report, output)
+    if as_json:
+        click.echo(json.dumps(_strict(dataclasses.asdict(report)), indent=1, allow_nan=False))
+    for note in report.notes:
+        click.echo(f"warning: {note}", err=True)
+
+
+def _cache_file(cache: Path, named: str | None, wanted: str | None) -> Path:
+    """The file that is meant. `named` is the tier that was asked for, `wanted` that or the context's.
+
+    Raises CacheError, ConfigError.
+    """
+    if cache.is_file():
+        if named is not None and cache.stem != named:
+            raise ConfigError(f"--device_tier {named} and --cache {cache} name different files; drop one")
+        return cache
+    try:
+        files = sorted(path for path in cache.iterdir() if path.suffix == SUFFIX and path.is_file())
+    except FileNotFoundError:
+        raise CacheError(f"no performance cache {cache}: tuning a model makes one") from None
+    except OSError as error:
+        raise CacheError(f"performance cache folder {cache} cannot be read: {error.strerror}") from error
+    chosen = [path for path in files if wanted is None or path.stem == wanted]
+    if len(chosen) == 1:
+        return chosen[0]
+    there = f"(there: {', '.join(path.stem for path in files) or 'none'})"
+    if wanted is not None:
+        raise CacheError(f"no performance cache of the tier {wanted} in {cache} {there}")
+    raise CacheError(f"{'several' if files else 'no'} performance caches in {cache} {there}; --device_tier says which")
+
+
+def _strict(value: Any) -> Any:
+    """value with numbers that JSON proper has no word for as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value

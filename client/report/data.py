@@ -1,0 +1,161 @@
+"""What a report shows, as plain values: gathered by gather.py, written by page.py. Times are nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gputune.client.report.intervals import Interval
+
+PHASES = ("build", "verify", "measure")
+"""What the host's time for a variant is divided into."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A trial as it arrived. cost_ns is its time on a device as fast as when the task was begun; None for a failure."""
+
+    status: str
+    cost_ns: float | None
+    batch: int | None
+    """The running number of its batch; None where the record does not say."""
+    spent_ns: float
+    """The host's time for it, as far as it is known."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A configuration and its time. Without an interval where the samples are not in the cache."""
+
+    configuration: Mapping[str, int]
+    median_ns: float
+    samples_ns: tuple[float, ...] = ()
+    interval: Interval | None = None
+    compile_ns: float | None = None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a parameter, how often it was tried, and the best time with it; None where all of that failed."""
+
+    value: int
+    tried: int
+    best_ns: float | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A way to fail: how many trials did, and one of them."""
+
+    status: str
+    count: int
+    message: str
+    configuration: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What a task must do at least, and what its fastest verified kernel reaches."""
+
+    flops: int
+    bytes: int
+    gflops: float
+    gb_per_s: float
+    share: float
+    """Of what the roof of its place allows at this ratio of operations to bytes; 1 is on the roof."""
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte that has to be moved."""
+        return self.flops / self.bytes
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """All that a report says of a task."""
+
+    digest: str
+    op: str
+    words: str
+    weight: int | None
+    """Launches of it in the context; None without a context."""
+    operations: tuple[str, ...]
+    """Names of some of the operations that run it."""
+    effort: str | None
+    """What was spent on it; None until it is concluded."""
+    default: Timed | None
+    tuned: Timed | None
+    gain: float | None
+    """The default's time by the tuned one's, both on the same level of the device."""
+    gain_interval: Interval | None
+    attempts: tuple[Attempt, ...]
+    best: tuple[Timed, ...]
+    """The fastest configurations, best first."""
+    parameters: Mapping[str, tuple[Value, ...]]
+    meanings: Mapping[str, str]
+    """What a parameter chooses, where that is known."""
+    failures: tuple[Failure, ...]
+    spent_ns: Mapping[str, float]
+    """By phase, as far as it is known."""
+    untold: int
+    """Trials that do not say what they have cost."""
+    how: tuple[str, ...]
+    """How it was measured, a line each."""
+    roofline: Roofline | None
+    last_change: str
+
+    @property
+    def title(self) -> str:
+        """As the generator names it."""
+        return f"{self.op} {self.digest[:10]}"
+
+    @property
+    def failed(self) -> int:
+        return sum(failure.count for failure in self.failures)
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a device gives at most: the best of any task here, or a peak that was given."""
+
+    gflops: float
+    gb_per_s: float
+    gflops_given: bool = False
+    gb_per_s_given: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device with its driver and settings: what was measured there compares."""
+
+    number: int
+    """From 0, the one that was measured last."""
+    device: str
+    facts: Mapping[str, str]
+    tasks: tuple[TaskView, ...]
+    roof: Roof | None
+    set_aside: int
+    """Tasks that were measured here before with other kernels, which the page leaves out."""
+    missing: int
+    """Tasks of the context that were not measured here."""
+    before_ns: float | None
+    """Time of the launches of the context, or of one launch per task, with defaults; None where nothing is timed."""
+    after_ns: float | None
+    """The same with what was tuned."""
+    summed: int
+    """Launches in these sums."""
+    launches: int
+    """Launches that there are."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A performance cache as a page shows it."""
+
+    cache: str
+    tier: str
+    context: str | None
+    made_at: str
+    places: tuple[Place, ...]
+    notes: tuple[str, ...]
+    """What a reader has to know, such as rows that could not be read."""

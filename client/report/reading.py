@@ -1,0 +1,103 @@
+"""What a trial says of itself beyond its time. How it was measured is free JSON from a disk: every field may be missing
+or be anything, and then counts as not said."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gputune.cache import TrialRecord
+from gputune.client.report.data import PHASES
+
+SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
+"""Times beyond these are no launch's, and would spoil every scale."""
+
+STOPPED = {
+    "settled": "settled the order",
+    "all": "took all the samples they were allowed",
+    "slower": "left the race as too slow",
+}
+"""Why the samples of a trial ended, in words."""
+
+
+def believable(trial: TrialRecord) -> bool:
+    """Whether a trial's times can be those of a launch."""
+    return all(SHORTEST_NS <= time_ns <= LONGEST_NS for time_ns in (*trial.samples_ns, trial.median_ns or 1.0))
+
+
+def drift_of(trial: TrialRecord) -> float:
+    """By how much slower the device was when this was measured; 1 where nothing is known of that."""
+    drift = number(trial.measured.get("drift"))
+    return drift if drift is not None and 1e-6 < drift < 1e6 else 1.0
+
+
+def batch_of(trial: TrialRecord) -> int | None:
+    """The running number of the batch that it was in; None where that is not said."""
+    batch = trial.measured.get("batch")
+    return batch if type(batch) is int and 0 <= batch < 2**31 else None
+
+
+def spent_of(trial: TrialRecord) -> dict[str, float]:
+    """The host's nanoseconds for it by phase, empty where they are not known. What older records say of building is
+    not all that they have cost, and is left out."""
+    spent = trial.measured.get("spent_ns")
+    if not isinstance(spent, Mapping):
+        return {}
+    known = {phase: number(spent.get(phase)) for phase in PHASES}
+    return {phase: time_ns for phase, time_ns in known.items() if time_ns is not None and time_ns <= LONGEST_NS}
+
+
+def number(value: Any) -> float | None:
+    """A finite number that is not negative; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if 0 <= found < math.inf else None
+
+
+def how_measured(trials: Sequence[TrialRecord], settings: Mapping[str, str]) -> tuple[str, ...]:
+    """How the samples of a task were taken, a line each."""
+    timed = [trial for trial in trials if trial.samples_ns]
+    if not timed:
+        return ()
+    lines = [_sampling(timed)]
+    stopped = Counter(str(trial.measured["stopped"]) for trial in timed if "stopped" in trial.measured)
+    lines += [f"{count} {STOPPED.get(why, f'ended their samples as {why!r}')}" for why, count in stopped.most_common()]
+    if same := sum("same_as" in trial.measured for trial in timed):
+        lines.append(f"{same} had the very code of another in their batch and share its samples")
+    drifts = sorted({drift_of(trial) for trial in timed})
+    if drifts != [1.0]:
+        changes = " to ".join(dict.fromkeys(f"{100 * (drift - 1):+.1f} %" for drift in (drifts[0], drifts[-1])))
+        lines.append(f"by the baseline in each batch the device was slower than at first by {changes}; ranked without")
+    if settings:
+        lines.append("settings: " + ", ".join(f"{name}={value}" for name, value in sorted(settings.items())))
+    return tuple(lines)
+
+
+def _sampling(timed: Sequence[TrialRecord]) -> str:
+    counts = sorted(len(trial.samples_ns) for trial in timed)
+    samples = f"{counts[0]} to {counts[-1]}" if counts[0] < counts[-1] else str(counts[0])
+    parts = [f"{'/'.join(_said(timed, 'timing'))} time" if _said(timed, "timing") else "", f"{samples} samples"]
+    for name, text in (("sample_ns", "of at least {} ms"), ("warm_up_ns", "after {} ms of warm-up")):
+        numbers = sorted({found for trial in timed if (found := number(trial.measured.get(name)))})
+        if numbers:
+            parts.append(
+                text.format("–".join(f"{found / 1e6:g}" for found in dict.fromkeys((numbers[0], numbers[-1]))))
+            )
+    cold = {trial.measured["cold"] for trial in timed if isinstance(trial.measured.get("cold"), bool)}
+    if cold:
+        parts.append("caches " + " and ".join("cold" if one else "warm" for one in sorted(cold)))
+    if protocols := _said(timed, "protocol"):
+        parts.append(f"measuring protocol {'/'.join(protocols)}")
+    return ", ".join(filter(None, parts)).replace("samples, of", "samples of")
+
+
+def _said(trials: Sequence[TrialRecord], name: str) -> list[str]:
+    """The different short values of a field."""
+    values = (trial.measured.get(name) for trial in trials)
+    return sorted({str(value) for value in values if isinstance(value, str | int) and len(str(value)) < 40})

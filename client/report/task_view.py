@@ -1,0 +1,164 @@
+"""From the records of one task to what a report shows of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from gputune.cache import TaskSummary, TrialRecord
+from gputune.client.report.data import PHASES, Attempt, Failure, Roof, Roofline, TaskView, Timed, Value
+from gputune.client.report.intervals import median_interval, median_ratio, ratio_interval
+from gputune.client.report.problems import meanings, problem_of, words, work_of
+from gputune.client.report.reading import batch_of, drift_of, how_measured, spent_of
+from gputune.kernels.family import Work
+from gputune.kernels.space import configuration_key
+
+OK = "ok"
+SHOWN = 12
+"""Configurations in a task's table; all of them are a command away, `gputune performance-cache show`."""
+
+
+def task_view(
+    summary: TaskSummary, trials: Sequence[TrialRecord], weight: int | None, operations: Sequence[str]
+) -> TaskView:
+    """A task, still without its place under the roof, which is known when all tasks are."""
+    working = [trial for trial in trials if trial.status == OK]
+    latest = {configuration_key(trial.configuration): trial for trial in trials}
+    ranked = sorted((trial for trial in latest.values() if trial.status == OK), key=_cost)
+    default, tuned = _default(summary, trials), _tuned(summary, ranked, working)
+    gain = interval = None
+    if default is not None and tuned is not None:
+        gain = default.median_ns / tuned.median_ns
+        before, after = (_record_of(one, working) for one in (default, tuned))
+        if before is not None and after is not None:
+            over, under = _level(before), _level(after)
+            gain, interval = median_ratio(over, under), ratio_interval(over, under)
+    spent = [spent_of(trial) for trial in trials]
+    return TaskView(
+        digest=summary.task.digest,
+        op=summary.task.op,
+        words=words(summary.task.op, summary.task.problem),
+        weight=weight,
+        operations=tuple(operations),
+        effort=summary.winner.effort if summary.winner else None,
+        default=default,
+        tuned=tuned,
+        gain=gain,
+        gain_interval=interval,
+        attempts=tuple(
+            Attempt(trial.status, _cost(trial) if trial.status == OK else None, batch_of(trial), sum(known.values()))
+            for trial, known in zip(trials, spent, strict=True)
+        ),
+        best=tuple(map(_timed, ranked[:SHOWN])),
+        parameters=_parameters(list(latest.values())),
+        meanings=meanings(summary.task.op, summary.task.problem),
+        failures=_failures(trials),
+        spent_ns={phase: total for phase in PHASES if (total := math.fsum(known.get(phase, 0.0) for known in spent))},
+        untold=sum(not known for known in spent),
+        how=how_measured(trials, summary.validity.settings),
+        roofline=None,
+        last_change=day(summary.last_change),
+    )
+
+
+def day(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def work_of_task(summary: TaskSummary) -> Work | None:
+    """The least that the task must do; None where today's families do not know it."""
+    return work_of(summary.task.op, problem_of(summary.task.op, summary.task.problem))
+
+
+def under_roof(work: Work, tuned_ns: float, roof: Roof) -> Roofline:
+    """Where a kernel stands that does this work in this time."""
+    ideal_ns = max(work.flops / roof.gflops if work.flops else 0.0, work.bytes / roof.gb_per_s)
+    return Roofline(work.flops, work.bytes, work.flops / tuned_ns, work.bytes / tuned_ns, ideal_ns / tuned_ns)
+
+
+def _cost(trial: TrialRecord) -> float:
+    return (trial.median_ns or math.inf) / drift_of(trial)
+
+
+def _level(trial: TrialRecord) -> list[float]:
+    """The samples as they would be on a device that is as fast as at first."""
+    drift = drift_of(trial)
+    return [sample / drift for sample in trial.samples_ns]
+
+
+def _timed(trial: TrialRecord) -> Timed:
+    return Timed(
+        configuration=trial.configuration,
+        median_ns=trial.median_ns or math.inf,
+        samples_ns=tuple(trial.samples_ns),
+        interval=median_interval(trial.samples_ns),
+        compile_ns=trial.compile_ns,
+    )
+
+
+def _record_of(timed: Timed, working: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The last record that has measured this, None where its samples are not there."""
+    same = (
+        trial
+        for trial in reversed(working)
+        if trial.configuration == timed.configuration and trial.median_ns == timed.median_ns
+    )
+    return next(same, None)
+
+
+def _find(median_ns: float, working: Sequence[TrialRecord], configuration: Mapping[str, int] | None) -> Timed | None:
+    """The last measurement with this median, of this configuration where one is given."""
+    for trial in reversed(working):
+        same = trial.median_ns is not None and math.isclose(trial.median_ns, median_ns, rel_tol=1e-9)
+        if same and configuration in (None, trial.configuration):
+            return _timed(trial)
+    return None
+
+
+def _default(summary: TaskSummary, trials: Sequence[TrialRecord]) -> Timed | None:
+    """The default configuration, which is measured first. Which one it was is not stored: it is told by its time."""
+    first = trials[0].configuration if trials else {}
+    working = [trial for trial in trials if trial.status == OK]
+    if summary.winner is None:
+        own = [trial for trial in working if trial.configuration == first]
+        return _timed(own[-1]) if own else None
+    median_ns = summary.winner.default_ns
+    if median_ns is None:
+        return None
+    return _find(median_ns, working, first) or _find(median_ns, working, None) or Timed({}, median_ns)
+
+
+def _tuned(summary: TaskSummary, ranked: Sequence[TrialRecord], working: Sequence[TrialRecord]) -> Timed | None:
+    """The winner; the fastest so far where the task is not concluded."""
+    winner = summary.winner
+    if winner is None:
+        return _timed(ranked[0]) if ranked else None
+    found = _find(winner.median_ns, working, winner.configuration)
+    return found or Timed(winner.configuration, winner.median_ns)
+
+
+def _parameters(trials: Sequence[TrialRecord]) -> dict[str, tuple[Value, ...]]:
+    """By parameter, the best time with each of its values; parameters that were never varied are left out."""
+    found: dict[str, dict[int, list[TrialRecord]]] = {}
+    for trial in trials:
+        for name, value in trial.configuration.items():
+            found.setdefault(name, {}).setdefault(value, []).append(trial)
+    return {
+        name: tuple(
+            Value(value, len(own), min((_cost(trial) for trial in own if trial.status == OK), default=None))
+            for value, own in sorted(values.items())
+        )
+        for name, values in found.items()
+        if len(values) > 1
+    }
+
+
+def _failures(trials: Sequence[TrialRecord]) -> tuple[Failure, ...]:
+    counts = Counter(trial.status for trial in trials if trial.status != OK)
+    examples = {trial.status: trial for trial in reversed(trials)}
+    return tuple(
+        Failure(status, count, examples[status].message, examples[status].configuration)
+        for status, count in counts.most_common()
+    )

@@ -1,0 +1,33 @@
+"""Reads, gathers and writes a report: what commands call."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gputune.cache import PerformanceCache
+from gputune.client.outputs import writing
+from gputune.client.report.data import Report
+from gputune.client.report.gather import Peak, gather, uses_of
+from gputune.client.report.page import page
+from gputune.runtime.context_format import read_header
+
+
+def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None = None) -> Report:
+    """What is known of the tasks in a performance cache file, weighed by a context binary when one is given.
+
+    Raises CacheError, ContextError; OSError where the context cannot be read.
+    """
+    uses = None if context is None else uses_of(read_header(context), context.name)
+    with PerformanceCache.open_readonly(cache_path) as cache:
+        return gather(cache, uses, peak or Peak(), datetime.now(UTC))
+
+
+def write_page(report: Report, output: Path) -> None:
+    """Writes the page, into a folder that is made where it is missing. Raises OutputError."""
+    with writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(page(report), encoding="utf-8")
+
+
+def write_report(cache_path: Path, output: Path, context: Path | None = None) -> None:
+    """Writes the report of a performance cache file as one page. Raises as read_report and write_page do."""
+    write_page(read_report(cache_path, context), output)

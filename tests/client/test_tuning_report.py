@@ -1,0 +1,430 @@
+"""The report of a tuning: what is gathered, that nothing from a file becomes markup, and the page in a browser."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import made_up_cache
+from gputune.cache import PerformanceCache, TaskKey, TrialRecord, WinnerRecord
+from gputune.client.report import write_report
+from gputune.client.report.data import Place, Report, TaskView
+from gputune.client.report.gather import Peak, gather
+from gputune.client.report.intervals import median_interval, ratio_interval
+from gputune.client.report.problems import problem_of, words, work_of
+from gputune.client.report.scales import Scale, log_scale, time_range, time_text
+from gputune.client.report.writer import read_report
+from gputune.kernels.catalogue import families
+from gputune.kernels.family import problem_to_dict
+from headless import Browser, chromium, find_chromium
+
+from .commands import Gputune
+
+VOID = {"meta", "link", "br", "input"}
+CONV, WIDE, *_ = made_up_cache.TASKS
+HAND = TaskKey(op="MatMul", problem=problem_to_dict(made_up_cache.TASKS[3].problem))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return made_up_cache.make(tmp_path_factory.mktemp("made_up"))
+
+
+@pytest.fixture(scope="module")
+def report(made: tuple[Path, Path]) -> Report:
+    return read_report(*made)
+
+
+@pytest.fixture(scope="module")
+def html(made: tuple[Path, Path]) -> str:
+    output = made[0].with_name("deep") / "report.html"
+    write_report(made[0], output, made[1])
+    return output.read_text(encoding="utf-8")
+
+
+def view(place: Place, task: made_up_cache.MadeUp) -> TaskView:
+    return next(one for one in place.tasks if one.digest == task.key.digest)
+
+
+def by_hand(path: Path, trials: list[TrialRecord], winner: WinnerRecord | None) -> TaskView:
+    """The view of one task with these records."""
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(HAND, made_up_cache.VALIDITY, trials)
+        if winner is not None:
+            cache.conclude(HAND, made_up_cache.VALIDITY, winner)
+        (place,) = gather(cache, None, Peak(), datetime.now(UTC)).places
+    (task,) = place.tasks
+    return task
+
+
+# Intervals.
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high", "confidence"),
+    [
+        (1, 1, 1, 0.0),
+        (5, 1, 5, 0.9375),
+        (6, 1, 6, 0.96875),
+        (8, 1, 8, 0.9921875),
+        (9, 2, 8, 0.9609375),
+        (16, 4, 13, 0.979),
+    ],
+)
+def test_a_median_lies_between_order_statistics(count: int, low: int, high: int, confidence: float) -> None:
+    interval = median_interval(range(count, 0, -1))
+    assert (interval.low, interval.high) == (low, high)
+    assert interval.confidence == pytest.approx(confidence, abs=1e-3)
+
+
+def test_the_interval_of_a_gain_is_sure_of_both_medians() -> None:
+    interval = ratio_interval([float(n) for n in range(20, 40)], [float(n) for n in range(10, 30)])
+    assert interval.confidence >= 0.95
+    assert interval.low < 30 / 20 < interval.high
+    assert ratio_interval([2.0], [1.0]).confidence == 0
+
+
+# Problems.
+
+
+@pytest.mark.parametrize("task", made_up_cache.TASKS, ids=lambda task: f"{task.op}-{task.trials}")
+def test_a_problem_is_made_whole_again(task: made_up_cache.MadeUp) -> None:
+    plain = json.loads(json.dumps(problem_to_dict(task.problem)))
+    assert problem_of(task.op, plain) == task.problem
+    assert work_of(task.op, task.problem) == families()[task.op].work(task.problem)
+
+
+def test_a_problem_is_put_into_words() -> None:
+    assert words("Conv", CONV.key.problem) == "1×28×28×64 → 1×28×28×64, window 3×3, padding 1, bias, then relu"
+    assert words("Nothing", {"size": 3, "none": []}) == "size=3"
+
+
+@pytest.mark.parametrize(
+    "change", [{"height": "28"}, {"height": True}, {"kernel": 3}, {"kernel": [3]}, {"extra": 1}, {"groups": 0}]
+)
+def test_a_problem_that_cannot_be_true_is_none(change: dict[str, object]) -> None:
+    assert problem_of("Conv", {**CONV.key.problem, **change}) is None
+
+
+# What is gathered.
+
+
+def test_measurements_that_compare_are_shown_together(report: Report) -> None:
+    first, second = report.places
+    assert (len(first.tasks), len(second.tasks)) == (len(made_up_cache.TASKS) + 1, 1)
+    assert second.facts["driver"] == "6.9 <beta>"
+    assert (first.set_aside, first.missing, second.missing) == (1, 1, len(made_up_cache.TASKS))
+
+
+def test_times_are_weighed_by_the_launches_of_the_context(report: Report) -> None:
+    place = report.places[0]
+    known = [task for task in place.tasks if task.default and task.tuned and task.weight]
+    before = sum((task.weight or 0) * task.default.median_ns for task in known if task.default)
+    after = sum((task.weight or 0) * task.tuned.median_ns for task in known if task.tuned)
+    assert place.before_ns == pytest.approx(before)
+    assert place.after_ns == pytest.approx(after)
+    assert (place.summed, place.launches) == (18, 20)
+    assert view(place, CONV).weight == 4
+    assert view(place, CONV).operations[0] == "/layer0/<0>"
+
+
+def test_the_longest_in_the_context_comes_first(report: Report) -> None:
+    times = [(task.weight or 0) * task.tuned.median_ns for task in report.places[0].tasks if task.tuned]
+    assert times == sorted(times, reverse=True)
+
+
+def test_default_and_tuned_are_those_that_were_raced_last(report: Report) -> None:
+    task = view(report.places[0], CONV)
+    assert task.default is not None
+    assert task.tuned is not None
+    assert len(task.default.samples_ns) == len(task.tuned.samples_ns) == 16
+    assert task.gain_interval is not None
+    gain = task.default.median_ns / task.tuned.median_ns
+    assert task.gain == pytest.approx(gain)
+    assert task.gain_interval.low < gain < task.gain_interval.high
+
+
+def test_a_gain_is_taken_on_one_level_of_the_device(tmp_path: Path) -> None:
+    trials = [
+        TrialRecord({"A": 1}, "ok", [1000.0] * 7, measured={"drift": 2.0}),
+        TrialRecord({"A": 2}, "ok", [400.0] * 7, measured={"drift": 1.0}),
+        TrialRecord({"A": 3}, "ok", [390.0] * 7, measured={"drift": 0.5}),
+    ]
+    task = by_hand(tmp_path / "c.sqlite", trials, WinnerRecord({"A": 2}, 400.0, 1000.0, "quick"))
+    assert task.gain == pytest.approx(1000 / 2 / 400)
+    assert [timed.configuration["A"] for timed in task.best] == [2, 1, 3]
+    assert [attempt.cost_ns for attempt in task.attempts] == [500, 400, 780]
+
+
+def test_a_task_that_is_not_concluded_shows_its_fastest(report: Report) -> None:
+    task = view(report.places[0], made_up_cache.TASKS[5])
+    assert task.effort is None
+    assert task.tuned == task.best[0]
+
+
+def test_a_winner_without_its_trials_is_shown_without_intervals(tmp_path: Path) -> None:
+    winner = WinnerRecord({"A": 2}, 400.0, 1000.0, "quick")
+    task = by_hand(tmp_path / "c.sqlite", [TrialRecord({"A": 9}, "compile", message="no")], winner)
+    assert (task.gain, task.gain_interval) == (2.5, None)
+
+
+def test_failures_keep_their_names_and_an_example(report: Report) -> None:
+    task = view(report.places[0], WIDE)
+    assert task.failed == sum(attempt.status != "ok" for attempt in task.attempts) > 5
+    assert all(failure.message == made_up_cache.MESSAGES[failure.status] for failure in task.failures)
+    assert sum(failure.count for failure in task.failures) == task.failed
+
+
+def test_the_host_time_is_summed_by_phase(made: tuple[Path, Path], report: Report) -> None:
+    task = view(report.places[0], CONV)
+    with PerformanceCache.open_readonly(made[0]) as cache:
+        trials = cache.trials_of(CONV.key, made_up_cache.VALIDITY)
+    build = sum(trial.measured["spent_ns"]["build"] for trial in trials)
+    assert task.spent_ns["build"] == pytest.approx(build)
+    assert task.untold == 0
+    assert {attempt.batch for attempt in task.attempts} == set(range(15)) - {13}
+
+
+def test_records_of_an_older_gputune_are_shown(report: Report) -> None:
+    task = view(report.places[0], made_up_cache.TASKS[4])
+    assert (task.spent_ns, task.untold) == ({}, len(task.attempts))
+    assert task.gain is not None
+    assert "protocol 1" in task.how[0]
+
+
+def test_a_record_says_how_it_was_measured(report: Report) -> None:
+    how = view(report.places[0], CONV).how
+    assert how[0].startswith("event time, 1 to 16 samples of at least 1 ms, after 200 ms of warm-up, caches warm")
+    assert any(line.endswith("settled the order") for line in how)
+    assert any("very code of another" in line for line in how)
+
+
+def test_the_best_task_is_on_the_roof_and_nobody_above(report: Report) -> None:
+    place = report.places[0]
+    shares = [task.roofline.share for task in place.tasks if task.roofline]
+    assert max(shares) == pytest.approx(1)
+    assert place.roof is not None
+    assert place.roof.gflops == pytest.approx(max(t.roofline.gflops for t in place.tasks if t.roofline))
+
+
+def test_a_peak_that_is_given_is_the_roof(made: tuple[Path, Path], report: Report) -> None:
+    place = read_report(*made, Peak(gflops=1e5)).places[0]
+    before, now = (view(one, CONV).roofline for one in (report.places[0], place))
+    assert before is not None
+    assert now is not None
+    assert place.roof is not None
+    ideal_ns = max(now.flops / 1e5, now.bytes / place.roof.gb_per_s)
+    assert now.share == pytest.approx(ideal_ns / (now.flops / now.gflops))
+    assert now.share < before.share
+
+
+def test_times_that_cannot_be_true_are_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    by_hand(path, [TrialRecord({"A": 1}, "ok", [5e-320]), TrialRecord({"A": 2}, "ok", [1e300])], None)
+    assert read_report(path).notes == ("2 rows of the cache cannot be true and are left out",)
+    write_report(path, tmp_path / "report.html")
+
+
+# Scales and units.
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [(None, "–"), (0, "0"), (0.25, "0.25 ns"), (999.7, "1 µs"), (41_234, "41.2 µs"), (1e9, "1 s"), (5.4e12, "1.5 h")],
+)
+def test_times_are_read_in_their_best_unit(time_ns: float | None, text: str) -> None:
+    assert time_text(time_ns).replace("\u00a0", " ") == text
+
+
+def test_a_range_names_its_unit_once() -> None:
+    assert time_range(161e3, 163.2e3).replace("\u00a0", " ") == "161–163 µs"
+    assert time_range(900.0, 1100.0).replace("\u00a0", " ") == "900 ns–1.1 µs"
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e-3, 1e18), (1, 2), (100, 101), (0.5, 7e3), (3, 3)])
+def test_every_logarithmic_axis_has_some_ticks_on_it(low: float, high: float) -> None:
+    scale = log_scale([low, high], 0, 100)
+    ticks = scale.ticks()
+    assert 1 <= len(ticks) <= 7
+    assert all(scale.low <= tick <= scale.high and 0 <= scale(tick) <= 100 for tick in ticks)
+
+
+def test_what_lies_outside_is_drawn_at_the_end() -> None:
+    assert Scale(0, 10, 0, 100)(25) == 100
+    assert Scale(0, 10, 100, 0)(-5) == 100
+
+
+# The page.
+
+
+class Tags(HTMLParser):
+    """What a page is made of; fails on a tag that is not closed in its turn."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_nothing_from_a_file_becomes_markup(html: str) -> None:
+    tags = Tags(html)
+    assert tags.seen.count("script") == 1
+    assert not {"img", "iframe", "object", "b onerror"} & set(tags.seen)
+    assert not [name for name, _ in tags.attributes if name.startswith("on")]
+    addresses = [value for name, value in tags.attributes if name in ("href", "src", "action")]
+    assert {address for address in addresses if not (address or "").startswith("#")} == {"data:,"}
+    assert "alert(1)" in html
+    assert not set(html) & {"\x1b", "\u202e"}
+
+
+def test_every_number_in_a_picture_is_one(html: str) -> None:
+    pictures = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    assert len(pictures) > 20
+    assert not [picture for picture in pictures if re.search(r"\b(nan|inf|None)\b", picture)]
+
+
+def test_an_empty_cache_says_so(tmp_path: Path) -> None:
+    PerformanceCache.open(tmp_path / "c.sqlite").close()
+    write_report(tmp_path / "c.sqlite", tmp_path / "report.html")
+    assert "holds no measurements" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+# The command.
+
+
+def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
+    output = tmp_path / "new" / "report.html"
+    ran = gputune("tuning-report", "--cache", made[0], "--context", made[1], "--output", output, "--json")
+    assert ran.code == 0, ran.err
+    content = json.loads(ran.out)
+    assert content["places"][0]["launches"] == 20
+    assert math.isfinite(content["places"][0]["before_ns"])
+    assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_tier_says_which_file_of_a_folder_is_meant(
+    gputune: Gputune, made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.sqlite").write_bytes(made[0].read_bytes())
+    ran = gputune("tuning-report", "--cache", tmp_path, "--json")
+    assert (ran.code, "(there: one, two); --device_tier says which" in ran.err) == (7, True)
+    ran = gputune("tuning-report", "--cache", tmp_path, "--device_tier", "two", "--json")
+    assert json.loads(ran.out)["tier"] == "two"
+    ran = gputune("tuning-report", "--cache", tmp_path, "--device_tier", "three", "--json")
+    assert (ran.code, "no performance cache of the tier three" in ran.err) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "nothing to make: give --output"),
+        (["--json", "--cache", "missing"], 7, "no performance cache missing"),
+        (["--json", "--context", "missing.bin"], 8, "missing.bin cannot be read"),
+        (["--json", "--peak_gflops", "0"], 2, "no device's peak"),
+        (["--json", "--peak_gb_per_s", "nan"], 2, "no device's peak"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(gputune: Gputune, arguments: list[str], code: int, says: str) -> None:
+    ran = gputune("tuning-report", *arguments)
+    assert ran.code == code
+    assert says in ran.last_line
+
+
+def test_a_context_of_another_device_is_noted(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    with PerformanceCache.open(path) as cache:
+        trial = TrialRecord({"A": 1}, "ok", [1e3])
+        cache.store_trials(TaskKey(op="Other", problem={}), made_up_cache.VALIDITY, [trial])
+    ran = gputune("tuning-report", "--cache", path, "--context", made[1], "--output", tmp_path / "r.html")
+    assert ran.code == 0
+    assert "nothing that made_up.bin runs was measured here" in ran.err
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        pytest.skip("there is no Chromium on this machine")
+    with chromium(path, 300) as running:
+        yield running
+
+
+def shown(browser: Browser) -> list[str]:
+    """The titles of the first table's rows, in their order."""
+    rows = "document.querySelectorAll('section.place .tasks tbody')[0].rows"
+    titles: list[str] = browser.value(f"[...{rows}].filter(r => !r.hidden).map(r => r.querySelector('a').textContent)")
+    return titles
+
+
+def test_the_page_loads_in_silence_and_asks_for_nothing(browser: Browser, html: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(html, encoding="utf-8")
+    for width, dark in ((1180, False), (360, True), (320, False)):
+        browser.look(width, dark=dark)
+        browser.load(page.as_uri())
+        browser.value("document.querySelectorAll('details').forEach(task => { task.open = true; })")
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        cut = "[...document.querySelectorAll('.tasks')].filter(t => t.scrollWidth > t.parentElement.clientWidth).length"
+        assert browser.value(cut) == 0
+        assert browser.complaints() == []
+        assert browser.requests() == [page.as_uri()]
+
+
+def test_columns_sort_and_the_filter_filters(browser: Browser, html: str, report: Report, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(html, encoding="utf-8")
+    browser.look(1180)
+    browser.load(page.as_uri())
+    tasks = report.places[0].tasks
+    assert shown(browser) == [task.title for task in tasks]
+    press = "[...document.querySelectorAll('.tasks th button')].find(b => b.textContent === 'Trials').click()"
+    browser.value(press)
+    assert shown(browser)[0] == max(tasks, key=lambda task: len(task.attempts)).title
+    browser.value(press)
+    assert shown(browser)[0] == min(tasks, key=lambda task: len(task.attempts)).title
+    browser.value(
+        "(i => { i.value = 'depthwise'; i.dispatchEvent(new Event('input')); })(document.querySelector('.filter'))"
+    )
+    assert shown(browser) == [task.title for task in tasks if task.op == "DepthwiseConv"]
+    browser.value("document.querySelector('.tasks tbody tr:not([hidden]) a').click()")
+    assert browser.value("new Promise(done => setTimeout(() => done(document.querySelector('details:target').open)))")
+
+
+def test_the_browser_notices_errors_and_requests(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<img src=missing.png><script>nothing()</script>", encoding="utf-8")
+    browser.load(page.as_uri())
+    assert any("nothing is not defined" in text for text in browser.complaints())
+    assert browser.requests()[1:] == [(tmp_path / "missing.png").as_uri()]
+
+
+def test_the_page_forbids_a_script_that_is_not_its_own(browser: Browser, html: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(html.replace("<footer>", "<script>document.title = 'taken'</script><footer>"), encoding="utf-8")
+    browser.load(page.as_uri())
+    assert browser.value("document.title") != "taken"
