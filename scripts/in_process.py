@@ -20,6 +20,7 @@ from gputune.client.target_client import TargetClient
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.server.activity import Activity
+from gputune.server.compiled import CompiledPrograms
 from gputune.server.handlers import Handlers
 from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.protocol.limits import check_limits
@@ -122,5 +123,6 @@ class InProcess:
 
 
 def in_process(device: str | None) -> InProcess:
-    """The device that a server would choose, opened here. Raises DeviceNotFound."""
-    return InProcess(open_backend(choose(discover(), wanted_device(device)).report))
+    """The device that a server would choose, opened here as its worker opens it. Raises DeviceNotFound."""
+    report = choose(discover(), wanted_device(device)).report
+    return InProcess(open_backend(report, compiled=CompiledPrograms(report).folder))

@@ -42,10 +42,10 @@ tasks on the null device, half a minute."""
 WITHIN = 1.03
 EVALUATIONS = 0.10
 TASKS_RIGHT = 0.9
-SAMPLES = 5
-"""Of a configuration in the exhaustive measurement."""
+SAMPLES = 7
+"""Of a good configuration in the exhaustive measurement."""
 FINALISTS = 8
-CHOOSING_ROUNDS, JUDGING_ROUNDS = 3, 5
+CHOOSING_ROUNDS, JUDGING_ROUNDS = 3, 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,7 +23,7 @@ from tune_tools import Ratio, Result, TaskOnTarget, device_of, median_of, ratio,
 HELP = """Generates models with and without tuning and times every task, and the whole, against the defaults. With the
 three models at effort normal about 15,000 measurements: half an hour to an hour and a half on two cores. --quick: a
 small model on the null device, a few seconds."""
-ROUNDS = 5
+ROUNDS = 6
 TURNS, INFERENCES = 10, 20
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shlex
@@ -33,9 +34,10 @@ from gputune.client.plan import Task
 from gputune.client.rendering import launch_message
 from gputune.client.target import choose_target
 from gputune.client.target_client import TargetClient
+from gputune.client.tuning.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
-from gputune.server.protocol.messages import ExecuteKernel
+from gputune.server.protocol.messages import ExecuteKernel, Profiled
 from tune_tools import NotTimed, Result, TaskOnTarget, limits_of
 
 KERNEL_TUNER = "kernel_tuner==1.5.*"
@@ -43,7 +45,7 @@ HELP = f"""Evaluations per second on the same configurations of a convolution, o
 Installs {KERNEL_TUNER} and pyopencl into build/kernel_tuner when they are not there. With five turns of 32
 configurations some three minutes. --quick: one turn of 8, about half a minute. Needs an OpenCL device."""
 MARK = 3.0
-SAMPLES = 5
+SAMPLES = EFFORTS["normal"].samples
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,11 +117,16 @@ def same_packing(client: TargetClient, task: Task) -> list[dict[str, int]]:
 
 
 def _ours(client: TargetClient, bench: TaskOnTarget, turn: Sequence[dict[str, int]]) -> dict[str, Any]:
-    """Seconds for a turn, in requests as large as the server takes, and how long the parts took by the server's clock.
-    Raises NotTimed."""
+    """Seconds for a turn, asked for as the tuner does but in requests as large as the server takes, and how long the
+    parts took by the server's clock. Raises NotTimed."""
     began = time.monotonic()
     size = client.limits.variants
-    replies = [bench.profile(turn[at : at + size], SAMPLES) for at in range(0, len(turn), size)]
+    replies: list[Profiled] = []
+    best_ns = 0.0
+    for start in range(0, len(turn), size):
+        replies.append(bench.profile(turn[start : start + size], SAMPLES, bench.default, best_ns))
+        found = [statistics.median(trial.samples_ns) for trial in replies[-1].trials if trial.samples_ns]
+        best_ns = min([*found, best_ns or math.inf])
     seconds = time.monotonic() - began
     if wrong := [trial for reply in replies for trial in reply.trials if trial.status != "ok"]:
         raise NotTimed(f"{len(wrong)} configurations failed, the first: {wrong[0].status}: {wrong[0].message}")

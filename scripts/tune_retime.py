@@ -22,7 +22,7 @@ HELP = """Generates models from an empty cache and times the chosen kernels agai
 about 3,000 measurements: five to fifteen minutes on two cores. --quick: a small model on the null device, a few
 seconds."""
 MARK = 0.05
-ROUNDS = 3
+ROUNDS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

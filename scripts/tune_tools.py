@@ -37,8 +37,8 @@ WORK = material.ROOT / "build" / "tune"
 CACHE_FILE = "tune.sqlite"
 SAMPLE_NS = 1_000_000
 WARM_UP_NS = 200_000_000
-SAMPLES = 16
-"""Of each configuration in one request of a re-timing."""
+SAMPLES = 24
+"""What a configuration gets at most in one request of a re-timing: all that the race has."""
 DRAWS = 2000
 """Bootstrap resamples behind an interval; more change its ends by less than they are shown with."""
 
@@ -114,9 +114,14 @@ class TaskOnTarget:
             self._client.free(*self.buffers.values(), self._reference)
 
     def profile(
-        self, configurations: Sequence[Configuration], samples: int, baseline: Configuration | None = None
+        self,
+        configurations: Sequence[Configuration],
+        samples: int,
+        baseline: Configuration | None = None,
+        best_ns: float = 0.0,
     ) -> Profiled:
-        """One request for at most limits.variants configurations. Raises TargetError."""
+        """One request for at most limits.variants configurations; best_ns is the least time known before, 0 for none.
+        Raises TargetError."""
         problem = self.task.problem
         work, tolerance = self.family.work(problem), self.family.tolerance(problem)
 
@@ -132,7 +137,7 @@ class TaskOnTarget:
             absolute=tolerance.absolute,
             variants=tuple(map(variant, configurations)),
             baseline=None if baseline is None else variant(baseline),
-            best_ns=0.0,
+            best_ns=best_ns,
             work=Work(work.flops, work.bytes),
             samples=samples,
             sample_ns=SAMPLE_NS,
@@ -146,12 +151,14 @@ class TaskOnTarget:
     def retime(
         self, configurations: Sequence[Configuration], rounds: int, samples: int = SAMPLES
     ) -> list[list[tuple[float, ...]]]:
-        """The samples of each configuration in each of so many requests, in which all of them are raced side by side,
-        in another order from one request to the next. Raises NotTimed, TargetError."""
+        """The samples of each configuration in each of so many requests, in which all of them are raced side by side.
+        Who is far behind gets few; the first one gets all, and they take turns to be it. Raises NotTimed, TargetError.
+        """
         distinct = {configuration_key(one): one for one in configurations}
         found: dict[str, list[tuple[float, ...]]] = {key: [] for key in distinct}
         for number in range(rounds):
-            order = list(distinct)[:: 1 if number % 2 == 0 else -1]
+            first = number % len(distinct)
+            order = [*list(distinct)[first:], *list(distinct)[:first]]
             profiled = self.profile([distinct[key] for key in order], samples)
             for key, trial in zip(order, profiled.trials, strict=True):
                 if trial.status != "ok":

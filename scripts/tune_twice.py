@@ -19,7 +19,7 @@ effort normal about 6,000 measurements: ten to thirty minutes on two cores. --qu
 few seconds."""
 WITHIN = 0.02
 MARK = 0.95
-ROUNDS = 5
+ROUNDS = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
