@@ -3,6 +3,9 @@
 The same searches run in one process without a server (in_process.py) and through an embedded server over TCP, in turns,
 each turn in a process of its own. The searches are random ones with a fixed seed, so both measure the same
 configurations. A turn's time is that of its searches; opening the device and starting the server do not count.
+
+Both open the device in the same way, with a folder for compiled programs. What only a server has counts as well: on a
+CPU device its second process compiles beside the first one, which may make the remote search the faster one.
 """
 
 from __future__ import annotations
