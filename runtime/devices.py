@@ -68,7 +68,8 @@ class DeviceReport:
     def environment(self) -> dict[str, str]:
         """Variables that a process which opens this device needs, so that it sees this driver and no
         other."""
-        return {} if self.is_null or self.is_replay else environment_for(self.driver_file)
+        simulated = self.identity is not None and self.identity.platform in SIMULATED
+        return {} if simulated else environment_for(self.driver_file)
 
     def to_dict(self) -> dict[str, Any]:
         identity = None if self.identity is None else self.identity.to_dict()

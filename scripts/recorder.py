@@ -122,7 +122,7 @@ class Recorder:
 
     def _header(self, device: DeviceIdentity, settings: Mapping[str, str]) -> Header:
         rendered = [self.search.family.render(self.search.task.problem, one) for one in self.chosen]
-        prepare = {_digests(launch)[1] for instance in rendered for launch in instance.prepare}
+        prepare = {digests_of(launch)[1] for instance in rendered for launch in instance.prepare}
         way = self._way
         measured: dict[str, Any] = {
             "protocol": MEASURING_VERSION,
@@ -155,7 +155,7 @@ class Recorder:
 
     def _row(self, configuration: Configuration, trial: Trial) -> Row:
         launch = self.search.family.render(self.search.task.problem, configuration).main
-        program, digest = _digests(launch)
+        program, digest = digests_of(launch)
         values, worked = self._values(configuration), trial.status == "ok"
         before = self._rows.get(values)  # measured again, it was not built again
         return Row(
@@ -182,7 +182,7 @@ class Recorder:
         return tuple(configuration[name] for name in self._names)
 
 
-def _digests(launch: Launch) -> tuple[str, str]:
-    """Of the program, and of the launch."""
+def digests_of(launch: Launch) -> tuple[str, str]:
+    """Those of its program and of itself, as a recording has them."""
     program = program_digest(launch.source, launch.options)
     return program, launch_digest(program, launch.entry, launch.global_size, launch.local_size, launch.arguments)
