@@ -161,7 +161,8 @@ def race(
     known_ns: float = 0.0,
     warm: bool = True,
 ) -> list[Runner]:
-    """Samples the runners in place and returns those that finished, fastest median first (ties: lower index).
+    """Samples the runners in place and returns those that did not fail, fastest median first (ties: lower index). Who
+    left early comes after the others: the few samples that it has may be from a faster clock.
 
     A runner whose launch raises leaves the race through `failed`. `baseline` may be one of the runners or another;
     without one, the first runner is what the others are compared with. known_ns: the best time known before, 0 when
@@ -194,7 +195,8 @@ def race(
         runner.stopped = rounds.stopped.get(runner.index, rounds.ended)
     if companion is not None:
         companion.stopped = rounds.ended
-    return sorted(running.values(), key=_rank)
+    finalists = set(rounds.finalists)
+    return sorted(running.values(), key=lambda runner: (runner.index not in finalists, runner.median_ns, runner.index))
 
 
 def _is_due(baseline: Runner, number: int, protocol: Protocol) -> bool:
@@ -215,7 +217,3 @@ def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
         "cold": protocol.cold,
         "stopped": runner.stopped,
     }
-
-
-def _rank(runner: Runner) -> tuple[float, int]:
-    return runner.median_ns, runner.index

@@ -28,12 +28,12 @@ KEPT_AT_LEAST = 2
 """So many go on in any case: one alone has nobody to be compared with."""
 
 FAR = 2.0
-"""Nobody goes on who takes this many times as long as the best: a launch of a slow one may last long."""
+"""Nobody gets more than FEWEST samples who takes so many times as long as the best: its launches may last long."""
 
 CLOSE_AT_MOST = 8
 """Up to so many go on while they may well be the best. It is a whole batch of finalists, which differ by little."""
 
-ONE_SAMPLE = 0.10
+ONE_SAMPLE = 0.2
 """What one sample may be off by, as a share of it; with n samples, this over the root of n, as long as they are too few
 to tell their own spread."""
 
@@ -43,7 +43,7 @@ CERTAIN = 3.0
 TIE = 0.005
 """Runners that certainly differ by no more than this share of the best's time are as good as each other."""
 
-HOPELESS = 1.2
+HOPELESS = 1.1
 """When nobody is within this factor of what is known, it does not matter who is the best of them."""
 
 FEWEST = 3
@@ -65,7 +65,8 @@ class Race:
 
     samples: by runner, in nanoseconds. most: what a finalist gets. always: runners that the others are compared with,
     which are sampled to the end. known_ns: the best time known before the race, 0 when none is. warm: whether the
-    clock was stable when the race began. stopped: why each runner left, filled in by and by.
+    clock was stable when the race began. stopped: why each runner left, filled in by and by; finalists: those that were
+    in the race to its end.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Race:
         self._known_ns = known_ns if warm else 0.0
         self._ends = [wanted for wanted in ROUNDS if wanted < most and (warm or wanted >= FEWEST)] + [most]
         self.stopped: dict[int, Stopped] = {}
+        self.finalists: list[int] = []
         self.ended: Stopped = "all"
         """Why the race as a whole was over."""
 
@@ -93,6 +95,7 @@ class Race:
                     return
                 yield running if number % 2 == 0 else running[::-1]
             taken, running = wanted, self._left(running)
+            self.finalists = running
             if wanted == self._ends[-1]:
                 self._stop(running, "all")
             elif self._hopeless(running, taken):
@@ -132,7 +135,7 @@ def staying(samples: Mapping[int, Sequence[float]], running: Sequence[int], alwa
 
     def stays(place: int, runner: int) -> bool:
         best, own = samples[ranked[0]], samples[runner]
-        if place < kept and statistics.median(own) <= FAR * statistics.median(best):
+        if place < kept and (len(own) < FEWEST or statistics.median(own) <= FAR * statistics.median(best)):
             return True
         return runner in always or (place < CLOSE_AT_MOST and _may_be_best(best, own))
 

@@ -20,11 +20,15 @@ def test_the_best_quarter_by_median_stays_and_so_do_those_that_always_do() -> No
     assert staying(samples, range(12), always={0, 10}) == [11, 10, 9, 0]
     assert staying(samples, [3, 2, 1]) == [3, 2][:KEPT_AT_LEAST]
     assert staying(samples, [5]) == [5]
-    assert staying(numbered([[10.0], [20.0], [30.0]]), range(3)) == [0, 1]
-    assert staying(numbered([[10.0], [20.1], [30.0]]), range(3), always={2}) == [0, 2]
 
 
-@pytest.mark.parametrize(("samples", "close"), [(1, 9.0), (3, 5.5)])
+def test_who_is_far_behind_gets_three_samples_at_most() -> None:
+    assert staying(numbered([[10.0] * 3, [20.0] * 3, [30.0] * 3]), range(3)) == [0, 1]
+    assert staying(numbered([[10.0] * 3, [20.1] * 3, [30.0] * 3]), range(3), always={2}) == [0, 2]
+    assert staying(numbered([[10.0] * 2, [20.1] * 2, [30.0] * 2]), range(3)) == [0, 1]
+
+
+@pytest.mark.parametrize(("samples", "close"), [(1, 19.0), (3, 11.0)])
 def test_in_a_small_field_those_that_may_be_the_best_stay(samples: int, close: float) -> None:
     field = numbered([[100.0 + step] * samples for step in (0, close, close + 0.2, 2 * close, close)])
     assert staying(field, range(5)) == [0, 1, 4, 2]
@@ -102,6 +106,13 @@ def test_nobody_leaves_early_before_the_clock_is_stable() -> None:
     samples: dict[int, list[float]] = {runner: [] for runner in range(8)}
     driven(Race(samples, warm=False, known_ns=1.0), samples, lambda runner, number: 100.0 + 30 * runner)
     assert min(map(len, samples.values())) == 3 and len(samples[0]) == 7
+
+
+def test_who_left_early_is_no_finalist_whatever_its_samples_say() -> None:
+    samples: dict[int, list[float]] = {runner: [] for runner in range(8)}
+    race = Race(samples)
+    driven(race, samples, lambda runner, number: 100.0 + 30 * runner + 500 * (number > 0))
+    assert race.finalists == [0, 1] and samples[0][-1] > samples[7][0]
 
 
 @pytest.mark.parametrize(("known_ns", "most"), [(99 / HOPELESS, 3), (101 / HOPELESS, 7)])
