@@ -32,6 +32,7 @@ from gputune.client.tuning.task_search import device_limits
 from gputune.client.tuning.tuner import Tuner, names_of
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
+from gputune.runtime.devices import SIMULATED
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.connection import software_version
 
@@ -217,7 +218,7 @@ class _Generation:
                 "platform": self._device.platform_version,
                 "driver": self._device.driver_version,
             },
-            computes=self._device.platform != "null",
+            computes=self._device.platform not in SIMULATED,
         )
         with writing(request.binary_file):
             request.binary_file.parent.mkdir(parents=True, exist_ok=True)

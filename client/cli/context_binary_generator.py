@@ -44,7 +44,9 @@ from gputune.client.tuning.effort import EFFORTS
 )
 @connection_options(several="Several with the same device, with a comma between them, share the tuning.")
 @click.option(
-    "--device", metavar="D", help="Device of the embedded server: a name part or number of `gputune devices`."
+    "--device",
+    metavar="D",
+    help="Device of the embedded server: a name part or number of `gputune devices`, null, or replay:FILE for a recording.",
 )
 @click.option(
     "--tuning_effort",
