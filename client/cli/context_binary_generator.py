@@ -46,7 +46,8 @@ from gputune.client.tuning.effort import EFFORTS
 @click.option(
     "--device",
     metavar="D",
-    help="Device of the embedded server: a name part or number of `gputune devices`, null, or replay:FILE for a recording.",
+    help="Device of the embedded server: a name part or number of `gputune devices`, null, or replay:FILE for a "
+    "recording.",
 )
 @click.option(
     "--tuning_effort",
