@@ -35,7 +35,8 @@ def page(report: Report) -> str:
 
 _EXPLAINED = (
     "Times are medians of verified launches. Ranges hold the median with 95 %, or with the share that is given where "
-    "there were too few samples. A gain is the default's time by the tuned one's. The roof is the best that any task "
+    "there were too few samples. A gain is the default's time by the tuned one's; "
+    "its range comes from the ratios of all pairs of their samples. The roof is the best that any task "
     "of this device reaches in operations and in bytes per second, or the peak that was given; caches may lift small "
     "tasks above what memory alone allows."
 )

@@ -27,8 +27,9 @@ def time_range(low_ns: float, high_ns: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Such as 1 task, 2 tasks."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """Such as 1 task, 2 tasks, 3 batches."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def _unit(nanoseconds: float) -> tuple[str, float]:
@@ -48,6 +49,8 @@ def digits(value: float) -> str:
 
 def percent(share: float) -> str:
     """A share of 1 in whole percent, with a decimal where that would be nothing."""
+    if 0 < share < 5e-4:
+        return f"<0.1{JOINED}%"
     return f"{100 * share:.{0 if abs(share) >= 0.0095 or share == 0 else 1}f}{JOINED}%"
 
 
@@ -90,10 +93,11 @@ def _round_step(rough: float) -> float:
 
 
 def _round_logs(low: float, high: float) -> list[float]:
-    """Powers of ten, with their 2 and 5 where there are few; evenly spaced values where there are none at all."""
+    """Powers of ten, with their 2 and 5 where there are few; evenly spaced values where even those are few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    if high / low > 3000:
-        return [10.0**power for power in powers]
+    tens = [10.0**power for power in powers if low <= 10.0**power <= high]
+    if len(tens) >= 3:
+        return tens
     fine = [n * 10.0**power for power in powers for n in (1, 2, 5)]
     if sum(low <= tick <= high for tick in fine) >= 3:
         return fine

@@ -81,7 +81,7 @@ svg text.strong { fill: var(--ink); font-weight: 650; font-size: 11px; }
 .value.failed { text-decoration: line-through; }
 footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
 @media (max-width: 640px) { svg text { font-size: 11px; } svg text.strong { font-size: 12px; }
-  .tasks a { overflow-wrap: anywhere; } body { padding: 16px 12px 48px; }
+  td .range { white-space: normal; max-width: 80px; margin-left: auto; } body { padding: 16px 12px 48px; }
   .wide { display: none; } th, td { padding: 7px 6px; }
   td:first-child, th:first-child { padding-left: 0; } .card { padding: 12px; } summary { padding: 12px; }
   details.task > div { padding: 0 12px 14px; } .tiles { grid-template-columns: 1fr 1fr; gap: 8px; }

@@ -10,6 +10,11 @@ from gputune.client.report.intervals import WANTED, Interval
 from gputune.client.report.markup import Cell, Column, figure, listing, settings, table, text
 from gputune.client.report.scales import counted, digits, percent, time_range, time_text
 
+SURE = 0.9
+"""From here on a range that does not hold 1 says that one is faster."""
+SAID = 0.5
+"""A range that holds less often than this is not worth its place."""
+
 
 def section(task: TaskView, place: Place) -> str:
     """A task that can be opened."""
@@ -41,7 +46,7 @@ def gain_text(task: TaskView) -> str:
     if _kept_default(task):
         return '1× <span class="soft">default</span>'
     interval = task.gain_interval
-    style = "" if interval is None else "good" if interval.low > 1 else "bad" if interval.high < 1 else "soft"
+    style = {"faster": "good", "slower": "bad"}.get(_word(interval), "soft")
     return f'<b class="{style}">{digits(task.gain)}×</b> <span class="range">{_range(interval, _gains)}</span>'
 
 
@@ -77,8 +82,8 @@ def _range(interval: Interval | None, show: Callable[[float, float], str]) -> st
     """Low to high, and how sure that is where it is not what was wanted."""
     if interval is None:
         return ""
-    if interval.low == interval.high:
-        return ""  # of one sample
+    if interval.confidence < SAID:
+        return ""
     sure = "" if interval.confidence >= WANTED else f" at {percent(interval.confidence)}"
     return text(show(interval.low, interval.high) + sure)
 
@@ -88,14 +93,11 @@ def _gains(low: float, high: float) -> str:
 
 
 def _explored_note(task: TaskView) -> str:
-    different = sum(value.tried for value in next(iter(task.parameters.values()), ()))
-    shown = f"{counted(different or len(task.attempts), 'configuration')} in {counted(len(task.attempts), 'trial')}"
+    some_parameter: tuple[Value, ...] = next(iter(task.parameters.values()), ())
+    different = sum(value.tried for value in some_parameter) or 1  # nothing varies: it was always the same one
+    shown = f"{counted(different, 'configuration')} in {counted(len(task.attempts), 'trial')}"
     batches = {attempt.batch for attempt in task.attempts if attempt.batch is not None}
-    return text(
-        shown
-        + (f", {counted(len(batches), 'batch')}".replace("batchs", "batches") if batches else "")
-        + "; the line is the best so far."
-    )
+    return text(shown + (f", {counted(len(batches), 'batch')}" if batches else "") + "; the line is the best so far.")
 
 
 def _verdict(task: TaskView) -> str:
@@ -105,9 +107,14 @@ def _verdict(task: TaskView) -> str:
         return f"{ranges}. The default is kept: nothing was clearly faster."
     if task.gain_interval is None:
         return ranges or "The samples are not in the cache."
-    low, high = task.gain_interval.low, task.gain_interval.high
-    word = "faster" if low > 1 else "slower" if high < 1 else "no clear difference"
-    return f"{ranges}. Gain {_range(task.gain_interval, _gains)}: {word}."
+    return f"{ranges}. Gain {_range(task.gain_interval, _gains)}: {_word(task.gain_interval)}."
+
+
+def _word(interval: Interval | None) -> str:
+    """What the range of a gain says."""
+    if interval is None or interval.confidence < SURE:
+        return "too few samples to say"
+    return "faster" if interval.low > 1 else "slower" if interval.high < 1 else "no clear difference"
 
 
 def _kept_default(task: TaskView) -> bool:

@@ -82,11 +82,32 @@ def test_a_median_lies_between_order_statistics(count: int, low: int, high: int,
     assert interval.confidence == pytest.approx(confidence, abs=1e-3)
 
 
-def test_the_interval_of_a_gain_is_sure_of_both_medians() -> None:
+def test_a_gain_has_a_range() -> None:
     interval = ratio_interval([float(n) for n in range(20, 40)], [float(n) for n in range(10, 30)])
     assert interval.confidence >= 0.95
     assert interval.low < 30 / 20 < interval.high
     assert ratio_interval([2.0], [1.0]).confidence == 0
+
+
+@pytest.mark.parametrize(
+    ("over", "under", "left_out"), [(4, 4, 0), (5, 5, 2), (7, 7, 8), (10, 6, 11), (16, 16, 75), (3, 2, 0)]
+)
+def test_a_gain_lies_between_the_critical_pairs_of_mann_and_whitney(over: int, under: int, left_out: int) -> None:
+    """left_out: pairs beyond each end, the critical value of U for 5 % on both sides from printed tables."""
+    first, second = [1.01**n for n in range(over)], [1.0001**n for n in range(under)]
+    ratios = sorted(a / b for a in first for b in second)
+    interval = ratio_interval(first, second)
+    assert (interval.low, interval.high) == (ratios[left_out], ratios[-1 - left_out])
+    assert interval.confidence >= 0.95 or (over, under) == (3, 2)
+
+
+def test_an_outlier_moves_the_range_of_a_gain_little() -> None:
+    over, under = [286.0, 298, 285, 297, 286, 303, 222], [86.0, 125, 86, 120, 90, 252, 115]
+    assert ratio_interval(over, under).low > 1.7
+
+
+def test_many_samples_take_no_longer_than_some() -> None:
+    assert ratio_interval([2.0] * 10**5, [1.0] * 10**5).confidence >= 0.95
 
 
 # Problems.
