@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
-from gputune.runtime.errors import LaunchFailed, shortened
+from gputune.runtime.errors import DeviceError, LaunchFailed, shortened
+from gputune.runtime.merging import groups
 from gputune.runtime.variant import Launch, Variant, Work
 from gputune.runtime.watch import UNWATCHED, Course, Watcher
 
@@ -91,6 +92,34 @@ def compile_variant(
     backend.finish()
     timing = launcher.run(built.bound)
     return Compiled(launcher.harvest(built.program), built.compile_ns, timing.wall_ns)
+
+
+def compile_ahead(
+    backend: Backend, variants: Sequence[Variant], buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
+) -> list[tuple[int, int]]:
+    """Builds each variant.main, together where they go together, and launches it once on zeros (`buffers` and
+    variant.packed give their bytes), for whoever finds what this driver has compiled. Returns what building and the
+    first launch took, 0 for those that fail, or come after the watcher's wish to give up. Raises DeviceError when there
+    is no memory."""
+    course = Course(watcher)
+    launcher = Launcher(backend, course)
+    mains = [variant.main for variant in variants] if backend.merges else []
+    together = {launch: group for group in groups(mains) for launch in group}
+    common = _zeros(backend, buffers)
+    took = []
+    for variant in variants:
+        if watcher.cancelled:  # nobody needs the rest
+            break
+        try:
+            if not backend.has_program(variant.main) and variant.main in together:
+                launcher.build_together(together[variant.main])
+            given = {**common, **_zeros(backend, variant.packed)}
+            built = launcher.build(variant.main, given, shared=True)
+            backend.finish()
+            took.append((built.compile_ns, launcher.run(built.bound).wall_ns))
+        except DeviceError:  # who needs it finds out again, and says so
+            took.append((0, 0))
+    return took + [(0, 0)] * (len(variants) - len(took))
 
 
 def execute(

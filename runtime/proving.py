@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,10 +61,13 @@ class Prover:
 
     def prove_all(self) -> Iterator[tuple[int, Proven | Exception]]:
         """Every variant of the request and the baseline, which comes first, by index: proven, or what it failed
-        with. Raises Cancelled between two of them when the watcher wishes so."""
-        variants = self._request.numbered
-        together = self._groups([variant.main for variant in variants.values()])
-        for index, variant in variants.items():
+        with. Those that are compiled ahead come last, and backwards, to meet who compiles them. Nothing is compiled any
+        more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
+        variants, baseline = self._request.numbered, self._request.baseline_index
+        ahead = [index for index in self._ahead if index != baseline]
+        together = self._groups()
+        for index in [*(index for index in variants if index not in ahead), *reversed(ahead)]:
+            variant = variants[index]
             self._course.go_on()
             self._current = index
             if group := together.pop(variant.main, None):
@@ -74,6 +77,9 @@ class Prover:
             if isinstance(found, Proven):
                 self._course.seen(found.estimate_ns)
             yield index, found
+        if self._request.ahead is not None:
+            self._course.step("building", None)
+            self._request.ahead.wait()
 
     def verify_again(self, index: int, proven: Proven) -> None:
         """Launches a variant once more and verifies it: somebody else in the race may have damaged what it reads, and
@@ -97,12 +103,25 @@ class Prover:
         self._packed.clear()
         del self._inputs, self._output
 
-    def _groups(self, launches: Sequence[Launch]) -> dict[Launch, list[Launch]]:
-        """Which of the launches share a program with which others."""
+    @property
+    def _ahead(self) -> range:
+        """The variants that somebody else compiles."""
+        end = len(self._request.variants)
+        return range(end if self._request.ahead is None else self._request.ahead.first, end)
+
+    def _groups(self) -> dict[Launch, list[Launch]]:
+        """Which launches share a program with which others. Those that are compiled ahead are grouped as they are
+        there, whatever is known here: only then it is the same program."""
         if not (self._request.together and self._backend.merges):
             return {}
-        new = [launch for launch in launches if not self._backend.has_program(launch)]
-        return {launch: group for group in groups(new) for launch in group}
+        ahead = [self._request.variants[index].main for index in self._ahead]
+        own = [variant.main for index, variant in self._request.numbered.items() if index not in self._ahead]
+        new = [launch for launch in own if not self._backend.has_program(launch) and launch not in ahead]
+        found = {launch: group for group in groups(new) for launch in group}
+        for group in groups(ahead):
+            if not all(map(self._backend.has_program, group)):
+                found |= dict.fromkeys(group, group)
+        return found
 
     def _found(self, variant: Variant) -> Proven | Exception:
         """What becomes of a variant. Who fails in a shared program is tried in one of its own."""

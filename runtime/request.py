@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gputune.runtime.backends import Buffer
@@ -11,13 +11,22 @@ from gputune.runtime.variant import OUTPUT, Variant, Work
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """Another process that compiles the variants from `first` on, where this one finds what is compiled. `wait` returns
+    when it does not any more, so that nothing is measured beside it."""
+
+    first: int
+    wait: Callable[[], None]
+
+
+@dataclass(frozen=True)
 class ProfileRequest:
     """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output
     (float32, as many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is
     raced with the variants and never wins, unless it is one of them; without one, the first variant is what the others
-    are compared with; `best_ns` is the fastest launch known before, 0 when none is. `together`:
-    variants may share a program where that saves time. `harvest`: the best variant's binary is wanted, for which some
-    drivers compile once more."""
+    are compared with; `best_ns` is the fastest launch known before, 0 when none is. `together`: variants may share a
+    program where that saves time. `ahead`: who compiles some of them meanwhile. `harvest`: the best variant's binary is
+    wanted, for which some drivers compile once more."""
 
     task: str
     variants: Sequence[Variant]
@@ -30,6 +39,7 @@ class ProfileRequest:
     baseline: Variant | None = None
     best_ns: float = 0.0
     together: bool = False
+    ahead: Ahead | None = None
     harvest: bool = True
 
     def check(self) -> None:

@@ -19,8 +19,12 @@ _WHAT = struct.Struct("<qqq")  # step, variant, nanoseconds allowed
 _WHEN = struct.Struct("<q")  # deadline; written last, and 0 while the rest changes
 _DEADLINE = _WHAT.size
 _CANCEL = _DEADLINE + _WHEN.size
+_COMPANY = _CANCEL + 1
+_WAITING = _COMPANY + 1
 _SIZE = mmap.PAGESIZE
 _NOBODY = -1
+_PAUSE_SECONDS = 1e-3
+_COMPANY_SECONDS = 30.0  # no company lasts so long; who has scribbled on the page is not to stop everything
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,14 @@ class Activity:
         """Whether the daemon has asked to give the request up."""
         return self._page[_CANCEL] != 0
 
+    def wait_until_alone(self) -> None:
+        """Returns when the daemon has said that nobody else compiles any more."""
+        self._page[_WAITING] = 1
+        until = time.monotonic() + _COMPANY_SECONDS
+        while self._page[_COMPANY] and not self.cancelled and time.monotonic() < until:
+            time.sleep(_PAUSE_SECONDS)
+        self._page[_WAITING] = 0
+
     # --- the daemon's side --------------------------------------------------------------------------
 
     def read(self) -> Doing:
@@ -97,3 +109,14 @@ class Activity:
     def cancel(self, wanted: bool) -> None:
         """Asks the worker to give its request up, or takes that back before the next one."""
         self._page[_CANCEL] = int(wanted)
+
+    def accompany(self, wanted: bool) -> None:
+        """Says that somebody else compiles at the same time, or that this is over."""
+        if wanted:
+            self._page[_WAITING] = 0
+        self._page[_COMPANY] = int(wanted)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the worker waits to be alone."""
+        return self._page[_WAITING] != 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from gputune.server.listener import Listener
 from gputune.server.protocol.connection import Connection, software_version
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import Limits, StatusReport, Welcome
+from gputune.server.second_compiler import SecondCompiler
 from gputune.server.service import Service
 from gputune.server.supervision import Supervisor
 from gputune.server.worker_link import WorkerReady
@@ -66,7 +68,8 @@ class Daemon:
         self._server: dict[str, object] = {}
         self._began = time.monotonic()
         self._compiled = CompiledPrograms(report)
-        self._supervisor = Supervisor(self._start_worker, self.limits, self._compiled)
+        second = SecondCompiler(self._start_second, self.limits) if _has_cores_for_two(report) else None
+        self._supervisor = Supervisor(self._start_worker, self.limits, self._compiled, second)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._state = RecentState()
         self._stopping = asyncio.Event()
@@ -174,6 +177,10 @@ class Daemon:
     async def _start_worker(self) -> WorkerProcess:
         return await WorkerProcess.start(self._report, self.limits, self._compiled.folder)
 
+    async def _start_second(self) -> WorkerProcess:
+        # it measures nothing, and keeps to no core, so that it takes that which the worker leaves
+        return await WorkerProcess.start(self._report, self.limits, self._compiled.folder, POCL_AFFINITY="0")
+
     # --- for the links --------------------------------------------------------------------------------
 
     def enter(self, link: ClientLink) -> int:
@@ -216,6 +223,12 @@ class Daemon:
             memory_bytes=self.service.held_bytes,
             state=state,
         )
+
+
+def _has_cores_for_two(report: DeviceReport) -> bool:
+    """Whether a second process could compile for this device, on a core of its own."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores > 1 and report.identity is not None and report.identity.device_type == "cpu"
 
 
 async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

@@ -20,7 +20,7 @@ from gputune.runtime.errors import BuildFailed, ContextError, DeviceError, short
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading import executor_on
 from gputune.runtime.measure import Protocol
-from gputune.runtime.request import ProfileRequest
+from gputune.runtime.request import Ahead, ProfileRequest
 from gputune.runtime.watch import Cancelled
 from gputune.server import worker_link
 from gputune.server.activity import Activity
@@ -56,6 +56,7 @@ class Handlers:
         self._contexts: dict[int, Executor] = {}
         self._sources: Mapping[str, str] = {}
         self._prebuilt: Mapping[str, messages.Blob] = {}
+        self._ahead: Ahead | None = None
         self._by_message: Mapping[type, Callable[[Any], object]] = {
             messages.CompileKernel: self.compile_kernel,
             messages.ProfileKernel: self.profile_kernel,
@@ -66,6 +67,8 @@ class Handlers:
             worker_link.PutContext: self.put_context,
             worker_link.Forget: self.forget,
             worker_link.BuildPrograms: self.build_programs,
+            worker_link.CompileAhead: self.compile_ahead,
+            worker_link.PutAhead: self.put_ahead,
             worker_link.PutSources: self.put_sources,
             worker_link.PutPrograms: self.put_programs,
         }
@@ -102,6 +105,7 @@ class Handlers:
         return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
 
     def profile_kernel(self, request: messages.ProfileKernel) -> messages.Profiled:
+        ahead, self._ahead = self._ahead, None  # it is of this request, and of none after it
         reference = self._buffer(request.reference)
         if reference.nbytes != request.output_bytes:
             raise ProtocolError(
@@ -122,6 +126,7 @@ class Handlers:
                 baseline=None if request.baseline is None else _variant(request.baseline),
                 best_ns=request.best_ns,
                 together=request.together,
+                ahead=ahead,
                 harvest=request.harvest,
             ),
             self._watcher(len(request.variants)),
@@ -213,6 +218,18 @@ class Handlers:
             except DeviceError as error:  # whoever launches it finds out again, and says so
                 log.info("a program was not built in advance: %s", error)
         return worker_link.ProgramsBuilt(binaries)
+
+    def compile_ahead(self, request: worker_link.CompileAhead) -> worker_link.CompiledAhead:
+        variants = [
+            variant.Variant({}, (), _launch(_complete(each.main, request.sources)), each.packed)
+            for each in request.variants
+        ]
+        took = launching.compile_ahead(self._backend, variants, request.buffers, self._watcher(variants=0))
+        return worker_link.CompiledAhead(*zip(*took, strict=True)) if took else worker_link.CompiledAhead((), ())
+
+    def put_ahead(self, request: worker_link.PutAhead) -> messages.Done:
+        self._ahead = Ahead(request.first, self._activity.wait_until_alone)
+        return messages.Done()
 
     def put_sources(self, request: worker_link.PutSources) -> messages.Done:
         self._sources = request.sources

@@ -12,10 +12,11 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gputune.runtime.errors import LimitExceeded
+from gputune.runtime.variant import OUTPUT
 from gputune.server.batch import Batch
 from gputune.server.compiled import CompiledPrograms
 from gputune.server.jobs import Assignment
@@ -27,12 +28,23 @@ from gputune.server.protocol.messages import (
     Error,
     Handle,
     Limits,
+    Profiled,
     ProfileKernel,
     Progress,
 )
+from gputune.server.second_compiler import SecondCompiler, with_what_it_took
 from gputune.server.session import Materials
 from gputune.server.watchdog import Worker, WorkerLost, watched
-from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, PutSources, WorkerReady
+from gputune.server.worker_link import (
+    CompileAhead,
+    Forget,
+    PutAhead,
+    PutBuffer,
+    PutContext,
+    PutPrograms,
+    PutSources,
+    WorkerReady,
+)
 from gputune.server.worker_process import DeviceUnavailable, OnProgress, WorkerEnded
 
 log = logging.getLogger("gputune.server")
@@ -58,16 +70,22 @@ class _Handles:
 class Supervisor:
     """One worker at a time, replaced as soon as it dies; one assignment at a time.
 
-    `start` makes a worker or raises DeviceUnavailable; `compiled` is what workers leave behind. restarts: how many
+    `start` makes a worker or raises DeviceUnavailable; `compiled` is what workers leave behind, `second`
+    compiles half of a batch for those that find that. restarts: how many
     workers were replaced; last_restart: why the last of them was.
     """
 
     def __init__(
-        self, start: Callable[[], Awaitable[Worker]], limits: Limits, compiled: CompiledPrograms | None = None
+        self,
+        start: Callable[[], Awaitable[Worker]],
+        limits: Limits,
+        compiled: CompiledPrograms | None = None,
+        second: SecondCompiler | None = None,
     ) -> None:
         self._start = start
         self._limits = limits
         self._compiled = compiled
+        self._second = second
         self._worker: Worker | None = None
         self._known = _Handles()  # to this worker
         self._starting: asyncio.Task[Worker] | None = None
@@ -89,6 +107,8 @@ class Supervisor:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait({self._starting})
+        if self._second is not None:
+            await self._second.stop()
         if self._worker is not None:
             await self._worker.stop()
 
@@ -213,6 +233,8 @@ class Supervisor:
             return
         worker, self._worker = self._worker, None
         await worker.stop()
+        if self._second is not None:
+            await self._second.stop()
         self._compiled.empty()
 
     def _renew(self) -> None:
@@ -242,7 +264,36 @@ class Supervisor:
         known.fresh = False
         if isinstance(request, PutContext):
             return await self._put(worker, known.contexts, request.context, request, work)
+        second = self._second if worker.ready.finds_compiled and isinstance(request, ProfileKernel) else None
+        if second is not None and (first := second.first_of(request)) is not None:
+            return await self._ask_both(worker, second, first, work, request, materials, progress)
         return await self._ask(worker, request, work.cancelled, progress)
+
+    async def _ask_both(
+        self,
+        worker: Worker,
+        second: SecondCompiler,
+        first: int,
+        work: Assignment,
+        request: ProfileKernel,
+        materials: Materials,
+        progress: OnProgress,
+    ) -> Any:
+        """The worker's reply, while the variants from `first` on are compiled for it. Raises WorkerLost."""
+        await self._ask(worker, PutAhead(first), work.cancelled)
+        sizes = {name: memoryview(materials.buffers[handle]).nbytes for name, handle in request.buffers.items()}
+        variants = tuple(replace(variant, prepare=()) for variant in request.variants[first:])
+        ahead = CompileAhead(variants, sizes | {OUTPUT: request.output_bytes}, dict(materials.sources))
+        worker.activity.accompany(True)
+        asking = asyncio.ensure_future(self._ask(worker, request, work.cancelled, progress))
+        compiling = asyncio.ensure_future(second.compile(ahead, worker.activity, asking))
+        try:
+            await asyncio.wait({asking, compiling})
+        finally:  # nothing of it is left, also when the server is being stopped
+            asking.cancel()
+            compiling.cancel()
+        reply, took = asking.result(), compiling.result()
+        return with_what_it_took(reply, first, took) if isinstance(reply, Profiled) and took is not None else reply
 
     def _make_room(self, materials: Materials) -> bool:
         """Lets the worker forget what this request does not name, which comes back when it is named; whether there is

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     handlers = Handlers(backend, decode(Limits, json.loads(options.limits)), activity, link.send)
     name = type(backend).__name__.removesuffix("Backend").lower()
-    link.send(WorkerReady(backend.identity.to_dict(), name, backend.settings))
+    link.send(WorkerReady(backend.identity.to_dict(), name, backend.settings, backend.finds_compiled))
     while (request := link.receive()) is not None:
         reply = handlers.handle(request)
         try:

@@ -26,6 +26,7 @@ from gputune.server.protocol.messages import (
     LoadContext,
     ProfileContext,
     ProfileKernel,
+    Variant,
 )
 
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one writev
@@ -33,11 +34,13 @@ _BUFFERS_AT_ONCE = 512  # below every system's limit for one writev
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """The worker has opened its device (an Error comes instead when it could not)."""
+    """The worker has opened its device (an Error comes instead when it could not). finds_compiled: it finds what others
+    have compiled into the folder that it was given."""
 
     device: dict[str, object]
     backend: str
     settings: dict[str, str]
+    finds_compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,32 @@ class ProgramsBuilt:
 
 
 @dataclass(frozen=True)
+class CompileAhead:
+    """Builds the main launches of variants and launches each once on zeros, so that a worker with the same folder finds
+    the code. buffers: bytes of those that are not in a variant's packed; sources by hash. Answered by CompiledAhead."""
+
+    variants: tuple[Variant, ...]
+    buffers: dict[str, int]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CompiledAhead:
+    """What each variant took to build and to be launched first; 0 for those that failed."""
+
+    compile_ns: tuple[int, ...]
+    first_launch_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PutAhead:
+    """The variants of the next request from `first` on are compiled by another process meanwhile, until the page says
+    that this is over. Answered by Done."""
+
+    first: int
+
+
+@dataclass(frozen=True)
 class PutSources:
     """The source texts that the launches of the next request name, by hash; for that one only. Answered by Done."""
 
@@ -99,8 +128,10 @@ class PutPrograms:
 REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext)
 # the worker is our own process, so the link has no limits of its own
 LINK_LIMITS = framing.UNLIMITED
-TO_WORKER = codec.registry((*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, PutSources, PutPrograms))
-FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, Done)))
+TO_WORKER = codec.registry(
+    (*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, CompileAhead, PutAhead, PutSources, PutPrograms)
+)
+FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, CompiledAhead, Done)))
 
 
 def program_key(launch: Launch) -> str:

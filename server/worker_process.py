@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -72,10 +72,12 @@ class WorkerProcess:
         self._reading = asyncio.ensure_future(self._read())
 
     @classmethod
-    async def start(cls, report: DeviceReport, limits: Limits, compiled: Path | None = None) -> WorkerProcess:
+    async def start(
+        cls, report: DeviceReport, limits: Limits, compiled: Path | None = None, **environment: str
+    ) -> WorkerProcess:
         """Starts a process and waits until it has opened the device; `compiled` is a folder for what its driver
-        compiles. Raises DeviceUnavailable."""
-        worker = await cls._spawn(report, limits, compiled)
+        compiles, `environment` more variables. Raises DeviceUnavailable."""
+        worker = await cls._spawn(report, limits, compiled, environment)
         assert worker._asked is not None
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -97,7 +99,9 @@ class WorkerProcess:
         raise DeviceUnavailable(getattr(reply, "message", "the worker sent nonsense"))
 
     @classmethod
-    async def _spawn(cls, report: DeviceReport, limits: Limits, compiled: Path | None) -> WorkerProcess:
+    async def _spawn(
+        cls, report: DeviceReport, limits: Limits, compiled: Path | None, environment: Mapping[str, str]
+    ) -> WorkerProcess:
         loop = asyncio.get_running_loop()
         try:
             with ExitStack() as kept, ExitStack() as given:  # what stays with us, and what is the process's only
@@ -120,7 +124,7 @@ class WorkerProcess:
                     *("--limits", json.dumps(asdict(limits))),
                     *(() if compiled is None else ("--compiled", str(compiled))),
                     pass_fds=[theirs.fileno(), activity.descriptor],
-                    env={**os.environ, **report.environment()},
+                    env={**os.environ, **report.environment(), **environment},
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=printed,  # what drivers print is logged; the daemon's own stdout is for its callers
                     stderr=printed,

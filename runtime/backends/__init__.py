@@ -76,7 +76,8 @@ class Timing:
 class Backend(ABC):
     """One open device. `computes` is False when launches leave the outputs alone (the null backend).
 
-    prebuilt: binaries by source and options, which program_for loads instead of building. All methods raise the
+    prebuilt: binaries by source and options, which program_for loads instead of building. finds_compiled: its driver
+    finds what other processes have compiled into the folder that open_backend was given. All methods raise the
     errors of errors.py with the status that a trial is recorded with.
     """
 
@@ -87,7 +88,10 @@ class Backend(ABC):
         default_factory=OrderedDict, init=False, repr=False
     )
     prebuilt: Mapping[tuple[str, str], bytes] = field(default_factory=dict, init=False, repr=False)
-    _apart: OrderedDict[str, None] = field(default_factory=OrderedDict, init=False, repr=False)
+    # of a source whose shared program could not be built: launches that have not been built alone yet
+    _apart: OrderedDict[str, set[Launch]] = field(default_factory=OrderedDict, init=False, repr=False)
+
+    finds_compiled: bool = field(default=False, init=False)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -174,8 +178,9 @@ class Backend(ABC):
         try:
             program = self._loaded(launch) or self.build(launch.source, launch.options)
         except BuildFailed:
-            self._apart.pop(launch.source, None)  # perhaps it was this one that failed beside others
+            self._apart.pop(launch.source, None)  # it was this one, perhaps, that failed beside others
             raise
+        self._apart.get(launch.source, set()).discard(launch)
         self._keep(key, program)
         return program, program.build_ns
 
@@ -191,13 +196,14 @@ class Backend(ABC):
     def build_together(self, launches: Sequence[Launch]) -> int:
         """Builds one program for all of these launches, which program_for finds then where it may be shared, and says
         how many ns that took for each: 0 when they do not go together, and nothing is built."""
-        text = None if launches[0].source in self._apart else merged(launches)
+        source = launches[0].source
+        text = None if self._apart.get(source) == set() else merged(launches)
         if text is None:
             return 0
         try:
             program = self.build(text.source, text.options)
         except DeviceError:
-            self._apart[launches[0].source] = None
+            self._apart[source] = set(launches)
             if len(self._apart) > PROGRAMS_KEPT:
                 self._apart.popitem(last=False)
             return 0

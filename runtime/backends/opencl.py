@@ -115,7 +115,9 @@ def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = N
             "(the first OpenCL driver opened in a process is the only one; use a fresh process for another)"
         )
     place = report.position if report.position in found else found[0]
-    return OpenCLBackend(visible[place], driver, profiling)
+    backend = OpenCLBackend(visible[place], driver, profiling)
+    backend.finds_compiled = environment.get("POCL_KERNEL_CACHE") == "1"
+    return backend
 
 
 def shortened_log(text: str) -> str:

@@ -60,7 +60,18 @@ class Running:
         return connect(self.server)
 
     def worker(self) -> int:
-        return int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text())
+        return next(pid for pid in self._children() if not self._compiles(pid))
+
+    def second(self) -> int | None:
+        """The process that compiles half of a batch, if there is one."""
+        return next(filter(self._compiles, self._children()), None)
+
+    def _children(self) -> list[int]:
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    @staticmethod
+    def _compiles(pid: int) -> bool:
+        return "POCL_AFFINITY=0" in Path(f"/proc/{pid}/environ").read_text().split("\0")
 
     def compiled(self) -> Path:
         """The folder of what the driver compiles."""
@@ -146,6 +157,7 @@ def test_variants_are_verified_and_raced_and_failures_have_names(client: TargetC
 def test_a_worker_that_is_started_again_finds_what_was_compiled(running: Running) -> None:
     with running.connect() as client:
         request = profile_request(client, *(variant(f"-DFACTOR=1 -DUNUSED={n}") for n in range(2)))
+        request = replace(request, harvest=False)  # another one may win
         assert client.profile_kernel(request).best is not None
         folder = running.compiled()
         compiled = sorted(folder.rglob("*.so"))
@@ -156,6 +168,26 @@ def test_a_worker_that_is_started_again_finds_what_was_compiled(running: Running
         assert running.worker() != worker and running.compiled() == folder
         assert sorted(folder.rglob("*.so")) == compiled
         assert client.server["settings"]["POCL_KERNEL_CACHE"] == "0"  # type: ignore[index]  # what the user has chosen
+
+
+def test_half_of_a_batch_is_compiled_by_a_second_process_into_the_same_programs(running: Running) -> None:
+    with running.connect() as client:
+        variants = [variant(f"-DFACTOR=1 -DEIGHT={n}") for n in range(8)]
+        running.compiled()
+        before = {path.parent for path in running.compiled().glob("*/*/program.bc")}
+        profiled = client.profile_kernel(replace(profile_request(client, *variants), harvest=False))
+        assert [trial.status for trial in profiled.trials] == ["ok"] * 8
+        assert all(trial.compile_ns > 0 and trial.first_launch_ns > 0 for trial in profiled.trials)
+        if (second := running.second()) is None:
+            pytest.skip("this machine or driver has no use for a second process")
+        made = {path.parent for path in running.compiled().glob("*/*/program.bc")} - before
+        kernels = sorted(len(list(program.glob("gputune_*"))) for program in made)
+        assert kernels == [4, 4]
+        restarts = client.status().worker_restarts
+        os.kill(second, signal.SIGKILL)
+        again = profile_request(client, *(variant(f"-DFACTOR=1 -DAGAIN={n}") for n in range(4)))
+        assert [trial.status for trial in client.profile_kernel(again).trials] == ["ok"] * 4
+        assert client.status().worker_restarts == restarts
 
 
 def test_what_was_compiled_goes_with_the_server() -> None:
