@@ -27,8 +27,9 @@ KEPT = 4
 KEPT_AT_LEAST = 2
 """So many go on in any case: one alone has nobody to be compared with."""
 
-FAR = 2.0
-"""Nobody gets more than FEWEST samples who takes so many times as long as the best: its launches may last long."""
+FAR, FARTHER = 2.0, 20.0
+"""Who takes so many times as long as the best gets no more than FEWEST samples, or than one: its launches may be long.
+A first sample on a clock that is not up yet may be off by a factor of four, so the other limit has to wait."""
 
 CLOSE_AT_MOST = 8
 """Up to so many go on while they may well be the best. It is a whole batch of finalists, which differ by little."""
@@ -135,7 +136,8 @@ def staying(samples: Mapping[int, Sequence[float]], running: Sequence[int], alwa
 
     def stays(place: int, runner: int) -> bool:
         best, own = samples[ranked[0]], samples[runner]
-        if place < kept and (len(own) < FEWEST or statistics.median(own) <= FAR * statistics.median(best)):
+        far = FARTHER if len(own) < FEWEST else FAR
+        if place < kept and statistics.median(own) <= far * statistics.median(best):
             return True
         return runner in always or (place < CLOSE_AT_MOST and _may_be_best(best, own))
 

@@ -123,10 +123,11 @@ def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(back
     assert (best.measured["timing"], best.measured["protocol"], best.measured["affinity"]) == ("event", 2, "1")
 
 
-def test_a_variant_much_slower_than_the_best_gets_one_sample(backend: Backend, values: Floats) -> None:
+def test_a_variant_much_slower_than_the_best_gets_few_samples(backend: Backend, values: Floats) -> None:
     profiled = run(backend, values, twice(1), twice(20_000))
     assert profiled.best == 0
-    assert len(profiled.trials[1].samples_ns) == 1
+    assert len(profiled.trials[1].samples_ns) in (1, 3)  # three where the clock was not stable
+    assert profiled.trials[1].measured["stopped"] == "slower"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ def test_the_best_quarter_by_median_stays_and_so_do_those_that_always_do() -> No
 def test_who_is_far_behind_gets_three_samples_at_most() -> None:
     assert staying(numbered([[10.0] * 3, [20.0] * 3, [30.0] * 3]), range(3)) == [0, 1]
     assert staying(numbered([[10.0] * 3, [20.1] * 3, [30.0] * 3]), range(3), always={2}) == [0, 2]
-    assert staying(numbered([[10.0] * 2, [20.1] * 2, [30.0] * 2]), range(3)) == [0, 1]
+    assert staying(numbered([[10.0], [200.0], [300.0]]), range(3)) == [0, 1]
+    assert staying(numbered([[10.0], [201.0], [300.0]]), range(3)) == [0]
 
 
 @pytest.mark.parametrize(("samples", "close"), [(1, 19.0), (3, 11.0)])
