@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from gputune.client.report.charts import anchor_of, best_so_far, explored, nearly_there, roofline, versus
 from gputune.client.report.data import PHASES, Place, TaskView, Timed, Value
-from gputune.client.report.intervals import WANTED, Interval
 from gputune.client.report.markup import Cell, Column, figure, listing, settings, table, text
 from gputune.client.report.scales import counted, digits, percent, time_range, time_text
+from gputune.client.tuning.intervals import WANTED, Interval
 
 SURE = 0.9
 """From here on a range that does not hold 1 says that one is faster."""

@@ -9,9 +9,9 @@ from datetime import datetime
 
 from gputune.cache import TaskSummary, TrialRecord
 from gputune.client.report.data import PHASES, Attempt, Failure, Roof, Roofline, TaskView, Timed, Value
-from gputune.client.report.intervals import median_interval, median_ratio, ratio_interval
 from gputune.client.report.problems import meanings, problem_of, words, work_of
 from gputune.client.report.reading import batch_of, drift_of, how_measured, spent_of
+from gputune.client.tuning.intervals import median_interval, median_ratio, ratio_interval
 from gputune.kernels.family import Work
 from gputune.kernels.space import configuration_key
 

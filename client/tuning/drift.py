@@ -38,6 +38,11 @@ class Drift:
         return statistics.median(self._first) if self._first else None
 
     @property
+    def level(self) -> float:
+        """The ratio of the level that the device is on."""
+        return self._ratio
+
+    @property
     def beyond(self) -> bool:
         """Whether something was kept from a level other than the first."""
         return self.kept is not None and _distance(self.kept) > 1 + LIMIT

@@ -260,6 +260,10 @@ class TaskSearch:
         working = [(cost, record) for record in self.known.values() if (cost := cost_of(record)) is not None]
         return min(working, key=lambda one: one[0])[1].configuration if working else None
 
+    def record(self, configuration: Configuration) -> TrialRecord:
+        """The last trial of a configuration that is known."""
+        return self.known[configuration_key(configuration)]
+
     def cost(self, configuration: Configuration) -> float | None:
         record = self.known.get(configuration_key(configuration))
         return None if record is None else cost_of(record)
@@ -271,9 +275,8 @@ class TaskSearch:
 
     @property
     def best_ns(self) -> float:
-        """The fastest time measured, 0 when there is none."""
-        working = (record.median_ns for record in self.known.values() if record.status == OK)
-        return min((median_ns for median_ns in working if median_ns is not None), default=0.0)
+        """The least cost, 0 when there is none: the fastest time as it would be on the task's first level."""
+        return min((cost for record in self.known.values() if (cost := cost_of(record)) is not None), default=0.0)
 
     @property
     def baseline(self) -> Configuration | None:

@@ -12,14 +12,15 @@ from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerReco
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.tuning.drift import Drift
 from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.intervals import ratio_interval
 from gputune.client.tuning.task_search import BATCH, TaskSearch
 from gputune.client.tuning.workbench import Workbench
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.racing import CERTAIN, standard_error
 from gputune.server.protocol.messages import Trial
 
 TIE = 0.01
-"""A configuration that is not faster than the default by more than this share does not replace it."""
+"""A configuration that is not faster than the default by more than this share does not replace it; nor does one that
+may be slower after all, by an interval of 95 %."""
 
 
 class Progress(Protocol):
@@ -87,14 +88,13 @@ class TaskTuning:
         best = self._choose(finalists)
         best_ns = search.time_ns(best)
         assert best_ns is not None
-        ranked = min((cost, configuration_key(c)) for c in finalists if (cost := search.cost(c)) is not None)
         efforts = [EFFORTS["quick"] if hurried else self._effort] + ([] if before is None else [EFFORTS[before.effort]])
         winner = WinnerRecord(
             configuration=best,
             median_ns=best_ns,
             default_ns=search.time_ns(search.default),
             effort=max(efforts, key=lambda effort: effort.rank).name,
-            binary=binary if ranked[1] == configuration_key(best) else b"",
+            binary=binary if best == self._fastest(finalists) else b"",
             trials=search.statuses(),
             rendered_sha256=search.rendered_sha256(best),
         )
@@ -104,23 +104,22 @@ class TaskTuning:
 
     def _choose(self, finalists: Sequence[Configuration]) -> Configuration:
         """The fastest of the finalists, or the default when it is not slower for certain."""
-        search = self.search
-        costs = {configuration_key(c): cost for c in finalists if (cost := search.cost(c)) is not None}
-        if not costs:
-            raise TuningError(f"{search.title}: no finalist works any more: {search.failures()}")
-        best = next(c for c in finalists if configuration_key(c) == min(costs, key=costs.__getitem__))
-        default_cost, best_cost = search.cost(search.default), costs[configuration_key(best)]
-        if default_cost is None:
+        search, best = self.search, self._fastest(finalists)
+        cost, default_cost = search.cost(best), search.cost(search.default)
+        assert cost is not None
+        if default_cost is None or best == search.default:
             return best
-        doubt = CERTAIN * (self._error(best) ** 2 + self._error(search.default) ** 2) ** 0.5
-        faster = best_cost < default_cost * (1 - TIE) and default_cost - best_cost > doubt
-        return best if faster else search.default
+        ratio = ratio_interval(search.record(best).samples_ns, search.record(search.default).samples_ns)
+        return best if cost < default_cost * (1 - TIE) and ratio.high < 1 else search.default
 
-    def _error(self, configuration: Configuration) -> float:
-        """How far its cost may be off, in nanoseconds; 0 where there are too few samples to tell."""
-        record = self.search.known[configuration_key(configuration)]
-        error = standard_error(record.samples_ns)
-        return error if error < float("inf") else 0.0
+    def _fastest(self, finalists: Sequence[Configuration]) -> Configuration:
+        """The least cost of those that were in the race to its end: of few samples a median may be small by chance."""
+        search = self.search
+        working = [(cost, place) for place, c in enumerate(finalists) if (cost := search.cost(c)) is not None]
+        if not working:
+            raise TuningError(f"{search.title}: no finalist works any more: {search.failures()}")
+        lasting = [one for one in working if search.record(finalists[one[1]]).measured.get("stopped") != "slower"]
+        return finalists[min(lasting or working)[1]]
 
     def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> bytes:
         """Profiles a batch, again where the device seems to have drifted; returns the best one's binary."""
@@ -142,14 +141,14 @@ class TaskTuning:
             ratio = self.drift.ratio(baseline)
             self._store(
                 [
-                    _record(batch[place], trial, search.rendered_sha256(batch[place]), ratio, number)
+                    _record(batch, place, trial, search.rendered_sha256(batch[place]), ratio, number)
                     for place, trial in trials.items()
                 ]
             )
             search.measured += len(trials)
             self._progress.advance(len(trials), search.title)
 
-        return self.bench.profile(batch, samples, store, harvest)
+        return self.bench.profile(batch, samples, store, harvest, self.drift.level)
 
     def _store(self, records: Sequence[TrialRecord]) -> None:
         self._cache.store_trials(self.search.key, self.search.validity, records)
@@ -174,17 +173,19 @@ class TaskTuning:
 
 
 def _record(
-    configuration: Configuration, trial: Trial, rendered_sha256: str, drift: float | None, batch: int
+    batch: Sequence[Configuration], place: int, trial: Trial, rendered_sha256: str, drift: float | None, number: int
 ) -> TrialRecord:
-    """A trial as the cache keeps it; wall times, drift and the batch's number are kept with how it was measured. Raises
-    TargetError for one that cannot be true."""
-    measured = {**trial.measured, "batch": batch}
+    """The trial of a batch's variant as the cache keeps it; wall times, drift and the batch's number are kept with how
+    it was measured, and whose code it shares by that one's configuration. Raises TargetError for what cannot be true."""
+    measured = {**trial.measured, "batch": number}
+    if isinstance(twin := measured.get("same_as"), int) and 0 <= twin < len(batch):
+        measured["same_as"] = configuration_key(batch[twin])
     if trial.samples_ns:
         measured |= {"wall_ns": list(trial.wall_ns)} | ({} if drift is None else {"drift": drift})
     built_ns = trial.compile_ns + trial.first_launch_ns
     try:
         return TrialRecord(
-            configuration=dict(configuration),
+            configuration=dict(batch[place]),
             status=trial.status,
             samples_ns=trial.samples_ns,
             compile_ns=built_ns or None,

@@ -52,6 +52,7 @@ class Workbench:
         self._cold = cold
         self._cooling = cooling
         self._waited = False
+        self._level = 1.0
         self._buffers: dict[str, int] = {}
         self._reference: int | None = None
         self.bytes = 0
@@ -69,10 +70,15 @@ class Workbench:
             self._target.free(*handles)
 
     def profile(
-        self, batch: Sequence[Configuration], samples: int, concluded: Concluded, harvest: bool = False
+        self,
+        batch: Sequence[Configuration],
+        samples: int,
+        concluded: Concluded,
+        harvest: bool = False,
+        level: float = 1.0,
     ) -> bytes:
         """Profiles a batch; returns, if that is to be harvested, the binary of its fastest variant (empty when the
-        batch had to be split).
+        batch had to be split). level: by how much slower the device is now than when the task was begun.
 
         `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
         measured. When a batch ends the target's server again and again, it is profiled one by one, so that only the
@@ -81,6 +87,7 @@ class Workbench:
         if self._reference is None:
             self._upload()
         known: set[int] = set()
+        self._level = level
 
         def conclude(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
             fresh = {place: trial for place, trial in trials.items() if place not in known}
@@ -152,7 +159,7 @@ class Workbench:
             absolute=tolerance.absolute,
             variants=tuple(map(self._variant, batch)),
             baseline=None if search.baseline is None else self._variant(search.baseline),
-            best_ns=search.best_ns,
+            best_ns=search.best_ns * self._level,
             work=Work(work.flops, work.bytes),
             samples=samples,
             sample_ns=self._effort.sample_ns,

@@ -116,9 +116,9 @@ def test_failures_are_measured_again_when_asked_for(
     """As if the first generation had run out of memory; the null device itself fails nothing."""
     record = task_tuning._record
 
-    def failing(configuration: Any, *rest: Any) -> Any:
-        stored = record(configuration, *rest)
-        if max(configuration.values()) < 8:
+    def failing(*what: Any) -> Any:
+        stored = record(*what)
+        if max(stored.configuration.values()) < 8:
             return stored
         return TrialRecord(
             stored.configuration, "device_limits", message="full", rendered_sha256=stored.rendered_sha256
@@ -290,7 +290,10 @@ class TestErrorsBeforeTuning:
             ({"token_file": "nowhere"}, "--token_file: .*nowhere cannot be read"),
             ({"tls_cert": "c.pem"}, "--tls_cert and --tls_key belong together"),
             ({"adb_python": "python3"}, "give --adb, too"),
-            ({"retry_failures": "all", "tuning_effort": "none", "config_file": None}, "--retry_failures: tuning is off"),
+            (
+                {"retry_failures": "all", "tuning_effort": "none", "config_file": None},
+                "--retry_failures: tuning is off",
+            ),
         ],
     )
     def test_options_that_do_not_fit(self, fails: Any, options: Any, words: str) -> None:

@@ -34,7 +34,8 @@ def cache(tmp_path: Path) -> Any:
 
 def seeds(cache: PerformanceCache, running: Any = None, heard: list[str] | None = None) -> list[dict[str, int]]:
     told: list[str] = [] if heard is None else heard
-    return list(Seeding(cache, told.append).seeds_for(HERE.key, HERE.validity, HERE.space, running or {}).configurations)
+    seeding = Seeding(cache, told.append)
+    return list(seeding.seeds_for(HERE.key, HERE.validity, HERE.space, running or {}).configurations)
 
 
 def test_nothing_is_known_at_first(cache: PerformanceCache) -> None:

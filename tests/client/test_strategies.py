@@ -8,10 +8,12 @@ import pytest
 
 from gputune.client.tuning.strategies import Evaluation, Strategy
 from gputune.client.tuning.strategies.auto import Auto
-from gputune.client.tuning.strategies.candidates import Candidates
+from gputune.client.tuning.strategies.candidates import Candidates, Floats, Rows
 from gputune.client.tuning.strategies.catalogue import STRATEGIES
+from gputune.client.tuning.strategies.model_based import LOOKED_AT_TWICE, MOST_KNOWN, ModelBased
 from gputune.client.tuning.strategies.portfolio import greedy_portfolio
-from gputune.client.tuning.strategies.surrogate import GaussianProcess
+from gputune.client.tuning.strategies.surrogate import GaussianProcess, Posterior
+from gputune.client.tuning.strategies.views import View, views_of
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
 
 SPACE = TuningSpace(
@@ -150,13 +152,29 @@ def test_candidates_number_values_by_rank_and_know_their_neighbours() -> None:
     assert candidates.row({**BEST, "Y": 32}) is None
 
 
+def test_views_are_parameters_and_products_of_sizes() -> None:
+    candidates = Candidates(SPACE)
+    views = views_of(candidates)
+    assert len(views) == 4  # X, Y, F and X*Y; a flag is no size
+    row, same, other = (candidates.row({**BEST, "X": x, "Y": y}) for x, y in ((16, 4), (8, 8), (16, 8)))
+    product = views[3]
+    assert product.codes[row] == product.codes[same] != product.codes[other]
+    assert product.places[product.codes[row]] == pytest.approx(6 / 8)  # of 1 to 256, in logarithms
+
+
+def process_over(points: Floats) -> GaussianProcess:
+    views = [View.of(column) for column in points.T]
+    return GaussianProcess(points, views, np.random.default_rng(0))
+
+
 def test_the_process_knows_what_it_was_told_and_is_unsure_far_away() -> None:
-    points = np.linspace(0, 1, 9)[:, None] * [1.0, 0.0]
-    values = 3 + np.sin(4 * points[:, 0])
-    process = GaussianProcess(2, np.random.default_rng(0))
+    line = np.linspace(0, 1, 17)[:, None] * [1.0, 0.0]
+    points = np.vstack([line, [[0.5, 1.0]]])
+    process = process_over(points)
+    known = np.arange(0, 17, 2)
     for _ in range(5):
-        process.fit(points, values)
-    for posterior in process.at(np.array([[0.5, 0.0], [0.5625, 0.0], [0.5, 1.0]])):
+        process.fit(known, 3 + np.sin(4 * points[known, 0]))
+    for posterior in process.at(np.array([8, 9, 17])):
         assert posterior.mean[:2] == pytest.approx(3 + np.sin([2.0, 2.25]), abs=0.1)
         before = posterior.deviation
         assert before[0] < before[2]
@@ -164,6 +182,42 @@ def test_the_process_knows_what_it_was_told_and_is_unsure_far_away() -> None:
         after = posterior.deviation
         assert after[2] < 0.5 * before[2]
         assert after[0] == pytest.approx(before[0], rel=0.3)
+
+
+def test_what_a_sum_of_effects_says_of_one_parameter_holds_everywhere() -> None:
+    """Each parameter was seen alone, never together; the sum of what they do is told for where both change."""
+    steps = np.linspace(0, 1, 6)
+    points = np.array([[x, y] for x in steps for y in steps])
+    values = 2 * points[:, 0] + np.cos(3 * points[:, 1])
+    process = process_over(points)
+    known = np.flatnonzero((points == 0).any(axis=1))
+    for _ in range(5):
+        process.fit(known, values[known])
+    far = np.flatnonzero((points > 0.5).all(axis=1))
+    expected = process.likeliest_at(far).mean
+    assert np.corrcoef(expected, values[far])[0, 1] > 0.9
+
+
+def test_the_model_works_on_no_more_than_a_batch_has_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    fit, at = GaussianProcess.fit, GaussianProcess.at
+
+    def seen_fit(process: GaussianProcess, rows: Rows, values: Floats) -> None:
+        sizes.append(len(rows))
+        fit(process, rows, values)
+
+    def seen_at(process: GaussianProcess, rows: Rows) -> list[Posterior]:
+        sizes.append(len(rows))
+        return at(process, rows)
+
+    monkeypatch.setattr(GaussianProcess, "fit", seen_fit)
+    monkeypatch.setattr(GaussianProcess, "at", seen_at)
+    space = TuningSpace(tuple(Parameter(name, tuple(range(1, 9)), "one of four") for name in "ABCD"), ())
+    model = ModelBased(space, 1)
+    costs = [Evaluation(c, float(c["B"] * c["C"] + c["D"])) for c in space.configurations()]
+    model.tell(costs[: 3 * MOST_KNOWN])
+    assert len(model.ask(8)) == 8
+    assert sizes == [MOST_KNOWN, LOOKED_AT_TWICE]
 
 
 def test_a_portfolio_serves_every_device_and_ends_when_nothing_helps() -> None:

@@ -15,10 +15,10 @@ from gputune.cache import PerformanceCache, TaskKey, TrialRecord, WinnerRecord
 from gputune.client.report import write_report
 from gputune.client.report.data import Place, Report, TaskView
 from gputune.client.report.gather import Peak, gather
-from gputune.client.report.intervals import median_interval, ratio_interval
 from gputune.client.report.problems import problem_of, words, work_of
 from gputune.client.report.scales import Scale, log_scale, time_range, time_text
 from gputune.client.report.writer import read_report
+from gputune.client.tuning.intervals import median_interval, ratio_interval
 from gputune.kernels.catalogue import families
 from gputune.kernels.family import problem_to_dict
 from headless import Browser, chromium, find_chromium
