@@ -176,7 +176,7 @@ def _record(
     batch: Sequence[Configuration], place: int, trial: Trial, rendered_sha256: str, drift: float | None, number: int
 ) -> TrialRecord:
     """The trial of a batch's variant as the cache keeps it; wall times, drift and the batch's number are kept with how
-    it was measured, and whose code it shares by that one's configuration. Raises TargetError for what cannot be true."""
+    it was measured, and whose code it shares by that one's configuration. Raises TargetError for the impossible."""
     measured = {**trial.measured, "batch": number}
     if isinstance(twin := measured.get("same_as"), int) and 0 <= twin < len(batch):
         measured["same_as"] = configuration_key(batch[twin])
