@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from gputune.runtime.variant import Launch
 
 LAUNCHES_AT_MOST = 8  # more save little, and whoever comes first waits for all
 TEXT_CHARACTERS = 1 << 20
 
-_OWN = "gputune_"  # with the number of the copy, what all its names begin with
+OWN_NAMES = "gputune_"  # what all names of copies begin with
 _SPLICE = re.compile(r"\\[ \t]*\n")
 # Options that are macros. Names in capitals only: others may mean something to the headers that a driver puts in front
 # of a source, which get to see options and do not see what a text defines.
@@ -46,7 +47,8 @@ _NOT_DECLARED = frozenset(["__attribute__", "__attribute", "struct", "union", "e
 
 @dataclass(frozen=True)
 class Merged:
-    """One program for several launches; the kernel of launch i has the name prefixes[i] + its entry."""
+    """One program for several launches; the kernel of launch i has the name prefixes[i] + its entry, which no other
+    program has."""
 
     source: str
     options: str
@@ -71,7 +73,7 @@ def merged(launches: Sequence[Launch]) -> Merged | None:
     source = _SPLICE.sub("", launches[0].source)
     if any(launch.source != launches[0].source for launch in launches):
         return None
-    if len(source) * len(launches) > TEXT_CHARACTERS or _OWN in source or _REFUSED.search(source):
+    if len(source) * len(launches) > TEXT_CHARACTERS or OWN_NAMES in source or _REFUSED.search(source):
         return None
     options = [parts for launch in launches if (parts := _options(launch.options)) is not None]
     if len(options) < len(launches) or any(parts.rest != options[0].rest for parts in options):
@@ -80,17 +82,15 @@ def merged(launches: Sequence[Launch]) -> Merged | None:
     if None in macros:
         return None
     names = _declared(source) - macros
+    text_key = sha256("\0".join([source, *(launch.options for launch in launches)]).encode()).hexdigest()[:8]
+    prefixes = tuple(f"{OWN_NAMES}{text_key}_{number}_" for number in range(len(launches)))
     text: list[str] = []
-    for number, (launch, parts) in enumerate(zip(launches, options, strict=True)):
+    for launch, parts, prefix in zip(launches, options, prefixes, strict=True):
         declared = names.difference(parts.macros)
         if launch.entry not in declared:
             return None
-        text += _copy(source, parts.macros, macros.union(parts.macros), declared, _prefix(number))
-    return Merged("\n".join(text), " ".join(options[0].rest), tuple(map(_prefix, range(len(launches)))))
-
-
-def _prefix(number: int) -> str:
-    return f"{_OWN}{number}_"
+        text += _copy(source, parts.macros, macros.union(parts.macros), declared, prefix)
+    return Merged("\n".join(text), " ".join(options[0].rest), prefixes)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ from gputune.runtime.errors import (
     LimitExceeded,
 )
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.machine_code import digest_of
+from gputune.runtime.merging import OWN_NAMES
 from gputune.runtime.scratch import scratch_folder
 from gputune.runtime.variant import Work
 
@@ -117,6 +119,7 @@ def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = N
     place = report.position if report.position in found else found[0]
     backend = OpenCLBackend(visible[place], driver, profiling)
     backend.finds_compiled = environment.get("POCL_KERNEL_CACHE") == "1"
+    backend.compiled = compiled if backend.finds_compiled else None
     return backend
 
 
@@ -135,6 +138,7 @@ class OpenCLBackend(Backend):
         super().__init__(identity_of(device, driver))
         self._device = device
         self._flusher: Bound | None = None
+        self.compiled: Path | None = None  # where PoCL keeps what it compiles for each kernel and local size
         with _translated("opening the device"):
             self._context = cl.Context([device])
             clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
@@ -220,6 +224,14 @@ class OpenCLBackend(Backend):
             wall_ns = time.perf_counter_ns() - start
             events_ns = [event.profile.end - event.profile.start for event in events]
         return Timing(launches, sum(events_ns) if min(events_ns) >= 0 else 0, wall_ns)
+
+    def code_of(self, bound: Bound) -> str | None:
+        name = bound.kernel.function_name
+        if self.compiled is None or not name.startswith(OWN_NAMES):  # other names may be those of many kernels
+            return None
+        x, y, z = (*bound.local_size, 1, 1)[:3]
+        found = list(self.compiled.glob(f"*/*/{name}/{x}-{y}-{z}-*/{name}.so"))
+        return digest_of(found[0], name) if len(found) == 1 else None
 
     def flush_caches(self) -> None:
         if self._flusher is None:

@@ -165,7 +165,7 @@ def test_a_compiled_variant_has_a_program_of_its_own(backend: Backend) -> None:
     one, other = variant(1, source), variant(2, source)
     run(backend, one, other)
     binary = compile_variant(backend, one, {"x": 4 * SIZE, "output": 4 * SIZE}).binary
-    assert b"gputune_0_" not in binary and b"twice" in binary
+    assert b"gputune_" not in binary and b"twice" in binary
 
 
 @pytest.mark.parametrize("op", families())
@@ -185,7 +185,7 @@ def test_configurations_of_each_family_compute_the_reference_in_one_program(
         together=True,
     )
     assert statuses(profile(backend, request)) == ["ok"] * 3
-    assert sum("gputune_2_" in source for source in built) == 1
+    assert sum(bool(re.search("gputune_.*_2_", source)) for source in built) == 1
 
 
 def _variant(instance: Instance) -> Variant:
