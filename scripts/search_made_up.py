@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gputune.kernels.space import Configuration, Parameter, configuration_key
+from search_landscapes import all_landscapes
 from search_spaces import RecordedSpace, Recording
 
 DEVICES = 4
@@ -160,5 +161,6 @@ def _cost(stencil: bool, device: Device, c: Configuration) -> float | None:
 
 
 def all_made_up() -> list[Recording]:
-    """Both kernels on every made-up device."""
-    return [made_up(kernel, number) for kernel in ("stencil", "gemm") for number in range(DEVICES)]
+    """Both kernels on every made-up device, and the kernels of `search_landscapes.py`."""
+    ours = [made_up(kernel, number) for kernel in ("stencil", "gemm") for number in range(DEVICES)]
+    return ours + all_landscapes()

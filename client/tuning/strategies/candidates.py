@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 class Candidates:
     """All valid configurations in the space's own order, and what became of them so far.
 
-    `codes[row]` has a configuration's position among the sorted values of each parameter that really varies;
+    `codes[row]` has a configuration's position among `values`, which are sorted, of each parameter that really varies;
     `points` is the same scaled to 0 to 1. Ranks, not values: tile sizes double from value to value, and so do effects.
     `costs[row]` is the natural logarithm of a cost in nanoseconds: infinite for a failure, NaN where nothing is known.
     """
@@ -32,7 +32,8 @@ class Candidates:
         varying = [column for column, (values, _) in enumerate(columns) if len(values) > 1]
         self._names = tuple(names)
         self._row_of = {tuple(values): row for row, values in enumerate(table.tolist())}
-        self.levels: tuple[int, ...] = tuple(len(columns[column][0]) for column in varying)
+        self.values: tuple[npt.NDArray[np.int64], ...] = tuple(columns[column][0] for column in varying)
+        self.levels: tuple[int, ...] = tuple(map(len, self.values))
         codes = [columns[column][1].reshape(-1) for column in varying]
         self.codes: npt.NDArray[np.int64] = (
             np.stack(codes, axis=1) if codes else np.zeros((len(table), 0), np.int64)

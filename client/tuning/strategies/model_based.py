@@ -13,6 +13,7 @@ import numpy as np
 from gputune.client.tuning.strategies import Evaluation
 from gputune.client.tuning.strategies.candidates import Candidates, Floats, Rows
 from gputune.client.tuning.strategies.surrogate import GaussianProcess
+from gputune.client.tuning.strategies.views import views_of
 from gputune.kernels.space import TuningSpace
 
 FIRST = 4
@@ -25,8 +26,15 @@ that hides the good configurations beside it."""
 SPREAD_AMONG = 64
 """A starting configuration is, of so many random ones, the farthest from those before it."""
 
-MOST_CANDIDATES = 20_000
-"""Of larger spaces the model looks at so many at a time, drawn at random, so that asking stays below a second."""
+MOST_CANDIDATES = 10_000
+"""Of larger spaces the model looks at so many at a time, drawn at random, so that asking stays below 0.3 s."""
+
+LOOKED_AT_TWICE = 1000
+"""So many of them, which the likeliest explanation finds most promising, are judged by the other explanations too."""
+
+MOST_KNOWN = 96
+"""The model is told of so many results at most: half of them the best, half drawn from the rest. Where the bad ones are
+is known well enough by then, and the time that a fit takes grows with the third power."""
 
 
 class ModelBased:
@@ -35,7 +43,7 @@ class ModelBased:
     def __init__(self, space: TuningSpace, seed: int) -> None:
         self.candidates = Candidates(space)
         self._random = np.random.default_rng(seed)
-        self._process = GaussianProcess(len(self.candidates.levels), self._random)
+        self._process = GaussianProcess(self.candidates.points, views_of(self.candidates), self._random)
 
     def ask(self, count: int) -> list[dict[str, int]]:
         return self.spread(count) or self.promising(count, np.flatnonzero(self.candidates.open))
@@ -61,25 +69,40 @@ class ModelBased:
     def promising(self, count: int, rows: Rows) -> list[dict[str, int]]:
         """Up to `count` of the open candidates `rows`, most promising first. `spread` has nothing left to ask for."""
         candidates, known = self.candidates, self.candidates.known
-        if not len(rows):
+        if not len(rows) or not count:
             return []
         if len(rows) > MOST_CANDIDATES:
             rows = np.sort(self._random.choice(rows, MOST_CANDIDATES, replace=False))
-        costs = candidates.costs[known]
-        worked = np.isfinite(costs)
-        costs[~worked] = np.quantile(costs[worked], FAILED_LIKE)
-        self._process.fit(candidates.points[known], costs)
-        posteriors = self._process.at(candidates.points[rows])
+        costs = self._costs(known)
+        if len(known) > MOST_KNOWN:
+            order = np.argsort(costs, kind="stable")
+            drawn = self._random.choice(order[MOST_KNOWN // 2 :], MOST_KNOWN - MOST_KNOWN // 2, replace=False)
+            kept = np.sort(np.concatenate([order[: MOST_KNOWN // 2], drawn]))
+            known, costs = known[kept], costs[kept]
+        self._process.fit(known, costs)
+        best = float(costs.min())
+        if len(rows) > LOOKED_AT_TWICE:
+            first = self._process.likeliest_at(rows)
+            gain = _expected_improvement(best, first.mean, first.deviation)
+            rows = rows[np.argsort(-gain, kind="stable")[:LOOKED_AT_TWICE]]
+        posteriors = self._process.at(rows)
         chosen: list[int] = []
         for _ in range(min(count, len(rows))):
             gain = np.zeros(len(rows))
             for posterior in posteriors:
-                gain += _expected_improvement(float(costs.min()), posterior.mean, posterior.deviation)
+                gain += _expected_improvement(best, posterior.mean, posterior.deviation)
             gain[chosen] = -1
             chosen.append(int(np.argmax(gain)))
             for posterior in posteriors:
                 posterior.believe(chosen[-1])
         return candidates.take(rows[chosen].tolist())
+
+    def _costs(self, known: Rows) -> Floats:
+        """Logarithms of the costs of known rows, with something in place of those that failed."""
+        costs: Floats = self.candidates.costs[known]
+        worked = np.isfinite(costs)
+        costs[~worked] = np.quantile(costs[worked], FAILED_LIKE)
+        return costs
 
     def _farthest(self) -> int:
         """Of a few random open candidates the one farthest from everything asked for so far."""
