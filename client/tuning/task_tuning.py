@@ -98,7 +98,8 @@ class TaskTuning:
             trials=search.statuses(),
             rendered_sha256=search.rendered_sha256(best),
         )
-        self._report()
+        if self.drift_line:
+            self._progress.verbose(self.drift_line)
         self._cache.conclude(search.key, search.validity, winner)
         return winner
 
@@ -158,15 +159,16 @@ class TaskTuning:
             key = configuration_key(record.configuration)
             self._progress.verbose(f"{self.search.title} {key}: {record.status}, {result}")
 
-    def _report(self) -> None:
-        """Says how the device changed and what that has cost."""
+    @property
+    def drift_line(self) -> str:
+        """How the device changed and what that has cost; nothing when it did not."""
         drift = self.drift
         if drift.first_ns is None or not (drift.measured_again or drift.beyond):
-            return
+            return ""
         change = f"for a moment, by up to {100 * (drift.furthest - 1):+.1f} %"
         if drift.beyond and drift.kept is not None:
             change = f"and stayed so for a part of what is kept, by up to {100 * (drift.kept - 1):+.1f} %"
-        self._progress.warn(
+        return (
             f"{self.search.title}: the device drifted: the baseline took {drift.first_ns / 1000:.1f} us at first, "
             f"which changed {change}; {drift.measured_again} variants were measured again"
         )

@@ -130,7 +130,21 @@ class Tuner:
                 f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep their default configurations, "
                 "unmeasured; the same command goes on where this one stops"
             )
+        self._report([entry.tuning for entry in entries if entry.tuning is not None])
         return [outcomes[place] for place in range(len(tasks))]
+
+    def _report(self, tunings: Sequence[TaskTuning]) -> None:
+        """Says in one line how the device changed; more of it is said of each task to who wants to hear everything."""
+        lines = [tuning.drift_line for tuning in tunings if tuning.drift_line]
+        if len(lines) == 1:
+            self._progress.warn(lines[0])
+        elif lines:
+            again = sum(tuning.drift.measured_again for tuning in tunings)
+            furthest = max((tuning.drift.furthest for tuning in tunings), key=lambda ratio: max(ratio, 1 / ratio))
+            self._progress.warn(
+                f"the device drifted while {len(lines)} of {len(tunings)} tasks were tuned, by up to "
+                f"{100 * (furthest - 1):+.1f} %; {again} variants were measured again"
+            )
 
     def store_binary(self, task: Task, outcome: Outcome) -> None:
         """Keeps a binary that was compiled at finalize time with the winner it belongs to."""
