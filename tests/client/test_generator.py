@@ -83,7 +83,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
 ) -> None:
     """Stopped in the fourth batch; the rerun keeps all before it, though it invalidates, too."""
     profile = Workbench.profile
-    calls = []
+    calls: list[int] = []
 
     def breaking(bench: Any, batch: Any, *rest: Any) -> Any:
         if len(calls) == 3:

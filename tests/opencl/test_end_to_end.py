@@ -19,9 +19,10 @@ import pytest
 from gputune.cache import STATUSES, PerformanceCache
 from gputune.client.cli.main import main
 from gputune.client.embedded_server import EmbeddedServer
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.effort import EFFORTS, most_trials
 from gputune.client.tuning.task_search import BATCH
 from gputune.kernels.family import Array
+from gputune.kernels.space import configuration_key
 from tests.client import models
 from tests.client.commands import config_file, read_json
 
@@ -77,7 +78,9 @@ def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any]) -> Non
     np.testing.assert_allclose(run(folder / "one" / "small.bin"), want, rtol=0, atol=1e-4 * np.abs(want).max())
     for task in summary["tasks"]:
         assert 0 < task["tuned_ns"] <= task["default_ns"]
-        assert task["trials"]["ok"] == min(task["space_size"], 24 if task["op"] in ("Conv", "MatMul") else 8)
+        assert (
+            min(task["space_size"], BATCH) <= task["trials"]["ok"] <= most_trials(EFFORTS["quick"], task["space_size"])
+        )
 
 
 def test_a_warm_cache_needs_no_profiling_and_no_compiling(tuned: tuple[Path, Any]) -> None:
@@ -150,7 +153,7 @@ def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path, mo
         command = [sys.executable, "-m", "gputune.client.cli.main", *generator_arguments(tmp_path, "out", "verbose")]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as generator:
             assert generator.stderr is not None
-            trials = (line for line in generator.stderr if re.search(rf"Conv .*: ({'|'.join(STATUSES)}), ", line))
+            trials = (line for line in generator.stderr if re.search(rf" \{{.*: ({'|'.join(STATUSES)}), ", line))
             heard = list(itertools.islice(trials, BATCH + 1))  # the second batch is measured, the third may be
             generator.kill()
             assert generator.wait() == -signal.SIGKILL, "it was done before it could be killed"
@@ -159,11 +162,12 @@ def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path, mo
         assert asked - len(batches) <= 1
         assert max(batches) <= BATCH
         with PerformanceCache.open_readonly(next((tmp_path / "cache").glob("*.sqlite"))) as cache:
-            stored = {summary.task.op: sum(summary.trials.values()) for summary in cache.tasks()}
+            found = {one.task.op: cache.trials_of(one.task, one.validity) for one in cache.tasks()}
+        stored = {op: len({configuration_key(trial.configuration) for trial in trials}) for op, trials in found.items()}
 
         summary = generate(tmp_path, "out")
-    (conv,) = (task for task in summary["tasks"] if task["op"] == "Conv")
-    assert conv["resumed"] == stored["Conv"] >= 2 * BATCH
+    assert {task["op"]: task["resumed"] for task in summary["tasks"] if task["resumed"]} == stored
+    assert sum(stored.values()) > BATCH
     for task in (task for task in summary["tasks"] if not task["hit"]):
         finalists = min(EFFORTS["quick"].finalists + 1, task["trials"]["ok"])
         once = sum(task["trials"].values()) + finalists
