@@ -1,6 +1,6 @@
 """From a plan and the winners of its tasks to a context: programs, packed weights, memory plan, launches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from gputune.client.target_client import TargetClient
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance
+from gputune.kernels.family import Instance, Launch, Stage
 from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
@@ -47,29 +47,34 @@ def build(
     device = DeviceIdentity.from_dict(target.device)
     programs, outcomes = _programs(plan, outcomes, target, compiled)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
-    storage = _Storage(plan, alignment, device.max_allocation_bytes)
+    instances = [
+        family_of(each.task.op).render(each.task.problem, outcomes[task_key(each.task).digest].configuration)
+        for each in plan.operations
+    ]
+    storage = _Storage(plan, instances, alignment, device.max_allocation_bytes)
     weights = _Weights(alignment, device.max_allocation_bytes)
     launches = []
-    for operation in plan.operations:
+    for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
         key = task_key(operation.task).digest
-        instance = family_of(operation.task.op).render(operation.task.problem, outcomes[key].configuration)
         refs = {name: storage.ref(tensor) for name, tensor in operation.inputs.items() if not plan.is_constant(tensor)}
         refs["output"] = storage.ref(operation.output)
+        refs |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
         for name, content in _constants(plan, operation, instance, target).items():
             refs[name] = weights.add(content, operation.name)
-        launches.append(
+        launches += [
             LaunchRecord(
                 operation=operation.name,
                 task=key,
                 program=programs[key][0],
-                entry=instance.main.entry,
-                global_size=instance.main.global_size,
-                local_size=instance.main.local_size,
+                entry=kernel.entry,
+                global_size=kernel.global_size,
+                local_size=kernel.local_size,
                 arguments=tuple(
-                    refs[argument] if isinstance(argument, str) else argument for argument in instance.main.arguments
+                    refs[argument] if isinstance(argument, str) else argument for argument in kernel.arguments
                 ),
             )
-        )
+            for kernel in _kernels(instance)
+        ]
     graph = GraphRecord(
         name=plan.name,
         inputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.inputs),
@@ -119,8 +124,10 @@ def _constants(plan: Plan, operation: Operation, instance: Instance, target: Tar
 class _Storage:
     """Where each tensor of a plan lives: a graph input or output has its own buffer, all else shares arenas."""
 
-    def __init__(self, plan: Plan, alignment: int, largest: int) -> None:
+    def __init__(self, plan: Plan, instances: Sequence[Instance], alignment: int, largest: int) -> None:
+        """instances: those of the plan's operations."""
         self._plan = plan
+        self._instances = instances
         self._own: dict[str, BufferRef] = {}
         for index, tensor in enumerate(plan.inputs):
             self._own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)
@@ -139,6 +146,11 @@ class _Storage:
         arena, offset = self._placement.offsets[root]
         return BufferRef("arena", arena, offset, self._plan.tensors[root].nbytes)
 
+    def scratch_ref(self, operation: int, name: str, nbytes: int) -> BufferRef:
+        """A scratch buffer of the operation at that place."""
+        arena, offset = self._placement.offsets[_scratch_name(operation, name)]
+        return BufferRef("arena", arena, offset, nbytes)
+
     def _lifetimes(self) -> list[Lifetime]:
         plan = self._plan
         first: dict[str, int] = {}
@@ -152,7 +164,21 @@ class _Storage:
             Lifetime(root, plan.tensors[root].nbytes, first[root], last[root])
             for root in first
             if root not in self._own and not plan.is_constant(root)
+        ] + [
+            Lifetime(_scratch_name(place, name), nbytes, place, place)
+            for place, instance in enumerate(self._instances)
+            for name, nbytes in instance.scratch.items()
         ]
+
+
+def _scratch_name(operation: int, name: str) -> str:
+    """What the memory plan calls a scratch buffer: no name that a model's tensor may have."""
+    return f"\0{operation} {name}"
+
+
+def _kernels(instance: Instance) -> tuple[Launch | Stage, ...]:
+    """What a run enqueues, in order."""
+    return (*instance.main.stages, instance.main)
 
 
 @dataclass

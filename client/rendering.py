@@ -24,6 +24,9 @@ def launch_message(launch: Launch) -> messages.Launch:
         global_size=launch.global_size,
         local_size=launch.local_size,
         arguments=launch.arguments,
+        stages=tuple(
+            messages.Stage(stage.entry, stage.global_size, stage.local_size, stage.arguments) for stage in launch.stages
+        ),
     )
 
 
@@ -34,4 +37,5 @@ def variant_message(instance: Instance, configuration: Configuration) -> message
         prepare=tuple(launch_message(launch) for launch in instance.prepare),
         main=launch_message(instance.main),
         packed=dict(instance.packed),
+        scratch=dict(instance.scratch),
     )

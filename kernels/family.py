@@ -63,10 +63,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A kernel of a launch's program that runs before it; fields as in Launch."""
+
+    entry: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    arguments: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch: OpenCL C, entry point, build options and grid.
 
     `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's signature.
+    `stages` are kernels of the same program that run before it each time, in this order.
     """
 
     source: str
@@ -75,6 +86,7 @@ class Launch:
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     arguments: tuple[str | int, ...]
+    stages: tuple[Stage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,12 +94,14 @@ class Instance:
     """A configuration made concrete.
 
     `prepare` rearranges constant inputs into the buffers of `packed` (name -> bytes); it runs once, untimed, and at
-    finalize time on the device. `main` reads activations and packed buffers and writes the buffer "output".
+    finalize time on the device. `main` reads activations and packed buffers and writes the buffer "output"; its stages
+    hand over what they compute in the buffers of `scratch` (name -> bytes), whose contents nothing keeps.
     """
 
     main: Launch
     prepare: tuple[Launch, ...] = ()
     packed: Mapping[str, int] = field(default_factory=dict)
+    scratch: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
 from gputune.runtime.errors import DeviceError, LaunchFailed, shortened
 from gputune.runtime.merging import groups
-from gputune.runtime.variant import Launch, Variant, Work
+from gputune.runtime.variant import Launch, Stage, Variant, Work
 from gputune.runtime.watch import UNWATCHED, Course, Watcher
 
 
@@ -62,19 +62,31 @@ class Launcher:
         program, compile_ns = self._backend.program_for(launch, harvested, shared)
         if program.prefix:
             compile_ns = self._share_ns.pop(launch, compile_ns)
-        arguments: list[Buffer | int] = []
-        for argument in launch.arguments:
-            if isinstance(argument, str) and argument not in buffers:
-                there = shortened(buffers)
-                raise LaunchFailed(f"kernel {launch.entry!r} wants a buffer {argument!r}; there are {there}")
-            arguments.append(buffers[argument] if isinstance(argument, str) else argument)
-        bound = self._backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments, work)
+        bound = self._bound(program, launch, buffers, work)
+        bound.before = tuple(self._bound(program, stage, buffers, None) for stage in launch.stages)
         return Built(program, compile_ns, bound)
 
     def run(self, bound: Bound, variant: int | None = None, expected_ns: float = 0.0) -> Timing:
-        """Launches once and waits. Raises DeviceError."""
-        self._course.step("starting", variant)
-        return self._backend.first_launch(bound, lambda: self._course.step("launching", variant, expected_ns))
+        """Launches once, stage by stage, and waits. Raises DeviceError."""
+        event_ns: list[int] = []
+        wall_ns = 0
+        for one in bound.sequence:
+            self._course.step("starting", variant)
+            timing = self._backend.first_launch(one, lambda: self._course.step("launching", variant, expected_ns))
+            event_ns.append(timing.event_ns)
+            wall_ns += timing.wall_ns
+        return Timing(1, sum(event_ns) if min(event_ns) > 0 else 0, wall_ns)
+
+    def _bound(
+        self, program: Program, kernel: Launch | Stage, buffers: Mapping[str, Buffer], work: Work | None
+    ) -> Bound:
+        arguments: list[Buffer | int] = []
+        for argument in kernel.arguments:
+            if isinstance(argument, str) and argument not in buffers:
+                there = shortened(buffers)
+                raise LaunchFailed(f"kernel {kernel.entry!r} wants a buffer {argument!r}; there are {there}")
+            arguments.append(buffers[argument] if isinstance(argument, str) else argument)
+        return self._backend.bind(program, kernel.entry, kernel.global_size, kernel.local_size, arguments, work)
 
     def harvest(self, program: Program, variant: int | None = None) -> bytes:
         """The program's binary, for which some drivers compile once more."""
@@ -85,10 +97,10 @@ class Launcher:
 def compile_variant(
     backend: Backend, variant: Variant, buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
 ) -> Compiled:
-    """Builds variant.main and launches it once with its real sizes on buffers of zeros (`buffers` and
-    variant.packed give their bytes), then reads the binary. Raises DeviceError."""
+    """Builds variant.main and launches it once with its real sizes on buffers of zeros (`buffers`,
+    variant.packed and variant.scratch give their bytes), then reads the binary. Raises DeviceError."""
     launcher = Launcher(backend, Course(watcher))
-    built = launcher.build(variant.main, _zeros(backend, {**buffers, **variant.packed}))
+    built = launcher.build(variant.main, _zeros(backend, {**buffers, **variant.packed, **variant.scratch}))
     backend.finish()
     timing = launcher.run(built.bound)
     return Compiled(launcher.harvest(built.program), built.compile_ns, timing.wall_ns)
@@ -113,7 +125,7 @@ def compile_ahead(
         try:
             if not backend.has_program(variant.main) and variant.main in together:
                 launcher.build_together(together[variant.main])
-            given = {**common, **_zeros(backend, variant.packed)}
+            given = {**common, **_zeros(backend, {**variant.packed, **variant.scratch})}
             built = launcher.build(variant.main, given, shared=True)
             backend.finish()
             took.append((built.compile_ns, launcher.run(built.bound).wall_ns))

@@ -81,7 +81,7 @@ def twins(backend: Backend, proven: Mapping[int, Proven]) -> dict[int, int]:
     for index, one in proven.items():
         code, main = backend.code_of(one.bound), one.variant.main
         if code is not None:
-            sizes = main.global_size, main.local_size
+            sizes = main.global_size, main.local_size, main.stages
             packed = tuple(sorted(one.packed.checksums.items())), tuple(sorted(one.variant.packed.items()))
             leader = first.setdefault((code, sizes, main.arguments, packed), index)
             same_as |= {index: leader} if leader != index else {}

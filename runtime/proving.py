@@ -31,6 +31,7 @@ class Proven:
     program: Program
     bound: Bound
     packed: KeptBuffers
+    scratch: Mapping[str, GuardedBuffer]
     estimate_ns: float
     compile_ns: int
     first_launch_ns: int
@@ -58,6 +59,7 @@ class Prover:
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
         self._inputs.fill()
         self._packed: dict[object, KeptBuffers] = {}
+        self._scratch: dict[tuple[str, int], GuardedBuffer] = {}
 
     def prove_all(self) -> Iterator[tuple[int, Proven | Exception]]:
         """Every variant of the request and the baseline, which comes first, by index: proven, or what it failed
@@ -87,7 +89,7 @@ class Prover:
         self._current = index
         self._course.step("checking", index)
         self._renew(proven.packed)
-        self._verify(proven.bound, proven.packed)
+        self._verify(proven.bound, proven.packed, proven.scratch)
 
     def harvest(self, index: int, proven: Proven) -> bytes:
         """The binary of a proven variant's program; one that it shares has none, so it is proven in one of its own.
@@ -101,6 +103,7 @@ class Prover:
         """Lets go of all device memory now: kept buffers know how the prover fills them, and the prover knows them, a
         circle that would hold them until the garbage collector comes by."""
         self._packed.clear()
+        self._scratch.clear()
         del self._inputs, self._output
 
     @property
@@ -139,16 +142,27 @@ class Prover:
     def _prove(self, variant: Variant, shared: bool) -> Proven:
         """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
         packed = self._packed_for(variant)
-        buffers = {**self._inputs.buffers, **packed.buffers, OUTPUT: self._output.inner}
+        scratch = {name: self._scratch_of(name, nbytes) for name, nbytes in variant.scratch.items()}
+        inner = {name: buffer.inner for name, buffer in scratch.items()}
+        buffers = {**self._inputs.buffers, **packed.buffers, **inner, OUTPUT: self._output.inner}
         built = self._launcher.build(variant.main, buffers, self._current, shared=shared, work=self._request.work)
-        timing = self._verify(built.bound, packed)
+        timing = self._verify(built.bound, packed, scratch)
         estimate_ns = timing.event_ns if timing.event_ns > 0 else timing.wall_ns
-        return Proven(variant, built.program, built.bound, packed, estimate_ns, built.compile_ns, timing.wall_ns)
+        return Proven(
+            variant, built.program, built.bound, packed, scratch, estimate_ns, built.compile_ns, timing.wall_ns
+        )
 
-    def _verify(self, bound: Bound, packed: KeptBuffers) -> Timing:
+    def _scratch_of(self, name: str, nbytes: int) -> GuardedBuffer:
+        """A scratch buffer, which all variants share that want one of this name and size."""
+        if (name, nbytes) not in self._scratch:
+            self._scratch[name, nbytes] = guarded(self._backend, nbytes)
+        return self._scratch[name, nbytes]
+
+    def _verify(self, bound: Bound, packed: KeptBuffers, scratch: Mapping[str, GuardedBuffer]) -> Timing:
         """Launches once into a poisoned output, compares it, and checks all that was only to be read."""
         backend, request = self._backend, self._request
-        self._output.poison(backend)
+        for buffer in (self._output, *scratch.values()):
+            buffer.poison(backend)
         backend.finish()
         known_to_end = self._current == request.baseline_index  # it may be slow, but it has run before
         try:
@@ -159,6 +173,8 @@ class Prover:
         if not backend.computes:
             backend.write(self._output.inner, self._want)  # the reference stands in for what was not computed
         got, damage = self._output.read(backend)
+        beyond = [f"{name!r}: {wrong}" for name, buffer in scratch.items() if (wrong := buffer.read(backend)[1])]
+        damage = "; ".join(filter(None, (damage, *beyond)))
         self.damaged += bool(damage)
         wrong = mismatch(got.view(np.float32), self._want, request.relative, request.absolute)
         if found := "; ".join(filter(None, (written, damage, wrong))):

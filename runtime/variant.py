@@ -18,12 +18,22 @@ CORRECTNESS = "correctness"
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A kernel of a launch's program that runs before it; fields as in Launch."""
+
+    entry: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    arguments: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch: OpenCL C, entry point, build options and sizes (1 to 3 dimensions, local divides
     global).
 
     `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's
-    signature.
+    signature. `stages` are kernels of the same program that run before it each time, in this order.
     """
 
     source: str
@@ -32,17 +42,20 @@ class Launch:
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     arguments: tuple[str | int, ...]
+    stages: tuple[Stage, ...] = ()
 
 
 @dataclass(frozen=True)
 class Variant:
     """One configuration made concrete: `prepare` fills the buffers of `packed` (name -> bytes) once from
-    constant inputs, then `main` computes "output" from inputs and packed buffers; only main is timed."""
+    constant inputs, then `main` computes "output" from inputs and packed buffers; only main is timed, its stages
+    included, which hand over what they compute in the buffers of `scratch` (name -> bytes)."""
 
     configuration: Mapping[str, int]
     prepare: tuple[Launch, ...]
     main: Launch
     packed: Mapping[str, int]
+    scratch: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

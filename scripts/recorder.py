@@ -8,7 +8,7 @@ has changed its time, the batch is measured again.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -123,6 +123,7 @@ class Recorder:
     def _header(self, device: DeviceIdentity, settings: Mapping[str, str]) -> Header:
         rendered = [self.search.family.render(self.search.task.problem, one) for one in self.chosen]
         prepare = {digests_of(launch)[1] for instance in rendered for launch in instance.prepare}
+        prepare |= {digest for instance in rendered for digest in _stage_digests(instance.main)}
         way = self._way
         measured: dict[str, Any] = {
             "protocol": MEASURING_VERSION,
@@ -180,6 +181,13 @@ class Recorder:
 
     def _values(self, configuration: Configuration) -> tuple[int, ...]:
         return tuple(configuration[name] for name in self._names)
+
+
+def _stage_digests(launch: Launch) -> Iterator[str]:
+    """Those of the kernels that run before it, whose time is in the launch's own."""
+    program = program_digest(launch.source, launch.options)
+    for stage in launch.stages:
+        yield launch_digest(program, stage.entry, stage.global_size, stage.local_size, stage.arguments)
 
 
 def digests_of(launch: Launch) -> tuple[str, str]:

@@ -221,7 +221,7 @@ class Handlers:
 
     def compile_ahead(self, request: worker_link.CompileAhead) -> worker_link.CompiledAhead:
         variants = [
-            variant.Variant({}, (), _launch(_complete(each.main, request.sources)), each.packed)
+            variant.Variant({}, (), _launch(_complete(each.main, request.sources)), each.packed, each.scratch)
             for each in request.variants
         ]
         took = launching.compile_ahead(self._backend, variants, request.buffers, self._watcher(variants=0))
@@ -312,9 +312,12 @@ def _launch(launch: messages.Launch) -> variant.Launch:
         launch.global_size,
         launch.local_size,
         launch.arguments,
+        tuple(
+            variant.Stage(stage.entry, stage.global_size, stage.local_size, stage.arguments) for stage in launch.stages
+        ),
     )
 
 
 def _variant(message: messages.Variant) -> variant.Variant:
     prepare = tuple(map(_launch, message.prepare))
-    return variant.Variant(message.configuration, prepare, _launch(message.main), message.packed)
+    return variant.Variant(message.configuration, prepare, _launch(message.main), message.packed, message.scratch)

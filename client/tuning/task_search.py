@@ -64,8 +64,8 @@ def rendered_sha256(instance: Instance) -> str:
 
     It covers templates, the text of fused chains, and how sizes become options, grids, arguments and packed buffers.
     """
-    packed = sorted(instance.packed.items())
-    return hashlib.sha256(repr((instance.prepare, instance.main, packed)).encode()).hexdigest()
+    buffers = [sorted(sizes.items()) for sizes in (instance.packed, instance.scratch)]
+    return hashlib.sha256(repr((instance.prepare, instance.main, *buffers)).encode()).hexdigest()
 
 
 def cost_of(record: TrialRecord) -> float | None:

@@ -48,7 +48,7 @@ class Program:
 
 @dataclass(eq=False)
 class Bound:
-    """A kernel with its sizes and all its arguments set.
+    """A kernel with its sizes and all its arguments set; those of `before` run before it each time.
 
     It holds its buffers, because PoCL aborts when a buffer is freed while it is still a kernel's argument;
     `kernel` comes first so that it is released first.
@@ -58,6 +58,12 @@ class Bound:
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     buffers: tuple[Buffer, ...]
+    before: tuple[Bound, ...] = ()
+
+    @property
+    def sequence(self) -> tuple[Bound, ...]:
+        """All kernels in the order in which they run; the last is this one."""
+        return (*self.before, self)
 
 
 @dataclass(frozen=True)

@@ -187,12 +187,16 @@ class OpenCLBackend(Backend):
 
     def enqueue(self, bound: Bound) -> None:
         with _translated("a launch"):
-            cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
+            for one in bound.sequence:
+                cl.enqueue_nd_range_kernel(self._queue, one.kernel, one.global_size, one.local_size)
 
     def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
         with _translated("a launch"):
-            event = cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
-        return lambda: _event_ns(event)
+            events = [
+                cl.enqueue_nd_range_kernel(self._queue, one.kernel, one.global_size, one.local_size)
+                for one in bound.sequence
+            ]
+        return lambda: sum(map(_event_ns, events))
 
     def finish(self) -> None:
         with _translated("waiting for a launch"):
@@ -211,21 +215,21 @@ class OpenCLBackend(Backend):
         return Timing(1, _event_ns(event), wall_ns)
 
     def time(self, bound: Bound, launches: int) -> Timing:
-        queue, kernel, global_size, local_size = (
-            self._queue,
-            bound.kernel,
-            bound.global_size,
-            bound.local_size,
-        )
+        queue = self._queue
+        kernels = launches * [(one.kernel, one.global_size, one.local_size) for one in bound.sequence]
         with _translated("a launch"):
             start = time.perf_counter_ns()
-            events = [cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size) for _ in range(launches)]
+            events = [cl.enqueue_nd_range_kernel(queue, *each) for each in kernels]
             queue.finish()
             wall_ns = time.perf_counter_ns() - start
             events_ns = [event.profile.end - event.profile.start for event in events]
         return Timing(launches, sum(events_ns) if min(events_ns) >= 0 else 0, wall_ns)
 
     def code_of(self, bound: Bound) -> str | None:
+        codes = [code for one in bound.sequence if (code := self._code_of_one(one)) is not None]
+        return " ".join(codes) if len(codes) == len(bound.sequence) else None
+
+    def _code_of_one(self, bound: Bound) -> str | None:
         name = bound.kernel.function_name
         if self.compiled is None or not name.startswith(OWN_NAMES):  # other names may be those of many kernels
             return None

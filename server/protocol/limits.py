@@ -64,5 +64,5 @@ def _amounts(request: object) -> Iterator[tuple[str, int]]:
             yield "contexts", len(request.contexts)
     for variant in variants:
         yield "launches", len(variant.prepare)
-        for size in variant.packed.values():
+        for size in (*variant.packed.values(), *variant.scratch.values()):
             yield "buffer_bytes", size

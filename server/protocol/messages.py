@@ -30,7 +30,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from gputune.server.protocol.decoder import Within
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
@@ -90,8 +90,18 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A kernel of a launch's program that runs before it, each time."""
+
+    entry: Name
+    global_size: Sizes
+    local_size: Sizes
+    arguments: Annotated[tuple[Name | Int32, ...], Within(0, 256)]
+
+
+@dataclass(frozen=True)
 class Launch:
-    """One kernel launch. An empty source means: the text with this SHA-256 that was sent before."""
+    """One kernel launch, behind its stages. An empty source means: the text with this SHA-256 that was sent before."""
 
     source: str
     source_sha256: Sha256
@@ -100,16 +110,19 @@ class Launch:
     global_size: Sizes
     local_size: Sizes
     arguments: Annotated[tuple[Name | Int32, ...], Within(0, 256)]  # a buffer's name, or a 32-bit scalar
+    stages: Annotated[tuple[Stage, ...], Within(0, 8)] = ()
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One configuration of a kernel: `prepare` fills the packed buffers once, then `main` is what counts."""
+    """One configuration of a kernel: `prepare` fills the packed buffers once, then `main` is what counts. Its stages
+    hand over what they compute in the scratch buffers, whose contents nothing keeps."""
 
     configuration: Annotated[dict[Key, int], Within(0, 256)]
     prepare: Annotated[tuple[Launch, ...], Within(0, 1024)]
     main: Launch
     packed: Amounts  # bytes of each buffer
+    scratch: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class KernelBench:
         """The output of a configuration, and what it did outside the buffers it may write (empty: nothing)."""
         instance = family.render(problem, configuration)
         output = family.output(problem)
-        names = {**instance.packed, "output": output.nbytes}
+        names = {**instance.packed, **instance.scratch, "output": output.nbytes}
         written = {name: guarded(self.backend, nbytes) for name, nbytes in names.items()}
         buffers = {name: self.backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
         buffers |= {name: buffer.inner for name, buffer in written.items()}
@@ -60,10 +60,11 @@ class KernelBench:
 
     def _launch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
         program = self.backend.build(launch.source, launch.options)
-        arguments = [buffers[name] if isinstance(name, str) else name for name in launch.arguments]
-        bound = self.backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
-        self.backend.enqueue(bound)
-        self.backend.finish()
+        for kernel in (*launch.stages, launch):
+            arguments = [buffers[name] if isinstance(name, str) else name for name in kernel.arguments]
+            bound = self.backend.bind(program, kernel.entry, kernel.global_size, kernel.local_size, arguments)
+            self.backend.enqueue(bound)
+            self.backend.finish()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """One example of every message, and a few of those with fields that may be nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 from gputune.server.protocol.launches import source_sha256
@@ -32,6 +33,7 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
     Proof,
+    Stage,
     Status,
     StatusReport,
     Trial,
@@ -43,7 +45,8 @@ from gputune.server.protocol.messages import (
 
 SOURCE = "__kernel void add(__global float *y, int n) {}"
 LAUNCH = Launch(SOURCE, source_sha256(SOURCE), "add", "-DN=4", (64, 2), (8, 1), ("output", -7))
-VARIANT = Variant({"MWG": 8}, (LAUNCH,), LAUNCH, {"packed": 256})
+STAGED = replace(LAUNCH, stages=(Stage("fill", (32,), (4,), ("scratch", 3)),))
+VARIANT = Variant({"MWG": 8}, (LAUNCH,), STAGED, {"packed": 256}, {"scratch": 512})
 BASELINE = Variant({"MWG": 4}, (), LAUNCH, {})
 WON = Trial("ok", "", (1500.5, 1499.0), (1600.0, 1601.0), 90_000_000, 300_000_000, {"clock": "event", "rounds": 2})
 LOST = Trial("compile", "no such function", (), (), 5, 0, {})
