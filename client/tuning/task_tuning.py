@@ -14,7 +14,7 @@ from gputune.client.tuning.drift import Drift
 from gputune.client.tuning.effort import EFFORTS, Effort
 from gputune.client.tuning.intervals import ratio_interval
 from gputune.client.tuning.task_search import BATCH, TaskSearch
-from gputune.client.tuning.workbench import Workbench
+from gputune.client.tuning.workbench import Harvest, Workbench
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.server.protocol.messages import Trial
 
@@ -84,7 +84,7 @@ class TaskTuning:
             raise TuningError(
                 f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
             )
-        binary = self._measure(finalists, 2 * self._effort.samples, harvest=True)
+        harvest = self._measure(finalists, 2 * self._effort.samples, harvest=True)
         best = self._choose(finalists)
         best_ns = search.time_ns(best)
         assert best_ns is not None
@@ -94,7 +94,8 @@ class TaskTuning:
             median_ns=best_ns,
             default_ns=search.time_ns(search.default),
             effort=max(efforts, key=lambda effort: effort.rank).name,
-            binary=binary if best == self._fastest(finalists) else b"",
+            # the target may see another one in front: a program of other sizes than the launches is wrong
+            binary=harvest.binary if harvest is not None and harvest.configuration == best else b"",
             trials=search.statuses(),
             rendered_sha256=search.rendered_sha256(best),
         )
@@ -122,18 +123,18 @@ class TaskTuning:
         lasting = [one for one in working if search.record(finalists[one[1]]).measured.get("stopped") != "slower"]
         return finalists[min(lasting or working)[1]]
 
-    def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> bytes:
-        """Profiles a batch, again where the device seems to have drifted; returns the best one's binary."""
+    def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> Harvest | None:
+        """Profiles a batch, again where the device seems to have drifted; returns what was harvested."""
         search, drift = self.search, self.drift
         drift.in_doubt = False
-        binary = self._profile(batch, samples, harvest)
+        found = self._profile(batch, samples, harvest)
         if drift.in_doubt and (working := [c for c in batch if search.cost(c) is not None]):
             drift.measured_again += len(working)
             self._progress.shrink(-len(working))
-            binary = self._profile(working, samples, harvest)
-        return binary
+            found = self._profile(working, samples, harvest)
+        return found
 
-    def _profile(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> bytes:
+    def _profile(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> Harvest | None:
         """Profiles a batch, stores every trial as soon as it is known, and lets the device cool down if it must."""
         search = self.search
         number, self._number = self._number, self._number + 1

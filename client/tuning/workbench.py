@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -20,6 +21,14 @@ Concluded: TypeAlias = Callable[[Mapping[int, Trial], Sequence[float]], None]
 none where it was not raced with them."""
 QUEUE_SECONDS = 5.0
 """After this time behind other clients it is said once per task."""
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """A program's binary, and the configuration that it is of."""
+
+    configuration: Configuration
+    binary: bytes
 
 
 class Listener(Protocol):
@@ -76,9 +85,9 @@ class Workbench:
         concluded: Concluded,
         harvest: bool = False,
         level: float = 1.0,
-    ) -> bytes:
-        """Profiles a batch; returns, if that is to be harvested, the binary of its fastest variant (empty when the
-        batch had to be split). level: by how much slower the device is now than when the task was begun.
+    ) -> Harvest | None:
+        """Profiles a batch; returns, if that is to be harvested, whom the target has found to be the fastest (None when
+        the batch had to be split). level: by how much slower the device is now than when the task was begun.
 
         `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
         measured. When a batch ends the target's server again and again, it is profiled one by one, so that only the
@@ -109,11 +118,11 @@ class Workbench:
                     if error.name != "lost_again":
                         raise
                     conclude({place: _crash(f"the target's server did not survive this: {error.reason}")}, ())
-        return b""
+        return None
 
     def _profile(
         self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded, harvest: bool
-    ) -> bytes:
+    ) -> Harvest | None:
         """Profiles those variants of a batch."""
 
         began = time.monotonic()
@@ -127,7 +136,9 @@ class Workbench:
         profiled = self._target.profile_kernel(self._request(chosen, samples, harvest), hear)
         conclude(dict(zip(places, profiled.trials, strict=True)), self._baseline_samples(chosen, profiled))
         self._cool_down(profiled.state)
-        return bytes(profiled.binary)
+        if profiled.best is None or not profiled.binary:
+            return None
+        return Harvest(chosen[profiled.best], bytes(profiled.binary))
 
     def _cool_down(self, state: Mapping[str, object]) -> None:
         """Waits where the device says that it had to slow down."""

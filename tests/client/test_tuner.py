@@ -121,6 +121,20 @@ def test_a_tie_keeps_the_default(cache: PerformanceCache) -> None:
     assert outcome.binary == b"", "the binary of the batch belongs to another configuration"
 
 
+def test_a_binary_stays_with_the_configuration_that_the_target_has_harvested(cache: PerformanceCache) -> None:
+    """Who has won by the client's reckoning may be another one."""
+
+    class Disagreeing(FakeTarget):
+        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            profiled = super().profile_kernel(request, on_progress)
+            assert profiled.best is not None
+            return replace(profiled, best=(profiled.best + 1) % len(request.variants))
+
+    outcome = tune(Disagreeing(by_width), cache)
+    assert outcome.configuration["VW"] == 16
+    assert outcome.binary == b""
+
+
 def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -> None:
     first = tune(FakeTarget(by_width), cache)
     target = FakeTarget(by_width)
