@@ -1,5 +1,6 @@
 """What was measured before: keys, tiers, records and the store."""
 
+from gputune.cache.chain import ChainRecord
 from gputune.cache.files import CacheError, check_writable
 from gputune.cache.key import KEY_VERSION, TaskKey, Validity
 from gputune.cache.record import STATUSES, RecordError, TrialRecord, WinnerRecord
@@ -11,6 +12,7 @@ __all__ = [
     "KEY_VERSION",
     "STATUSES",
     "CacheError",
+    "ChainRecord",
     "GenerationStart",
     "PerformanceCache",
     "RecordError",

@@ -54,7 +54,7 @@ class TrialRecord:
         _set(self, "configuration", _configuration(self.configuration))
         if self.status not in STATUSES:
             raise RecordError(f"status is {self.status!r}, not one of {', '.join(STATUSES)}")
-        _set(self, "samples_ns", tuple(_positive(value, "samples_ns") for value in self.samples_ns))
+        _set(self, "samples_ns", tuple(positive(value, "samples_ns") for value in self.samples_ns))
         if self.samples_ns:
             smallest, largest = min(self.samples_ns), max(self.samples_ns)
             median = statistics.median(self.samples_ns)
@@ -66,9 +66,9 @@ class TrialRecord:
         elif (self.median_ns, self.minimum_ns, self.spread) != (None, None, None):
             raise RecordError("statistics without samples_ns")
         if self.compile_ns is not None:
-            _set(self, "compile_ns", _finite(self.compile_ns, "compile_ns"))
+            _set(self, "compile_ns", finite(self.compile_ns, "compile_ns"))
         _text(self.message, "message")
-        _set(self, "measured", _object(self.measured, "measured"))
+        _set(self, "measured", plain_object(self.measured, "measured"))
         _digest(self.rendered_sha256, "rendered_sha256")
 
     def _check_or_fill(self, name: str, value: float, compare: bool = True) -> None:
@@ -76,7 +76,7 @@ class TrialRecord:
         if given is None:
             _set(self, name, value)
             return
-        _set(self, name, _finite(given, name))
+        _set(self, name, finite(given, name))
         if compare and not math.isclose(given, value, rel_tol=1e-6):
             raise RecordError(f"{name} is {given!r}, but the samples give {value!r}")
 
@@ -102,9 +102,9 @@ class WinnerRecord:
 
     def __post_init__(self) -> None:
         _set(self, "configuration", _configuration(self.configuration))
-        _set(self, "median_ns", _positive(self.median_ns, "median_ns"))
+        _set(self, "median_ns", positive(self.median_ns, "median_ns"))
         if self.default_ns is not None:
-            _set(self, "default_ns", _positive(self.default_ns, "default_ns"))
+            _set(self, "default_ns", positive(self.default_ns, "default_ns"))
         _text(self.effort, "effort")
         if not isinstance(self.binary, bytes):
             raise RecordError(f"binary is a {type(self.binary).__name__}, not bytes")
@@ -205,21 +205,23 @@ def _digest(value: Any, name: str) -> None:
         raise RecordError(f"{name} is {value!r}, neither 64 hexadecimal digits nor empty")
 
 
-def _finite(value: Any, name: str) -> float:
-    """A number that is not negative."""
+def finite(value: Any, name: str) -> float:
+    """A number that is not negative. Raises RecordError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise RecordError(f"{name} is {value!r}, not a finite number of at least 0")
     return float(value)
 
 
-def _positive(value: Any, name: str) -> float:
-    number = _finite(value, name)
+def positive(value: Any, name: str) -> float:
+    """A number above 0. Raises RecordError."""
+    number = finite(value, name)
     if number == 0:
         raise RecordError(f"{name} is 0; a time is above 0")
     return number
 
 
-def _object(value: Any, name: str) -> dict[str, Any]:
+def plain_object(value: Any, name: str) -> dict[str, Any]:
+    """A mapping as plain JSON values. Raises RecordError."""
     if not isinstance(value, Mapping):
         raise RecordError(f"{name} is {value!r}, not an object")
     try:
@@ -230,7 +232,7 @@ def _object(value: Any, name: str) -> dict[str, Any]:
 
 
 def _configuration(value: Any) -> dict[str, int]:
-    plain = _object(value, "configuration")
+    plain = plain_object(value, "configuration")
     for name, number in plain.items():
         if type(number) is not int:
             raise RecordError(f"configuration has {name} = {number!r}, not an integer")
@@ -238,7 +240,7 @@ def _configuration(value: Any) -> dict[str, int]:
 
 
 def _counts(value: Any) -> dict[str, int]:
-    plain = _object(value, "trials")
+    plain = plain_object(value, "trials")
     for status, number in plain.items():
         if status not in STATUSES or type(number) is not int or number < 0:
             raise RecordError(f"trials has {status!r}: {number!r}, not a known status and its count")

@@ -1,9 +1,9 @@
 """The tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
 
 APPLICATION_ID = 0x67707463  # "gptc": tells our files from other programs' databases
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
-SCHEMA = """
+_MEASURED = """
 -- What is computed: one row per TaskKey.
 CREATE TABLE task (
     id INTEGER PRIMARY KEY,
@@ -61,5 +61,38 @@ CREATE TABLE generation (
 );
 """
 
-DATA_TABLES = ("winner", "trial", "validity", "task")
+_CHAINS = """
+-- What was chosen inside a whole model: one row per digest of its operations and of the winners of its tasks.
+CREATE TABLE chain (
+    digest TEXT PRIMARY KEY,
+    times_ns TEXT NOT NULL,         -- JSON object: task digest -> time in the chain
+    launch_ns REAL NOT NULL,
+    measured TEXT NOT NULL,         -- JSON object
+    stored_at REAL NOT NULL
+);
+-- What takes a task's winner's place in a chain; columns as in winner.
+CREATE TABLE chain_winner (
+    chain TEXT NOT NULL REFERENCES chain (digest),
+    task TEXT NOT NULL,             -- digest
+    configuration TEXT NOT NULL,
+    median_ns REAL NOT NULL,
+    default_ns REAL,
+    effort TEXT NOT NULL,
+    binary BLOB NOT NULL,
+    binary_sha256 TEXT NOT NULL,
+    trials TEXT NOT NULL,
+    rendered_sha256 TEXT NOT NULL,
+    PRIMARY KEY (chain, task)
+);
+"""
+
+SCHEMAS = {2: _MEASURED, SCHEMA_VERSION: _MEASURED + _CHAINS}
+"""What files hold by version. Those of an older one here get what they lack when they are opened for writing."""
+
+DATA_TABLES = ("chain_winner", "chain", "winner", "trial", "validity", "task")
 """What invalidating empties, in an order that keeps references whole."""
+
+
+def missing_tables(version: int) -> str:
+    """The statements that make a file of a version of SCHEMAS, or a new one (0), one of today."""
+    return SCHEMAS[SCHEMA_VERSION].removeprefix(SCHEMAS.get(version, ""))

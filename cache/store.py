@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from gputune.cache.chain import CHAIN_COLUMNS, ChainRecord, chain_from_rows, chain_to_row
 from gputune.cache.files import CacheError, folder_lock, set_aside, suspicion
 from gputune.cache.key import TaskKey, Validity, canonical_json
 from gputune.cache.record import (
@@ -28,7 +29,7 @@ from gputune.cache.record import (
     winner_from_row,
     winner_to_row,
 )
-from gputune.cache.schema import APPLICATION_ID, DATA_TABLES, SCHEMA, SCHEMA_VERSION
+from gputune.cache.schema import APPLICATION_ID, DATA_TABLES, SCHEMA_VERSION, SCHEMAS, missing_tables
 from gputune.cache.summary import TaskSummary, gather, summary_from_rows
 from gputune.cache.tier import tier_of
 
@@ -182,6 +183,30 @@ class PerformanceCache:
         )
         return self._checked("tasks", summary_from_rows, gather(owners, counts, winners))
 
+    # What was chosen inside whole models.
+
+    def conclude_chain(self, digest: str, chain: ChainRecord) -> None:
+        """Remember what was chosen in a chain, in place of an earlier choice."""
+        row = chain_to_row(chain)
+        with self._transaction("store what was chosen in a chain"):
+            self._connection.execute("DELETE FROM chain_winner WHERE chain = ?", (digest,))
+            self._connection.execute(
+                f"INSERT OR REPLACE INTO chain (digest, {', '.join(CHAIN_COLUMNS)}, stored_at) VALUES (?, ?, ?, ?, ?)",
+                (digest, *row, time.time()),
+            )
+            self._connection.executemany(
+                f"INSERT INTO chain_winner (chain, task, {', '.join(WINNER_COLUMNS)})"
+                f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))})",
+                [(digest, task, *winner_to_row(winner)) for task, winner in chain.winners.items()],
+            )
+
+    def chain_of(self, digest: str) -> ChainRecord | None:
+        """What was chosen in a chain; None where nothing was, or only something malformed (with a warning)."""
+        rows = self._rows(f"SELECT {', '.join(CHAIN_COLUMNS)} FROM chain WHERE digest = ?", (digest,))
+        winners = self._rows(f"SELECT task, {', '.join(WINNER_COLUMNS)} FROM chain_winner WHERE chain = ?", (digest,))
+        chains = self._checked("chains", lambda row: chain_from_rows(row, winners), rows)
+        return chains[0] if chains else None
+
     # Generations.
 
     def begin_generation(self, fingerprint: str, invalidate: bool) -> GenerationStart:
@@ -293,11 +318,11 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     with _named_errors(path, "open"):
         connection = _connection(path, "mode=rwc", busy_timeout_s)
         try:
-            new = _inspect(connection, path)
+            version = _inspect(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
-            if new:
+            if version != SCHEMA_VERSION:
                 connection.executescript(
-                    f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID};"
+                    f"BEGIN IMMEDIATE; {missing_tables(version)} PRAGMA application_id = {APPLICATION_ID};"
                     f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
                 )
             connection.execute("PRAGMA synchronous = FULL")
@@ -322,7 +347,7 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
             connection = _connection(path, mode, BUSY_TIMEOUT_S)
             try:
                 connection.execute("PRAGMA query_only = ON")
-                if _inspect(connection, path):
+                if not _inspect(connection, path):
                     raise _Damaged("it is empty")
                 return connection
             except sqlite3.OperationalError as error:
@@ -344,14 +369,15 @@ def _connection(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connect
     return connection
 
 
-def _inspect(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is new and empty. Raises _Damaged if it is not ours, CacheError if it is too new."""
+def _inspect(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the file, 0 where it is new and empty. Raises _Damaged if it is not ours, CacheError if it is too
+    new."""
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         schema = _schema_of(connection)
         if not schema and not application and not version:
-            return True
+            return 0
         if application != APPLICATION_ID:
             raise _Damaged("it is not a performance cache")
         if version > SCHEMA_VERSION:
@@ -359,7 +385,7 @@ def _inspect(connection: sqlite3.Connection, path: Path) -> bool:
                 f"performance cache {path} was written by a newer gputune (schema {version}, this one reads "
                 f"{SCHEMA_VERSION}): update gputune or name another folder with performance_cache_dir"
             )
-        if version != SCHEMA_VERSION or schema != _expected_schema():
+        if version not in SCHEMAS or schema != _expected_schema(version):
             raise _Damaged("its tables are not those of a performance cache")
         suspect = suspicion(path).exists()
         if suspect or path.stat().st_size <= FULLY_CHECKED_BYTES:
@@ -374,7 +400,7 @@ def _inspect(connection: sqlite3.Connection, path: Path) -> bool:
         if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
             raise _Damaged(str(error)) from error
         raise
-    return False
+    return int(version)
 
 
 def _schema_of(connection: sqlite3.Connection) -> set[tuple[Any, ...]]:
@@ -383,9 +409,9 @@ def _schema_of(connection: sqlite3.Connection) -> set[tuple[Any, ...]]:
 
 
 @functools.cache
-def _expected_schema() -> set[tuple[Any, ...]]:
+def _expected_schema(version: int) -> set[tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as model:
-        model.executescript(SCHEMA)
+        model.executescript(SCHEMAS[version])
         return _schema_of(model)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputune.cache import CacheError, PerformanceCache, check_writable, store
+from gputune.cache import CacheError, ChainRecord, PerformanceCache, check_writable, store
 from gputune.cache.files import suspicion
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
@@ -185,14 +185,29 @@ def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     make(path)
-    change(path, "PRAGMA user_version = 3")
+    change(path, "PRAGMA user_version = 4")
     change(path, "CREATE TABLE news (x)")
     content = path.read_bytes()
     for opening in (PerformanceCache.open, PerformanceCache.open_readonly):
-        with pytest.raises(CacheError, match=r"newer gputune \(schema 3, this one reads 2\): update gputune"):
+        with pytest.raises(CacheError, match=r"newer gputune \(schema 4, this one reads 3\): update gputune"):
             opening(path)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_of_the_version_before_is_read_as_it_is_and_completed_for_writing(path: Path) -> None:
+    make(path)
+    for statement in ("DROP TABLE chain_winner", "DROP TABLE chain", "PRAGMA user_version = 2"):
+        change(path, statement)
+    with PerformanceCache.open_readonly(path) as cache:
+        assert cache.winner_of(TASK, VALIDITY) == WINNER
+    chain = ChainRecord({TASK.digest: WINNER}, {}, 0.0)
+    with PerformanceCache.open(path) as cache:
+        assert cache.winner_of(TASK, VALIDITY) == WINNER
+        cache.conclude_chain("d", chain)
+    with PerformanceCache.open(path) as cache:
+        assert cache.chain_of("d") == chain
+    assert not asides(path)
 
 
 def test_a_locked_file_is_named(path: Path) -> None:
