@@ -180,9 +180,7 @@ class TargetConnection:
             whole = True
             self._patience.heard = self._sent
             while True:
-                answered, message = self._next()
-                if answered != request_id:
-                    continue  # the answer to a ping
+                message = self._about(request_id, request_id if type(request) is Ping else _PING_ID)
                 self._patience.delivered()
                 if type(message) is not Progress:
                     return message
@@ -204,6 +202,7 @@ class TargetConnection:
         if machine.state is not State.READY or self._arrived or not machine.between_frames:
             self.ask(_PING)
             return
+        newest = self._last_id
         try:
             self._transmit([_PING_FRAME])
             self._patience.heard = self._sent
@@ -211,10 +210,9 @@ class TargetConnection:
             if machine.space()[:count] != _PONG_FRAME:
                 machine.send(_PING, _PING_ID)  # as it was sent
                 self._take(count)
-                while (arrived := self._next())[0] != _PING_ID:
-                    pass
-                if not isinstance(arrived[1], Pong):
-                    raise self.refusal(arrived[1])
+                pong = self._about(_PING_ID, newest)
+                if not isinstance(pong, Pong):
+                    raise self.refusal(pong)
         except BaseException:
             self.close()
             raise
@@ -295,6 +293,17 @@ class TargetConnection:
         if message[0] == 0 and isinstance(message[1], Error):
             raise self.refusal(message[1])
         return message
+
+    def _about(self, request_id: int, newest: int) -> Any:
+        """The next message about a request; answers to pings that were sent meanwhile come between.
+
+        newest: the last id that may come before it. A server answers pings in their order, so a ping that is overtaken
+        by a later one's answer is lost on the way, and would be waited for as long as the server lives.
+        """
+        while (arrived := self._next())[0] != request_id:
+            if arrived[0] > newest:
+                raise self._lost("answered a later ping before this one: something was lost on the way")
+        return arrived[1]
 
     def _take(self, count: int) -> None:
         """Makes messages of what was read."""

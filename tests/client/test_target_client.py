@@ -356,6 +356,30 @@ class TestHeartbeats:
         assert "took too long to answer" in lines[0]
         assert time.monotonic() - began >= FAST.silence_seconds
 
+    @pytest.mark.parametrize("behind", [b"", b"data"])
+    def test_a_ping_that_is_lost_on_the_way_is_not_waited_for(self, target: FakeTarget, behind: bytes) -> None:
+        """The server answers the pings that ask whether it lives, so silence would never end the wait."""
+        target.limits = FAST
+        lost: list[Any] = []
+
+        def answer(connection: int, request: Any) -> Any:
+            if isinstance(request, Ping) and not lost:
+                lost.append(request)
+                return SILENCE
+            return plain_answer(connection, request)
+
+        target.answer = answer
+        lines: list[str] = []
+        with connect(target, lines.append) as client:
+            if behind:
+                connection = client._session.link.connection
+                connection._last_id += 1
+                connection._transmit(connection._buffers(UploadBuffer(behind), connection._last_id))
+                connection._take(connection._read())  # so the ping takes the way of other requests
+            client.ping()
+        assert lines[0].startswith(f"target {target.address} answered a later ping before this one: something was lost")
+        assert {number for number, message in target.heard if isinstance(message, Ping)} == {1, 2}
+
     def test_an_idle_client_notices_the_loss_and_connects_with_its_next_request(self, target: FakeTarget) -> None:
         target.limits = FAST
         target.answer = dies_at((1, Ping))
@@ -404,9 +428,9 @@ def slow_link(port: int, bytes_per_second: int) -> Iterator[int]:
     def crawl(source: socket.socket, to: socket.socket, waiting: bytearray, over: threading.Event) -> None:
         with suppress(OSError):
             while not over.wait(step_seconds):
-                step = int(bytes_per_second * step_seconds)
-                to.sendall(waiting[:step])
-                del waiting[:step]
+                step = waiting[: int(bytes_per_second * step_seconds)]
+                to.sendall(step)
+                del waiting[: len(step)]  # not more: meanwhile, others may have come
 
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as ends:
 
@@ -585,10 +609,12 @@ class TestOneRequest:
             client.ping()
             assert client.upload(b"data") == 1
             monkeypatch.undo()
-            connection._transmit(connection._buffers(Ping(), 999))  # its answer comes with the next one
+            connection._last_id += 1
+            connection._transmit(connection._buffers(Ping(), connection._last_id))  # its answer comes with the next one
             client.ping()
             client.ping()
             assert client.upload(b"data") == 2
+            assert client._session.link.connection is connection
             target.answer = lambda connection, request: Error("internal_error", "not well")
             with pytest.raises(TargetError, match="not well"):
                 client.ping()
