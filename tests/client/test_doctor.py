@@ -29,7 +29,7 @@ from gputune.client.doctor.target import check_target
 from gputune.client.errors import TargetError
 from gputune.runtime.devices import NULL_REPORT, DeviceReport
 from gputune.server.protocol.errors import ERROR_NAMES
-from gputune.server.protocol.messages import Limits, StatusReport
+from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
 
 SECRET = "a token that nobody may see"
 
@@ -252,7 +252,7 @@ def test_a_target_that_answers_is_told_with_what_it_says(port: int) -> None:
     client: Any = FakeClient(restarts=2)
     findings = check_target(f"127.0.0.1:{port}", "--target", lambda: client)
     assert exit_code(findings) == 0
-    assert of(findings, "ok")[-3] == "it is gputune 7, protocol 3, up 1 min 0 s"
+    assert of(findings, "ok")[-3] == f"it is gputune 7, protocol {PROTOCOL_VERSION}, up 1 min 0 s"
     assert of(findings, "ok")[-2].startswith("its device is Adreno (Test")
     assert of(findings, "ok")[-1] == "its clients: 3; running: nothing; 2 requests waiting"
     assert "2 times, last because SIGSEGV while launching" in of(findings, "note")[0]

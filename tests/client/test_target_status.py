@@ -12,7 +12,7 @@ import pytest
 
 from gputune.client.cli.printable import printable
 from gputune.client.status import describe, lines_of
-from gputune.server.protocol.messages import Limits, StatusReport
+from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
 
 from .commands import Gputune
 from .contexts import DEVICE
@@ -43,7 +43,7 @@ def described(**fields: Any) -> dict[str, Any]:
 def test_a_status_is_told_in_lines() -> None:
     text = "\n".join(lines_of(described()))
     for words in (
-        "board:22598: gputune 7, protocol 3, up 1 d 2 h", "tier     null-cu1",
+        f"board:22598: gputune 7, protocol {PROTOCOL_VERSION}, up 1 d 2 h", "tier     null-cu1",
         "clients  2; running: profile; 1 request waiting",
         "worker   never started again\n", "3.0 MiB", "answered 12 profile\n", "load 0.5123",
     ):  # fmt: skip
