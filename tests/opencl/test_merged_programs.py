@@ -11,8 +11,11 @@ import pytest
 from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.family import Instance
+from gputune.kernels.ops.concat import ConcatProblem
+from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.pool import PoolProblem
+from gputune.kernels.ops.resize import ResizeProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.runtime.backends import Backend, Buffer, Program, open_backend
@@ -44,6 +47,8 @@ __kernel void twice(__global const float *x, __global float *output) {
 
 
 PROBLEMS = {op: problem for op, _, problem in CASES} | {
+    "Concat": ConcatProblem(300, (5, 16, 7, 33)),
+    "ConvTranspose": ConvTransposeProblem(2, 5, 6, 7, 5, (3, 3), (2, 2), (10, 11), (1, 1), bias=True),
     "Elementwise": ElementwiseProblem(
         (2, 5, 7, 19),
         ((19,), (2, 1, 1, 19)),
@@ -51,6 +56,7 @@ PROBLEMS = {op: problem for op, _, problem in CASES} | {
         Chain((Step("sub", operand=0), Step("relu"), Step("mul", operand=1))),
     ),
     "Pool": PoolProblem("max", 2, 13, 17, 19, (3, 5), (2, 3), (1, 2, 1, 1), (7, 6)),
+    "Resize": ResizeProblem(2, 5, 7, 19, (10, 21), (1, 1), (2, 3)),
     "Softmax": SoftmaxProblem(3, 100, 2),
     "Transpose": TransposeProblem(2, 19, 7, 5, "NCHW", "NHWC"),
 }

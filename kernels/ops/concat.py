@@ -1,0 +1,157 @@
+"""Tensors put one behind the other along an axis. See concat_parts.cl."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, Parameter, TuningSpace
+from gputune.kernels.streaming import (
+    VECTOR_WIDTHS,
+    busy,
+    ceil_div,
+    check_indices,
+    default_group,
+    default_width,
+    fits,
+    group_constraints,
+    group_parameters,
+    round_up,
+)
+from gputune.kernels.template import build_options, template
+
+MOST_PARTS = 64
+"""Each part is an argument, and 1024 bytes of them are all that OpenCL promises."""
+
+ROWS_OF_AN_ITEM = (1, 2, 4, 8, 16, 32)
+CPU_ROWS = 8
+
+
+@dataclass(frozen=True)
+class ConcatProblem:
+    """output[row] = input0[row], input1[row], ... with parts[k] elements of input k.
+
+    A row holds the axis that is joined and the axes behind it; `rows` counts the positions along the axes before it.
+    """
+
+    rows: int
+    parts: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if min(self.rows, *self.parts, len(self.parts)) < 1:
+            raise ValueError(f"Concat needs positive sizes, not {self.rows} rows of {self.parts}")
+        if len(self.parts) > MOST_PARTS:
+            raise ValueError(f"Concat joins up to {MOST_PARTS} tensors, not {len(self.parts)}")
+        if self.dtype != "float32":
+            raise ValueError(f"Concat knows dtype float32, not {self.dtype}")
+        check_indices("Concat", (self.rows, self.length))
+
+    @property
+    def length(self) -> int:
+        """Elements of a row of the output."""
+        return sum(self.parts)
+
+    def vectors(self, width: int) -> int:
+        """Vectors of `width` elements that a row of the output is written in; each part has its own."""
+        return sum(ceil_div(part, width) for part in self.parts)
+
+
+class ConcatFamily(KernelFamily):
+    """One template: a work-item copies the same vector of a few rows."""
+
+    op = "Concat"
+    templates = ("concat_parts.cl",)
+
+    def inputs(self, problem: ConcatProblem) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(f"input{k}", (problem.rows, part)) for k, part in enumerate(problem.parts))
+
+    def output(self, problem: ConcatProblem) -> TensorSpec:
+        return TensorSpec("output", (problem.rows, problem.length))
+
+    def space(self, problem: ConcatProblem, limits: DeviceLimits) -> TuningSpace:
+        return TuningSpace(
+            (
+                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
+                Parameter("WPT", ROWS_OF_AN_ITEM, "neighbouring rows of a work-item"),
+                *group_parameters(),
+            ),
+            (
+                fits(max(problem.parts), "the longest part"),
+                busy(("WPT",), problem.rows, "the number of rows"),
+                busy(("VW", "DIMX"), problem.length, "the elements of a row"),
+                busy(("WPT", "DIMY"), problem.rows, "the number of rows"),
+                *group_constraints(limits),
+            ),
+        )
+
+    def default(self, problem: ConcatProblem, limits: DeviceLimits) -> dict[str, int]:
+        width = default_width(limits, max(problem.parts))
+        divides = math.gcd(width, *problem.parts)  # whole vectors everywhere, unless they would be short ones
+        width = divides if divides >= 4 else width
+        rows = CPU_ROWS if limits.device_type == "cpu" and problem.rows >= CPU_ROWS else 1
+        across, down = default_group(limits, problem.vectors(width), ceil_div(problem.rows, rows))
+        while across > 1 and width * across >= 2 * problem.length:  # short parts make many vectors
+            across //= 2
+        return {"VW": width, "WPT": rows, "DIMX": across, "DIMY": down}
+
+    def starters(self, problem: ConcatProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        space = self.space(problem, limits)
+        wanted = [
+            default | {"WPT": 16, "DIMY": 4},
+            default | {"WPT": 32, "DIMX": 1, "DIMY": 1},
+            default | {"VW": 16, "DIMX": 1, "DIMY": 16},
+            default | {"VW": 8, "DIMX": 4, "DIMY": 4},
+            default | {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
+        ]
+        return [one for one in wanted if one != default and not space.violations(one)]
+
+    def render(self, problem: ConcatProblem, configuration: Configuration) -> Instance:
+        across, down = configuration["DIMX"], configuration["DIMY"]
+        names = [spec.name for spec in self.inputs(problem)]
+        main = Launch(
+            source=_prelude(problem) + template("concat_parts.cl"),
+            entry="concat_parts",
+            options=build_options({"ROWS": problem.rows, "LENGTH": problem.length} | dict(configuration)),
+            global_size=(
+                round_up(problem.vectors(configuration["VW"]), across),
+                round_up(ceil_div(problem.rows, configuration["WPT"]), down),
+            ),
+            local_size=(across, down),
+            arguments=(*names, "output"),
+        )
+        return Instance(main)
+
+    def reference(self, problem: ConcatProblem, inputs: Mapping[str, Array]) -> Array:
+        return np.concatenate([inputs[spec.name] for spec in self.inputs(problem)], axis=1)
+
+    def work(self, problem: ConcatProblem) -> Work:
+        return Work(0, 2 * self.output(problem).nbytes)
+
+    def tolerance(self, problem: ConcatProblem) -> Tolerance:
+        return Tolerance(relative=0.0, absolute=0.0)
+
+
+def _prelude(problem: ConcatProblem) -> str:
+    """The macros that concat_parts.cl takes: the parameters, and PART(name, size, start) for each part."""
+    parameters, parts, start = [], [], 0
+    for k, size in enumerate(problem.parts):
+        parameters.append(f"__global const float *restrict input{k}, ")
+        parts.append(f"PART(input{k}, {size}, {start})")
+        start += size
+    return f"#define INPUT_PARAMETERS {''.join(parameters)}\n#define PARTS {' '.join(parts)}\n"
+
+
+FAMILY = ConcatFamily()

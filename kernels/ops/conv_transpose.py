@@ -1,0 +1,226 @@
+"""Transposed convolution over NHWC maps: sub-pixel form, register tiles in conv_transpose_tiled.cl.
+
+Output pixels whose places agree modulo the strides are one phase: they see the same taps of the filter. So a position,
+which stands for one pixel of each phase, is a row of a matrix product whose columns are the output channels of all
+phases; where the kernel is as large as the strides there is one tap, and nothing else than that product.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.packing import PACK_RUN, Packing
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import ceil_div, check_indices
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling import Tiling
+from gputune.kernels.window import Pair
+from gputune.kernels.workgroups import launch_sizes
+
+PACK_TEMPLATE = "pack_transposed.cl"
+
+
+@dataclass(frozen=True)
+class ConvTransposeProblem:
+    """A transposed convolution: input [N, H, W, C], weight [C, O, kh, kw], output [N, Ho, Wo, O].
+
+    Input pixel (i, j) adds its products to output pixels (i * sh + ky * dh - top, j * sw + kx * dw - left). `output` is
+    (Ho, Wo), which says what is cut or added below and on the right; `pads` is (top, left). The epilogue's operands are
+    output-shaped.
+    """
+
+    batch: int
+    height: int
+    width: int
+    in_channels: int
+    out_channels: int
+    kernel: Pair
+    strides: Pair
+    output: Pair
+    pads: Pair = (0, 0)
+    dilations: Pair = (1, 1)
+    bias: bool = False
+    epilogue: Chain = EMPTY
+    layout: str = "NHWC"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        sizes = (self.batch, self.height, self.width, self.in_channels, self.out_channels, *self.output)
+        if min(*sizes, *self.kernel, *self.strides, *self.dilations) < 1 or min(self.pads) < 0:
+            raise ValueError("ConvTranspose needs positive sizes and pads that are not negative")
+        if (self.layout, self.dtype) != ("NHWC", "float32"):
+            raise ValueError(f"ConvTranspose knows NHWC float32, not {self.layout} {self.dtype}")
+        check_indices(
+            "ConvTranspose",
+            (self.batch, self.height, self.width, self.in_channels),
+            (self.batch, *self.output, self.out_channels),
+            (self.batch, *self.positions, self.columns),
+        )
+
+    @property
+    def positions(self) -> Pair:
+        """Positions down and across; each stands for one output pixel of every phase, some of them cut off."""
+        down, across = (
+            (size - 1 + pad) // stride - pad // stride + 1
+            for size, pad, stride in zip(self.output, self.pads, self.strides, strict=True)
+        )
+        return down, across
+
+    @property
+    def taps(self) -> Pair:
+        """How many input rows and columns an output pixel sees at most."""
+        down, across = (
+            (size - 1) * dilation // stride + 1
+            for size, dilation, stride in zip(self.kernel, self.dilations, self.strides, strict=True)
+        )
+        return down, across
+
+    @property
+    def columns(self) -> int:
+        """Output channels of all phases."""
+        return math.prod(self.strides) * self.out_channels
+
+
+class ConvTransposeFamily(KernelFamily):
+    """One template: register tiles of positions and of the channels of all phases over packed filters."""
+
+    op = "ConvTranspose"
+    templates = ("conv_transpose_tiled.cl", PACK_TEMPLATE)
+
+    def inputs(self, problem: ConvTransposeProblem) -> tuple[TensorSpec, ...]:
+        weight = (problem.in_channels, problem.out_channels, *problem.kernel)
+        bias = (TensorSpec("bias", (problem.out_channels,), constant=True),) if problem.bias else ()
+        shape = self.output(problem).shape
+        return (
+            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
+            TensorSpec("weight", weight, constant=True),
+            *bias,
+            *(TensorSpec(f"operand{i}", shape) for i in range(problem.epilogue.operands)),
+        )
+
+    def output(self, problem: ConvTransposeProblem) -> TensorSpec:
+        return TensorSpec("output", (problem.batch, *problem.output, problem.out_channels))
+
+    def space(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> TuningSpace:
+        return _tiling(problem).space(limits)
+
+    def default(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> dict[str, int]:
+        return _tiling(problem).default(limits)
+
+    def starters(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _tiling(problem).starters(limits)
+
+    def render(self, problem: ConvTransposeProblem, configuration: Configuration) -> Instance:
+        tiling = _tiling(problem)
+        packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
+        global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
+        operands = problem.epilogue.operands
+        sizes = {
+            "MAPS": problem.batch,
+            "HEIGHT": problem.height,
+            "WIDTH": problem.width,
+            "INPUTS": problem.in_channels,
+            "OUTPUTS": problem.out_channels,
+            "OPERANDS": operands,
+            **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
+            **dict(zip(("DOWN", "ACROSS"), problem.positions, strict=True)),
+            **dict(zip(("TH", "TW"), problem.taps, strict=True)),
+            **dict(zip(("SH", "SW"), problem.strides, strict=True)),
+            **dict(zip(("PT", "PL"), problem.pads, strict=True)),
+        }
+        main = Launch(
+            source=problem.epilogue.prelude() + template("conv_transpose_tiled.cl"),
+            entry="conv_transpose_tiled",
+            options=build_options(sizes | dict(configuration)),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(operands))),
+        )
+        return Instance(main, (_pack(problem, packing),), {"packed": packing.nbytes})
+
+    def reference(self, problem: ConvTransposeProblem, inputs: Mapping[str, Array]) -> Array:
+        """Each tap scatters its products in float64 into an output without borders; the padding is cut from it."""
+        (sh, sw), (dh, dw), (top, left) = problem.strides, problem.dilations, problem.pads
+        rows, columns = problem.output
+        full = [
+            max((size - 1) * stride + (kernel - 1) * dilation + 1, pad + output)
+            for size, stride, kernel, dilation, pad, output in zip(
+                (problem.height, problem.width), problem.strides, problem.kernel, problem.dilations, problem.pads,
+                problem.output, strict=True,
+            )
+        ]  # fmt: skip
+        total = np.zeros((problem.batch, *full, problem.out_channels))
+        maps, weight = inputs["input"].astype(np.float64), inputs["weight"].astype(np.float64)
+        for ky in range(problem.kernel[0]):
+            for kx in range(problem.kernel[1]):
+                below = slice(ky * dh, ky * dh + (problem.height - 1) * sh + 1, sh)
+                beside = slice(kx * dw, kx * dw + (problem.width - 1) * sw + 1, sw)
+                total[:, below, beside] += maps @ weight[:, :, ky, kx]
+        result = total[:, top : top + rows, left : left + columns]
+        if problem.bias:
+            result = result + inputs["bias"]
+        operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
+        return problem.epilogue.apply(result, operands).astype(np.float32)
+
+    def work(self, problem: ConvTransposeProblem) -> Work:
+        sums = 2 * problem.batch * problem.height * problem.width * problem.in_channels * math.prod(problem.kernel)
+        pixels = problem.batch * math.prod(problem.output)
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(problem.out_channels * (sums + pixels * (problem.bias + len(problem.epilogue.steps))), moved)
+
+    def tolerance(self, problem: ConvTransposeProblem) -> Tolerance:
+        length = problem.in_channels * math.prod(problem.taps)
+        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
+
+
+def _tiling(problem: ConvTransposeProblem) -> Tiling:
+    """Only sizes: where the columns come from is for pack_transposed.cl to know."""
+    return Tiling(
+        rows=problem.batch * math.prod(problem.positions),
+        columns=problem.columns,
+        reduction=problem.in_channels,
+        output_stride=0,
+        input_stride=0,
+        taps=math.prod(problem.taps),
+        zeros=problem.in_channels,
+    )
+
+
+def _pack(problem: ConvTransposeProblem, packing: Packing) -> Launch:
+    return Launch(
+        source=template(PACK_TEMPLATE),
+        entry="pack_transposed",
+        options=build_options({"RUN": PACK_RUN}),
+        global_size=(ceil_div(packing.size, PACK_RUN),),
+        local_size=(1,),
+        arguments=(
+            "weight",
+            "bias" if problem.bias else "weight",
+            "packed",
+            packing.size,
+            packing.panel,
+            problem.in_channels,
+            problem.out_channels,
+            *problem.kernel,
+            *problem.strides,
+            *problem.dilations,
+            *problem.taps,
+            int(problem.bias),
+        ),
+    )
+
+
+FAMILY = ConvTransposeFamily()

@@ -1,0 +1,178 @@
+// Transposed convolution of NHWC maps with packed filters, as a convolution to sub-pixels.
+//
+//   output[n, y, x, o] = EPILOGUE(bias[o] + sum over i, j, c of input[n, i, j, c] * weight[c, o, ky, kx])
+//                        where i*SH + ky*DH = y + PT and j*SW + kx*DW = x + PL
+//
+// Position (q, s) stands for the SH x SW output pixels (q*SH + py - PT, s*SW + px - PL), one of each phase (py, px). All
+// of them see the input pixels (q - ty, s - tx), ty < TH and tx < TW, so the channels of all phases are the columns
+// [py][px][o] of one matrix product; pack_transposed.cl puts zeros where a phase has fewer taps.
+//
+//                          NW = NV * VW columns
+//                        +----+----+-- --+----+
+//                 packed | VW | VW |     | VW |  channels of the input, KU at a time, for one tap after the other
+//                        +----+----+-- --+----+
+//      channels
+//       +------+         +----+----+-- --+----+
+//       |      | MR      | accumulators in    |  a work-item's tile: MR positions in a row of all positions
+//       +------+         | registers          |
+//                        +----+----+-- --+----+
+//
+// Work split: one grid dimension runs over column tiles, LN of them to a work-group, the other over tiles of positions, LM
+// to a work-group; with ORDER 0 column tiles are dimension 0. The tiles of a work-group lie interleaved in packed, as one
+// panel:
+//   packed = [panel][ty][tx][channel][tile of the panel][NW], then bias as [panel][tile][NW], then a pixel of zeros.
+// The columns of one row phase, [px][o], lie in the output as they lie in the tile; a vector of them is stored whole
+// unless it spans two row phases or reaches out of the output, and then lane by lane.
+// Preconditions: fewer than 2^31 elements in each buffer.
+
+#ifndef MAPS
+#define MAPS 1               // batch
+#define HEIGHT 4             // of the input
+#define WIDTH 4
+#define INPUTS 4             // input channels
+#define OUTPUTS 4            // output channels
+#define OPERANDS 0           // tensors that the epilogue reads
+#define OUT_HEIGHT 8
+#define OUT_WIDTH 8
+#define DOWN 4               // positions
+#define ACROSS 4
+#define TH 1                 // taps
+#define TW 1
+#define SH 2                 // strides
+#define SW 2
+#define PT 0                 // padding: top, left
+#define PL 0
+#endif
+#ifndef MR
+#define MR 4                 // positions of a tile
+#define NV 1                 // vectors of a tile's position
+#define VW 4                 // columns of a vector
+#define KU 1                 // unrolling of the channel loop
+#define LM 1                 // work-group along the positions
+#define LN 1                 // work-group along the columns
+#define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: tiles of positions are
+#endif
+#ifndef EPILOGUE
+#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define EPILOGUE(value, T, LOAD, offset)
+#endif
+
+#include "vectors.cl"
+
+#define NW (NV * VW)
+#define COLUMNS (SH * SW * OUTPUTS)
+#define PHASE_ROW (SW * OUTPUTS)  // columns of one row phase
+#define TILES ((COLUMNS + NW - 1) / NW)
+#define PANELS ((TILES + LN - 1) / LN)
+#define TAPS (TH * TW)
+#define POSITIONS (MAPS * DOWN * ACROSS)
+
+// One input channel: each position's element times the tile's row of packed.
+#define ACCUMULATE(c)                                                      \
+    {                                                                      \
+        vec right[NV];                                                     \
+        UNROLL for (int v = 0; v < NV; ++v)                                \
+            right[v] = LOAD(filter, (c) * (LN * NW) + v * VW);             \
+        UNROLL for (int r = 0; r < MR; ++r) {                              \
+            const vec left = pixels[r][c];                                 \
+            UNROLL for (int v = 0; v < NV; ++v)                            \
+                total[r][v] = fma(left, right[v], total[r][v]);            \
+        }                                                                  \
+    }
+
+// Where position i lies: its map, and its row and column in it.
+#define MAP(i) ((i) / (DOWN * ACROSS))
+#define ROW(i) (PT / SH + (i) / ACROSS % DOWN)
+#define COLUMN(i) (PL / SW + (i) % ACROSS)
+// Where a column of a position at (q, s) lies in the output: its row, and its element in that row. Both may be outside.
+#define OUTPUT_ROW(q, column) ((q) * SH + (column) / PHASE_ROW - PT)
+#define IN_ROW(s, column) (((s) * SW - PL) * OUTPUTS + (column) % PHASE_ROW)
+#define IS_INSIDE(y, x, width) ((uint)(y) < OUT_HEIGHT && (x) >= 0 && (x) + (width) <= OUT_WIDTH * OUTPUTS)
+#define IS_WHOLE(column) ((column) < COLUMNS && (column) % PHASE_ROW + VW <= PHASE_ROW)
+
+__kernel
+#if ORDER
+__attribute__((reqd_work_group_size(LM, LN, 1)))
+#else
+__attribute__((reqd_work_group_size(LN, LM, 1)))
+#endif
+void conv_transpose_tiled(__global const float *restrict input, __global const float *restrict packed,
+                          __global float *restrict output OPERAND_PARAMETERS)
+{
+    const int tile = get_global_id(ORDER);
+    const int first = get_global_id(1 - ORDER) * MR;
+    if (tile >= TILES || first >= POSITIONS)
+        return;
+    __global const float *filter = packed + (tile / LN * (TAPS * INPUTS) * LN + tile % LN) * NW;
+    __global const float *bias = packed + (PANELS * LN * (TAPS * INPUTS) + tile) * NW;
+    __global const float *zeros = packed + PANELS * LN * (TAPS * INPUTS + 1) * NW;
+
+    int map[MR], down[MR], across[MR];
+    vec total[MR][NV];
+    UNROLL for (int r = 0; r < MR; ++r) {
+        const int position = min(first + r, POSITIONS - 1);
+        map[r] = MAP(position);
+        down[r] = ROW(position);
+        across[r] = COLUMN(position);
+        UNROLL for (int v = 0; v < NV; ++v)
+            total[r][v] = LOAD(bias, v * VW);
+    }
+
+    for (int ty = 0; ty < TH; ++ty)
+        for (int tx = 0; tx < TW; ++tx) {
+            __global const float *pixels[MR];
+            UNROLL for (int r = 0; r < MR; ++r) {
+                const int y = down[r] - ty, x = across[r] - tx;
+                const bool inside = (uint)y < HEIGHT && (uint)x < WIDTH;
+                pixels[r] = inside ? input + ((map[r] * HEIGHT + y) * WIDTH + x) * INPUTS : zeros;
+            }
+            int c = 0;
+            for (; c + KU <= INPUTS; c += KU)
+                UNROLL for (int u = 0; u < KU; ++u)
+                    ACCUMULATE(c + u)
+#if INPUTS % KU
+            for (; c < INPUTS; ++c)
+                ACCUMULATE(c)
+#endif
+            filter += INPUTS * LN * NW;
+        }
+
+    float lanes[MR * NW];
+    UNROLL for (int r = 0; r < MR; ++r)
+        if (first + r < POSITIONS)
+            UNROLL for (int v = 0; v < NV; ++v) {
+                const int column = tile * NW + v * VW;
+                const int y = OUTPUT_ROW(down[r], column), x = IN_ROW(across[r], column);
+                const int offset = (map[r] * OUT_HEIGHT + y) * (OUT_WIDTH * OUTPUTS) + x;
+                vec value = total[r][v];
+#if !OPERANDS
+                EPILOGUE(value, vec, LOAD, 0)
+#endif
+                if (IS_WHOLE(column) && IS_INSIDE(y, x, VW)) {
+#if OPERANDS
+                    EPILOGUE(value, vec, LOAD, offset)
+#endif
+                    STORE(value, output, offset);
+                } else
+                    STORE(value, lanes, r * NW + v * VW);
+            }
+    for (int r = 0; r < MR && first + r < POSITIONS; ++r) {
+        const int q = ROW(first + r), s = COLUMN(first + r);
+        for (int v = 0; v < NV; ++v) {
+            const int begin = tile * NW + v * VW, end = min(begin + VW, COLUMNS);
+            if (IS_WHOLE(begin) && IS_INSIDE(OUTPUT_ROW(q, begin), IN_ROW(s, begin), VW))
+                continue;
+            for (int column = begin; column < end; ++column) {
+                const int y = OUTPUT_ROW(q, column), x = IN_ROW(s, column);
+                if (IS_INSIDE(y, x, 1)) {
+                    const int offset = (MAP(first + r) * OUT_HEIGHT + y) * (OUT_WIDTH * OUTPUTS) + x;
+                    float value = lanes[r * NW + column - tile * NW];
+#if OPERANDS
+                    EPILOGUE(value, float, ELEMENT, offset)
+#endif
+                    output[offset] = value;
+                }
+            }
+        }
+    }
+}
