@@ -12,7 +12,8 @@ class Effort:
     or FEW, whichever is more. All of it is one pool from which the tasks with most to gain are served first, none with
     more than MOST times what it has brought. `patience` stops a task when that many trials in a row brought nothing
     better; `worth` does when a batch is expected to gain less than this share of an inference. The finalists are
-    measured again, side by side. `samples` is what those in front get at most.
+    measured again, side by side. `samples` is what those in front get at most. In the end so many `contexts` of the
+    whole model are compared, each with another of the finalists of every task; one context is nothing to compare.
     """
 
     name: str
@@ -26,15 +27,16 @@ class Effort:
     samples: int
     sample_ns: int
     warm_up_ns: int
+    contexts: int
 
 
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("none", 0, 0, 0, 0.0, None, 0.0, 0, 0, 0, 0),
-        Effort("quick", 1, 24, 8, 1.0, None, 0.002, 4, 7, 1_000_000, 100_000_000),
-        Effort("normal", 2, 96, 24, 0.1, 64, 0.0005, 6, 24, 1_000_000, 200_000_000),
-        Effort("full", 3, None, None, 1.0, None, 0.0, 8, 24, 2_000_000, 300_000_000),
+        Effort("none", 0, 0, 0, 0.0, None, 0.0, 0, 0, 0, 0, 1),
+        Effort("quick", 1, 24, 8, 1.0, None, 0.002, 4, 7, 1_000_000, 100_000_000, 2),
+        Effort("normal", 2, 96, 48, 0.1, 64, 0.0005, 6, 24, 1_000_000, 200_000_000, 3),
+        Effort("full", 3, None, None, 1.0, None, 0.0, 8, 24, 2_000_000, 300_000_000, 3),
     )
 }
 
