@@ -5,18 +5,20 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gputune.cache import PerformanceCache, check_writable, tier_of
 from gputune.client import context_builder
+from gputune.client.alternatives import Alternatives
 from gputune.client.config import Config
+from gputune.client.context_race import ContextRace
 from gputune.client.credentials import NONE, Credentials
 from gputune.client.importer import read_model
-from gputune.client.lowering import Plan, lower
+from gputune.client.in_chain import Decision, InChain
 from gputune.client.outputs import check_output, writing
 from gputune.client.plan import Task
 from gputune.client.progress import Reporter
@@ -28,13 +30,16 @@ from gputune.client.targets import choose_targets
 from gputune.client.tuning.effort import Effort
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, untuned
-from gputune.client.tuning.task_search import device_limits
+from gputune.client.tuning.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, names_of
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.devices import SIMULATED
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.connection import software_version
+
+CHAIN_SHARE = 0.15
+"""Of a budget, what is kept back to compare whole contexts."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,11 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
         with clock.phase("import"):
             graph = read_model(request.model, request.input_dimensions)
         with clock.phase("lower"):
-            plan = lower(graph)
+            model = Alternatives(graph)
         with clock.phase("check"):
-            request.tuning.check_bound([names_of(task, plan.nodes_of.get(task, ())) for task in plan.tasks])
-        reporter.info(f"model {request.model.name}: {len(plan.operations)} operations, {len(plan.tasks)} tasks")
+            request.tuning.check_bound([names_of(task, model.nodes_of.get(task, ())) for task in model.tasks])
+        found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
+        reporter.info(f"model {request.model.name}: {found}, {len(model.groups)} groups that may be fused")
         with clock.phase("check"):
             chosen = choose_targets(
                 request.target,
@@ -102,11 +108,11 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
                 reporter.info(line)
             with clock.phase("check"):
                 clients = chosen.connect_all()
-            generation = _Generation(request, plan, clients, clock, reporter)
+            generation = _Generation(request, model, clients, clock, reporter)
             generation.run()
     requests: Counter[str] = sum((client.requests for client in clients), Counter())
     totals = Totals(requests["profile"], requests["compile"], clock.seconds)
-    summary = summarise(generation.outcomes, totals)
+    summary = summarise(generation.outcomes, totals, generation.in_chain)
     if request.summary_json is not None:
         write_json(request.summary_json, summary)
     return summary
@@ -118,13 +124,13 @@ class _Generation:
     def __init__(
         self,
         request: GenerationRequest,
-        plan: Plan,
+        model: Alternatives,
         clients: Sequence[TargetClient],
         clock: _Clock,
         reporter: Reporter,
     ) -> None:
         self._request = request
-        self._plan = plan
+        self._model = model
         self._clients = clients
         self._client = client = clients[0]
         self._clock = clock
@@ -133,44 +139,52 @@ class _Generation:
         self._tier = tier_of(
             self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
         )
-        self._tuner: Tuner | None = None
+        self._computes = self._device.platform not in SIMULATED
+        self._compares = self._computes and request.effort.contexts > 1
+        self._tasks = model.tasks if self._compares else model.plan.tasks
         self.outcomes: list[Outcome] = []
+        self.in_chain: Mapping[str, Any] | None = None
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
         if self._request.effort.name == "none":
             self._reporter.info("tuning effort none: default configurations, no performance cache")
-            self._make()
+            limits = device_limits(self._device)
+            self._make(Decision(self._model.plan, _by_key(untuned(task, limits) for task in self._tasks)), None)
             return
         path = self._request.performance_cache_dir / self._tier.file_name
         self._reporter.info(f"performance cache {path}")
         with PerformanceCache.open(path, warn=self._reporter.warn) as cache:
-            self._tuner = Tuner(
-                self._clients, cache, self._request.effort, self._reporter, self._request.tuning, self._plan.nodes_of
-            )
-            self._tuner.check(self._plan.tasks)
+            budget_seconds = self._request.tuning.budget_seconds
+            deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+            options = self._request.tuning
+            if budget_seconds is not None and self._compares:
+                options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
+            tuner = Tuner(self._clients, cache, self._request.effort, self._reporter, options, self._model.nodes_of)
+            tuner.check(self._tasks)
             fingerprint = self._fingerprint()
             begun = cache.begin_generation(fingerprint, self._request.config.invalidate_performance_cache)
             if begun.invalidated:
                 self._reporter.info("performance cache invalidated: starting from nothing")
             elif begun.resumed:
                 self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
-            self._make()
+            with self._clock.phase("tune"):
+                outcomes = self._tune(tuner, options)
+            with self._clock.phase("chain"):
+                decision = self._decide(outcomes, tuner, cache, deadline)
+            self._make(decision, tuner)
             cache.finish_generation(fingerprint)
         if (report := self._request.tuning.report) is not None:
             write_report(path, report, self._request.binary_file)
             self._reporter.info(f"wrote the report {report}")
 
-    def _make(self) -> None:
-        with self._clock.phase("tune"):
-            self._tune()
+    def _make(self, decision: Decision, tuner: Tuner | None) -> None:
+        """Finalizes and writes what was decided."""
+        weights = {task_key(task).digest: task.weight for task in decision.plan.tasks}
+        self.outcomes = [replace(one, weight=weights.get(key, 0)) for key, one in decision.outcomes.items()]
+        self.in_chain = decision.summary
         with self._clock.phase("finalize"):
-            built = context_builder.build(
-                self._plan,
-                {outcome.key: outcome for outcome in self.outcomes},
-                self._client,
-                self._store_binary,
-            )
+            built = context_builder.build(decision.plan, decision.outcomes, self._client, _keeping(tuner))
         with self._clock.phase("write"):
             self._write(built)
 
@@ -184,29 +198,35 @@ class _Generation:
                 digest.update(block)
         return digest.hexdigest()
 
-    def _tune(self) -> None:
-        tasks = self._plan.tasks
-        if self._tuner is None:
-            limits = device_limits(self._device)
-            self.outcomes = [untuned(task, limits) for task in tasks]
-            return
+    def _tune(self, tuner: Tuner, options: TuningOptions) -> dict[str, Outcome]:
         number = itertools.count(1)
 
         def done(outcome: Outcome) -> None:
-            self._reporter.info(f"[{next(number)}/{len(tasks)}] {_describe(outcome)}")
+            self._reporter.info(f"[{next(number)}/{len(self._tasks)}] {_describe(outcome)}")
 
+        optional = [group.task for group in self._model.groups]
         with self._reporter:
-            expected = self._tuner.expected_trials(tasks)
-            self._reporter.begin("tuning", expected, self._request.tuning.budget_seconds)
-            self.outcomes = self._tuner.tune(tasks, done)
+            self._reporter.begin("tuning", tuner.expected_trials(self._tasks), options.budget_seconds)
+            return _by_key(tuner.tune(self._tasks, done, optional))
 
-    def _store_binary(self, task: Task, outcome: Outcome) -> None:
-        if self._tuner is not None:
-            self._tuner.store_binary(task, outcome)
+    def _decide(
+        self, outcomes: dict[str, Outcome], tuner: Tuner, cache: PerformanceCache, deadline: float | None
+    ) -> Decision:
+        """Which plan and which of the finalists: those that are fastest in the whole model, where that can be known."""
+        if not self._compares:
+            return Decision(self._model.plan, outcomes)
+        race = ContextRace(
+            self._client,
+            lambda built, path: write_context(path, self._context(built)),
+            tuner.store_binary,
+            self._reporter,
+            deadline,
+        )
+        contexts = self._request.effort.contexts
+        return InChain(self._model, tuner, cache, self._reporter, contexts).decide(outcomes, race)
 
-    def _write(self, built: context_builder.Built) -> None:
-        request = self._request
-        context = Context(
+    def _context(self, built: context_builder.Built) -> Context:
+        return Context(
             graphs=[built.graph],
             programs=built.programs,
             weights=built.weights,
@@ -218,12 +238,15 @@ class _Generation:
                 "platform": self._device.platform_version,
                 "driver": self._device.driver_version,
             },
-            computes=self._device.platform not in SIMULATED,
+            computes=self._computes,
         )
-        with writing(request.binary_file):
-            request.binary_file.parent.mkdir(parents=True, exist_ok=True)
-            size = write_context(request.binary_file, context)
-        self._reporter.info(f"wrote {request.binary_file} ({size} bytes)")
+
+    def _write(self, built: context_builder.Built) -> None:
+        path = self._request.binary_file
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            size = write_context(path, self._context(built))
+        self._reporter.info(f"wrote {path} ({size} bytes)")
 
     def _effective_configuration(self) -> dict[str, Any]:
         request = self._request
@@ -236,6 +259,15 @@ class _Generation:
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": {name: list(shape) for name, shape in request.input_dimensions.items()},
         }
+
+
+def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
+    return {outcome.key: outcome for outcome in outcomes}
+
+
+def _keeping(tuner: Tuner | None) -> Callable[[Task, Outcome], None]:
+    """What becomes of a binary that is compiled."""
+    return (lambda task, outcome: None) if tuner is None else tuner.store_binary
 
 
 def _check_outputs(request: GenerationRequest) -> None:

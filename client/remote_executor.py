@@ -80,6 +80,10 @@ class RemoteExecutor:
         operation_ns = dict(zip(profiled.operations, rows.tolist(), strict=True))
         return inference_ns.tolist(), operation_ns
 
+    def close(self) -> None:
+        """Frees the context on the target; it cannot be run any more. Raises TargetError."""
+        self._client.free_contexts(self._context)
+
     def _array(self, tensor: TensorRecord, data: Any) -> Array:
         if len(data) != tensor.nbytes:
             raise self._nonsense(f"{len(data)} bytes for output {tensor.name!r}, which has {tensor.nbytes}")

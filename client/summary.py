@@ -9,7 +9,7 @@ from typing import Any
 from gputune.client.outputs import writing
 from gputune.client.tuning.outcome import Outcome
 
-PHASES = ("check", "import", "lower", "tune", "finalize", "write", "total")
+PHASES = ("check", "import", "lower", "tune", "chain", "finalize", "write", "total")
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,9 @@ class Totals:
     wall_seconds: Mapping[str, float]
 
 
-def summarise(outcomes: Sequence[Outcome], totals: Totals) -> dict[str, Any]:
-    """The summary as JSON values; tasks in the order in which the graph needs them."""
+def summarise(outcomes: Sequence[Outcome], totals: Totals, in_chain: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The summary as JSON values; tasks in the order in which the graph needs them, those of weight 0 for what is not
+    fused, or was. in_chain: what the comparison of whole contexts has led to, None where there was none."""
     hits = sum(outcome.hit for outcome in outcomes)
     return {
         "tasks": [
@@ -41,9 +42,11 @@ def summarise(outcomes: Sequence[Outcome], totals: Totals) -> dict[str, Any]:
                 "default_ns": outcome.default_ns,
                 "tuned_ns": outcome.tuned_ns,
                 "configuration": dict(outcome.configuration),
+                "in_chain": outcome.in_chain,
             }
             for outcome in outcomes
         ],
+        "in_chain": None if in_chain is None else dict(in_chain),
         "totals": {
             "tasks": len(outcomes),
             "cache_hits": hits,

@@ -9,7 +9,7 @@ each in a thread with a connection to the cache of its own.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
@@ -20,6 +20,7 @@ from gputune.client.target_client import TargetClient
 from gputune.client.tuning.agenda import Agenda, Entry, Todo
 from gputune.client.tuning.cooling import Cooling
 from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.finalists import runners_up
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
 from gputune.client.tuning.seeding import Seeding
@@ -87,6 +88,7 @@ class Tuner:
         self._limits = device_limits(self._device)
         self._settings = _settings(targets[0].server)
         self._searches: dict[Task, TaskSearch] = {}
+        self._optional: frozenset[Task] = frozenset()
 
     def check(self, tasks: Sequence[Task]) -> None:
         """That what the options say of tasks can be done, before anything is. Raises ConfigError, TuningError."""
@@ -103,11 +105,18 @@ class Tuner:
         entries = [entry for entry in others if isinstance(entry, Entry)]
         return 2 * len(pins) + self._pool(entries) + sum(map(self._finalists, entries))
 
-    def tune(self, tasks: Sequence[Task], done: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
-        """The outcome of each task; `done` hears of each as soon as it is known.
+    def tune(
+        self,
+        tasks: Sequence[Task],
+        done: Callable[[Outcome], None] = lambda outcome: None,
+        optional: Collection[Task] = (),
+    ) -> list[Outcome]:
+        """The outcome of each task; `done` hears of each as soon as it is known. An `optional` one of which no variant
+        works is left with its default, unmeasured.
 
-        Raises what `check` does, TuningError when no variant of a task works, TargetError, CacheError."""
+        Raises what `check` does, TuningError when no variant of another task works, TargetError, CacheError."""
         self.check(tasks)
+        self._optional = frozenset(optional)
         outcomes: dict[int, Outcome] = {}
 
         def tell(place: int, outcome: Outcome) -> None:
@@ -152,6 +161,37 @@ class Tuner:
         winner = self._cache.winner_of(search.key, search.validity)
         if winner is not None and winner.configuration == outcome.configuration:
             self._cache.conclude(search.key, search.validity, replace(winner, binary=outcome.binary))
+
+    def identity(self, task: Task) -> str:
+        """Where, and with which code, a task's times belong."""
+        return self._search(task).validity.digest
+
+    def finalists(self, task: Task, most: int) -> list[WinnerRecord]:
+        """The winner of a task that was tuned, and at most so many in all with those that come close to it; they are as
+        it is but for configuration, time and launches, and have no binary. Nothing where the user has chosen, or where
+        nobody has won. Raises CacheError."""
+        search = self._search(task)
+        winner = self._winner(search)
+        names = self._names(task)
+        if winner is None or self._options.pin_of(names) is not None or not self._options.wants(names):
+            return []
+        if not search.known:
+            search.resume(self._cache.trials_of(search.key, search.validity))
+        near = runners_up(search, winner.configuration)[: most - 1]
+        return [winner] + [
+            replace(
+                winner,
+                configuration=configuration,
+                median_ns=search.time_ns(configuration) or winner.median_ns,
+                binary=b"",
+                rendered_sha256=search.rendered_sha256(configuration),
+            )
+            for configuration in near
+        ]
+
+    def still_holds(self, task: Task, winner: WinnerRecord) -> bool:
+        """Whether what was chosen for a task is legal today and renders to the launches that were measured."""
+        return self._search(task).still_holds(winner.configuration, winner.rendered_sha256)
 
     # --- before anything is measured ---------------------------------------------------------------------
 
@@ -299,11 +339,17 @@ class Tuner:
         search = entry.search
         expected, before = self._finalists(entry), search.measured
         again = tuning.drift.measured_again
-        winner = tuning.conclude(entry.before, hurried=entry.hurried)
+        try:
+            winner = tuning.conclude(entry.before, hurried=entry.hurried)
+        except TuningError as error:
+            if search.task not in self._optional:
+                raise
+            self._progress.warn(f"{error}; its operations are not fused")
+            winner = None
         measured = search.measured - before - (tuning.drift.measured_again - again)
         self._progress.shrink(expected - measured)
         tuning.bench.clear()
-        return tuned(search, winner, tuning.drift)
+        return untuned(search.task, self._limits) if winner is None else tuned(search, winner, tuning.drift)
 
     def _making_room(self, there: list[TaskTuning]) -> list[TaskTuning]:
         """Clears away what was used longest ago where buffers take too much; what is still there."""

@@ -1,0 +1,115 @@
+"""Tuned in the chain: what is fused, and which of a task's finalists runs, is decided by whole contexts of the model.
+
+First the plan without fusion and the one with everything fused run in turns. What each task takes in there, and what
+a launch costs beside its kernel, decide which groups are fused; that plan replaces the plain one when whole inferences
+are faster by it for certain. Then contexts with every task's first, second, third finalist run in turns; a task gets
+the one that is faster than its winner in there for certain, and the context of all these replaces that of the winners
+in the same way. What was chosen is remembered for these operations and winners, so that nothing is compared twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gputune.cache import ChainRecord, PerformanceCache
+from gputune.client.alternatives import Alternatives
+from gputune.client.chain_comparison import compare, plan_by, with_winner
+from gputune.client.context_race import ContextRace, Outcomes
+from gputune.client.errors import GputuneError
+from gputune.client.plan import Plan
+from gputune.client.progress import Reporter
+from gputune.client.tuning.task_search import task_key
+from gputune.client.tuning.tuner import Tuner
+from gputune.runtime.errors import ContextError
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a context is made of: a plan, and the outcomes of the tasks of all plans."""
+
+    plan: Plan
+    outcomes: Outcomes
+    summary: Mapping[str, Any] | None = None
+    """What --summary_json says of the comparison; None where nothing was compared."""
+
+
+class InChain:
+    """Decides for one model on one target."""
+
+    def __init__(
+        self,
+        model: Alternatives,
+        tuner: Tuner,
+        cache: PerformanceCache,
+        reporter: Reporter,
+        contexts: int,
+    ) -> None:
+        """contexts: how many finalists of a task are compared at most."""
+        self._model = model
+        self._tuner = tuner
+        self._cache = cache
+        self._reporter = reporter
+        self._contexts = contexts
+        self._tasks = {task_key(task).digest: task for task in model.tasks}
+
+    def decide(self, outcomes: Outcomes, race: ContextRace) -> Decision:
+        """The choice that is remembered, or a new one. What goes wrong is a warning, and the plain plan with the
+        winners is what remains. Raises CacheError."""
+        digest = self._digest(outcomes)
+        record = self._cache.chain_of(digest)
+        if record is not None and self._still_holds(record):
+            return self._decided(record, outcomes, remembered=True)
+        finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
+        try:
+            with race:
+                record = compare(self._model, race, self._reporter, outcomes, finalists)
+        except (GputuneError, ContextError, OSError) as error:
+            self._reporter.warn(f"nothing is chosen in the chain; what is fastest alone is used, unfused: {error}")
+            return Decision(self._model.plan, outcomes)
+        self._cache.conclude_chain(digest, record)
+        complete = {key: replace(outcome, binary=race.binary(outcome)) for key, outcome in outcomes.items()}
+        return self._decided(record, complete, remembered=False)
+
+    def _digest(self, outcomes: Outcomes) -> str:
+        """What a choice belongs to: the operations of the model, what won each of its tasks, and on what device."""
+        operations = [(each.name, task_key(each.task).digest) for each in self._model.plan.operations]
+        winners = [
+            (self._tuner.identity(task), sorted(outcomes[key].configuration.items()), outcomes[key].tuned_ns is None)
+            for key, task in self._tasks.items()
+        ]
+        text = json.dumps([self._contexts, operations, list(self._tasks), winners])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _still_holds(self, record: ChainRecord) -> bool:
+        return all(
+            key in self._tasks and self._tuner.still_holds(self._tasks[key], winner)
+            for key, winner in record.winners.items()
+        )
+
+    def _decided(self, record: ChainRecord, outcomes: Outcomes, remembered: bool) -> Decision:
+        """The record applied, and said."""
+        plan = plan_by(self._model, record.times_ns, record.launch_ns)
+        chosen = {key: with_winner(outcomes[key], winner) for key, winner in record.winners.items()}
+        before = "in the chain, as compared before: " if remembered else "in the chain: "
+        measured = record.measured
+        fewer = len(self._model.plan.operations) - len(plan.operations)
+        if self._model.groups:
+            fused = f"{fewer} operations fewer by fusing" if fewer else "nothing is fused"
+            launch = f"a launch costs {record.launch_ns / 1000:.1f} us beside its kernel"
+            self._reporter.info(f"{before}{fused}{_gain(measured.get('gain_by_fusing'))}; {launch}")
+        other = f"{len(chosen)} of {len(plan.tasks)} tasks do not run what is fastest alone"
+        self._reporter.info(f"{before}{other}{_gain(measured.get('gain_by_finalists'))}")
+        for key, outcome in chosen.items():
+            self._reporter.verbose(f"{before}{outcome.op} {key[:10]}: {dict(outcome.configuration)}")
+        return Decision(plan, {**outcomes, **chosen}, {**measured, "remembered": remembered})
+
+
+def _gain(gain: object) -> str:
+    """What an inference gains, for people."""
+    if not isinstance(gain, Mapping):
+        return ""
+    return f" ({gain['low']:.3f} to {gain['high']:.3f} times as fast)"
