@@ -28,9 +28,10 @@ OLDEST_OPSET = 7
 
 # fmt: off
 SUPPORTED_OPS = frozenset((
-    "Add", "AveragePool", "BatchNormalization", "Clip", "Conv", "Div", "Dropout", "Exp", "Flatten", "Gemm",
-    "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "MatMul", "MaxPool", "Mul",
-    "ReduceMean", "Relu", "Reshape", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub", "Tanh", "Unsqueeze",
+    "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Dropout", "Exp",
+    "Flatten", "Gemm", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "MatMul",
+    "MaxPool", "Mul", "ReduceMean", "Relu", "Reshape", "Resize", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub",
+    "Tanh", "Unsqueeze",
 ))
 QUANTISED_OPS = frozenset((
     "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
+from gputune.client import lowering_moves
 from gputune.client.errors import ModelError
 from gputune.client.graph import Graph, Node
 from gputune.client.layouts import TO_DEVICE, Layouts, device_shape
@@ -31,11 +32,11 @@ __all__ = ["Operation", "Plan", "Task", "lower"]
 
 def lower(graph: Graph) -> Plan:
     """The plan of an imported graph. Raises ModelError that names every node which cannot be lowered."""
-    return _Lowering(simplify(graph)).plan()
+    return Lowering(simplify(graph)).plan()
 
 
-class _Lowering:
-    """Emits operations node by node; LOWERINGS says which method lowers which operator."""
+class Lowering:
+    """Emits operations node by node; LOWERINGS says what lowers which operator."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -86,20 +87,20 @@ class _Lowering:
                 raise ValueError(f"its {spec.name} has the shape {shape}, its kernel takes {spec.shape}")
         self.operations.append(Operation(name, Task(op, problem, 1), dict(inputs), output, nodes))
 
-    def _run(self, node: Node, op: str, problem: object, inputs: Mapping[str, str], on_device: bool = True) -> None:
+    def run(self, node: Node, op: str, problem: object, inputs: Mapping[str, str], on_device: bool = True) -> None:
         """Emits the operation of a node, with the operands of its epilogue, which lie as its output does."""
         operands = {f"operand{index}": self.layouts.get(name, on_device) for index, name in enumerate(node.operands)}
         output = self.layouts.define(node.output, on_device)
         self._emit(node.name, op, problem, {**inputs, **operands}, output, tuple(dict.fromkeys(node.origins)))
 
-    def _constant(self, node: Node, index: int, what: str) -> str:
+    def constant(self, node: Node, index: int, what: str) -> str:
         """The tensor of a constant input, "" when it is absent."""
         name = node.inputs[index] if index < len(node.inputs) else ""
         if name and not self.layouts.is_constant(name):
             raise node.unsupported(f"its {what} {name!r} is computed at run time")
         return self.layouts.get(name, on_device=False) if name else ""
 
-    def _maps(self, node: Node) -> tuple[int, int, Pair, Pair]:
+    def maps(self, node: Node) -> tuple[int, int, Pair, Pair]:
         """Batch, channels, and the sizes (height, width) of the maps that a node reads and writes."""
         shape, output = self.graph.shape(node.inputs[0]), self.graph.shape(node.output)
         if len(shape) != 4:
@@ -107,8 +108,8 @@ class _Lowering:
         return shape[0], shape[1], (shape[2], shape[3]), (output[2], output[3]) if len(output) == 4 else (1, 1)
 
     def conv(self, node: Node) -> None:
-        batch, channels, size, output = self._maps(node)
-        weight, bias = self._constant(node, 1, "weight"), self._constant(node, 2, "bias")
+        batch, channels, size, output = self.maps(node)
+        weight, bias = self.constant(node, 1, "weight"), self.constant(node, 2, "bias")
         filters, seen, *kernel = self.graph.shape(node.inputs[1])
         groups = int(node.attributes.get("group", 1))
         if seen * groups != channels:
@@ -118,7 +119,7 @@ class _Lowering:
         biases = {"bias": bias} if bias else {}
         if window.is_point and groups == 1:
             product = MatMulProblem(batch * size[0] * size[1], channels, filters, bool(bias), node.chain)
-            self._run(node, "MatMul", product, {"a": source, "b": self.layouts.matrix(weight), **biases})
+            self.run(node, "MatMul", product, {"a": source, "b": self.layouts.matrix(weight), **biases})
             return
         inputs = {"input": source, "weight": weight, **biases}
         if 1 < groups == channels == filters:
@@ -126,24 +127,24 @@ class _Lowering:
                 batch, *size, channels, window.kernel, window.strides, window.pads, window.dilations,
                 bias=bool(bias), epilogue=node.chain,
             )  # fmt: skip
-            self._run(node, "DepthwiseConv", depthwise, inputs)
+            self.run(node, "DepthwiseConv", depthwise, inputs)
         else:
             conv = ConvProblem(
                 batch, *size, channels, filters, window.kernel, window.strides, window.pads, window.dilations,
                 groups, bias=bool(bias), epilogue=node.chain,
             )  # fmt: skip
-            self._run(node, "Conv", conv, inputs)
+            self.run(node, "Conv", conv, inputs)
 
     def gemm(self, node: Node) -> None:
-        weight, bias = self._constant(node, 1, "right side"), self._constant(node, 2, "bias")
+        weight, bias = self.constant(node, 1, "right side"), self.constant(node, 2, "bias")
         depth, columns = self.graph.shape(node.inputs[1])
         rows = self.graph.tensors[node.output].size // columns
         inputs = {"a": self.layouts.get(node.inputs[0], on_device=False), "b": weight}
         problem = MatMulProblem(rows, depth, columns, bool(bias), node.chain)
-        self._run(node, "MatMul", problem, {**inputs, "bias": bias} if bias else inputs, on_device=False)
+        self.run(node, "MatMul", problem, {**inputs, "bias": bias} if bias else inputs, on_device=False)
 
     def pool(self, node: Node) -> None:
-        batch, channels, size, output = self._maps(node)
+        batch, channels, size, output = self.maps(node)
         if any(self.uses[name] for name in node.outputs[1:] if name):
             raise node.unsupported("its indices are used")
         if node.op == "ReduceMean" and self._reduced_axes(node) != (2, 3):
@@ -160,13 +161,13 @@ class _Lowering:
         problem = PoolProblem(
             kind, batch, *size, channels, window.kernel, window.strides, window.pads, output, padding, node.chain
         )
-        self._run(node, "Pool", problem, {"input": self.layouts.get(node.inputs[0], on_device=True)})
+        self.run(node, "Pool", problem, {"input": self.layouts.get(node.inputs[0], on_device=True)})
 
     def _reduced_axes(self, node: Node) -> tuple[int, ...]:
         """The axes of a reduction, sorted; they are an attribute or, since operator set 18, an input."""
         rank = len(self.graph.shape(node.inputs[0]))
         axes = node.attributes.get("axes", ())
-        if name := self._constant(node, 1, "list of axes"):
+        if name := self.constant(node, 1, "list of axes"):
             axes = self.graph.constants[name]
         elif not axes and not node.attributes.get("noop_with_empty_axes", 0):
             axes = range(rank)
@@ -181,7 +182,7 @@ class _Lowering:
         shape = device_shape(shape) if on_device else shape
         start, stop = min(places, default=0), max(places, default=-1) + 1
         problem = SoftmaxProblem(prod(shape[:start]), prod(shape[start:stop]), prod(shape[stop:]))
-        self._run(node, "Softmax", problem, {"input": self.layouts.get(source, on_device)}, on_device)
+        self.run(node, "Softmax", problem, {"input": self.layouts.get(source, on_device)}, on_device)
 
     def reshape(self, node: Node) -> None:
         self.layouts.reshape(node.output, node.inputs[0])
@@ -203,11 +204,14 @@ class _Lowering:
         self._emit(node.name, "Elementwise", problem, inputs, output, tuple(dict.fromkeys(node.origins)))
 
 
-LOWERINGS: Mapping[str, Callable[[_Lowering, Node], None]] = {
-    "Conv": _Lowering.conv,
-    "Elementwise": _Lowering.elementwise,
-    "Gemm": _Lowering.gemm,
-    "Reshape": _Lowering.reshape,
-    "Softmax": _Lowering.softmax,
-    **dict.fromkeys(POOLING, _Lowering.pool),
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    "Concat": lowering_moves.concat,
+    "Conv": Lowering.conv,
+    "ConvTranspose": lowering_moves.conv_transpose,
+    "Elementwise": Lowering.elementwise,
+    "Gemm": Lowering.gemm,
+    "Reshape": Lowering.reshape,
+    "Resize": lowering_moves.resize,
+    "Softmax": Lowering.softmax,
+    **dict.fromkeys(POOLING, Lowering.pool),
 }

@@ -1,5 +1,6 @@
 """The sliding window of a convolution or pooling node, with its automatic parts worked out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gputune.client.graph import Node
@@ -23,8 +24,8 @@ class Window:
 
 def window_of(node: Node, kernel: Pair, size: Pair, output: Pair) -> Window:
     """The window of a node over a map of `size` that gives a map of `output` (both height, width)."""
-    strides = _pair(node.attributes.get("strides", (1, 1)))
-    dilations = _pair(node.attributes.get("dilations", (1, 1)))
+    strides = pair(node.attributes.get("strides", (1, 1)))
+    dilations = pair(node.attributes.get("dilations", (1, 1)))
     mode = node.attributes.get("auto_pad", "NOTSET")
     top, left, bottom, right = node.attributes.get("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0)
     if mode in ("SAME_UPPER", "SAME_LOWER"):
@@ -37,6 +38,7 @@ def window_of(node: Node, kernel: Pair, size: Pair, output: Pair) -> Window:
     return Window(kernel, strides, (int(top), int(left), int(bottom), int(right)), dilations)
 
 
-def _pair(values: tuple[int, ...]) -> Pair:
+def pair(values: Sequence[int]) -> Pair:
+    """Two attributes of a window, (height, width). ValueError when there are not two."""
     first, second = values
     return int(first), int(second)

@@ -1,4 +1,4 @@
-"""Folds scales and shifts per output channel into the weights and bias of the Conv or Gemm before them.
+"""Folds scales and shifts per output channel into the weights and bias of the Conv, ConvTranspose or Gemm before them.
 
 This is how BatchNormalization, a bias written as Add, and learnable scales disappear.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from gputune.client.graph import Array, Graph, Node, as_constant
 from gputune.client.passes.refusing import refusing
 
-OUTPUT_CHANNEL_AXIS = {"Conv": 0, "Gemm": 1}
+OUTPUT_CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1}
 """Where the output channel lies in the weights of the operators that take a scale and a shift."""
 
 
@@ -77,7 +77,7 @@ def _per_channel(graph: Graph, node: Node, tensor: str) -> Array | None:
     if value is None:
         return None
     shape = graph.shape(node.output)
-    channel = 1 if node.op == "Conv" else len(shape) - 1
+    channel = len(shape) - 1 if node.op == "Gemm" else 1
     padded = (1,) * (len(shape) - value.ndim) + value.shape
     if any(size != 1 for axis, size in enumerate(padded) if axis != channel) or value.size not in (1, shape[channel]):
         return None

@@ -23,7 +23,7 @@ UNARY = {
 }
 ELEMENTWISE = frozenset((*BINARY, *UNARY, "Clip", "HardSigmoid", "Identity"))
 POOLING = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean"))
-WITH_EPILOGUE = POOLING | {"Conv", "Gemm", "Elementwise"}
+WITH_EPILOGUE = POOLING | {"Conv", "ConvTranspose", "Elementwise", "Gemm", "Resize"}
 
 
 def fuse_elementwise(graph: Graph) -> Graph:

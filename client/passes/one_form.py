@@ -86,6 +86,12 @@ def _conv(work: _Work, node: Node) -> Iterator[Node]:
     yield node
 
 
+def _conv_transpose(work: _Work, node: Node) -> Iterator[Node]:
+    if (groups := node.attributes.get("group", 1)) != 1:
+        raise node.unsupported(f"it has {groups} groups; 1 is supported")
+    yield from _conv(work, node)
+
+
 def _reshape(work: _Work, node: Node) -> Iterator[Node]:
     before, after = work.graph.tensors[node.inputs[0]], work.graph.tensors[node.output]
     if before.size != after.size:
@@ -152,6 +158,7 @@ FORMS: dict[str, Callable[[_Work, Node], Iterator[Node]]] = {
     "BatchNormalization": _batch_normalization,
     "Clip": _clip,
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "Flatten": _reshape,
     "Gemm": _gemm,
     "MatMul": _gemm,

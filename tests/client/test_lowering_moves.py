@@ -1,0 +1,195 @@
+"""Concat, Resize and ConvTranspose: importing, fusing and lowering them, against onnxruntime."""
+
+import re
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from gputune.client.errors import ModelError
+from gputune.client.lowering import Plan
+
+from .models import build, integers, numbers
+from .test_lowering import Lowered, assert_agrees, lowered, ops
+
+__all__ = ["lowered"]
+
+
+def refusal(lowered: Lowered, model: onnx.ModelProto) -> str:
+    with pytest.raises(ModelError) as caught:
+        lowered(model)
+    return caught.value.message
+
+
+class TestConcat:
+    """In the order in which the inputs lie already, along whatever axis."""
+
+    @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+    def test_maps_are_joined_as_they_lie(self, lowered: Lowered, axis: int) -> None:
+        body = f"a = Conv(x, u) b = Conv(x, v) c = Concat<axis={axis}>(a, b, a) y = Relu(c)"
+        model = build("(float[2,3,4,6] x) => (float[i,j,k,l] y)", body, {"u": (5, 3, 3, 3), "v": (5, 3, 3, 3)})
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Transpose", "Conv", "Conv", "Concat", "Elementwise", "Transpose"]
+
+    def test_channels_of_different_numbers_are_joined_pixel_by_pixel(self, lowered: Lowered) -> None:
+        body = "a = Conv(x, u) b = Conv(x, v) y = Concat<axis=1>(a, b)"
+        model = build("(float[2,3,4,6] x) => (float[i,j,k,l] y)", body, {"u": (5, 3, 1, 1), "v": (7, 3, 1, 1)})
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        problem = plan.operations[3].task.problem
+        assert (problem.rows, problem.parts) == (48, (5, 7))
+
+    def test_what_lies_in_the_models_order_stays_there(self, lowered: Lowered) -> None:
+        model = build("(float[2,3,4,6] x, float[2,1,4,6] z) => (float[i,j,k,l] y)", "y = Concat<axis=1>(x, z, x)")
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Concat"]
+
+    def test_constants_and_empty_tensors_take_part(self, lowered: Lowered) -> None:
+        body = "a = Conv(x, u) y = Concat<axis=1>(w, a, e)"
+        weights: dict[str, Any] = {"u": (5, 3, 1, 1), "w": (1, 2, 4, 6), "e": np.zeros((1, 0, 4, 6), np.float32)}
+        model = build("(float[1,3,4,6] x) => (float[i,j,k,l] y)", body, weights)
+        assert_agrees(model, lowered(model))
+
+    def test_other_ranks_and_many_inputs(self, lowered: Lowered) -> None:
+        names = [f"t{k}" for k in range(12)]
+        body = " ".join(f"{name} = Relu(x)" for name in names) + f" y = Concat<axis=-2>({', '.join(names)})"
+        model = build("(float[3,2,5] x) => (float[i,j,k] y)", body)
+        assert_agrees(model, lowered(model))
+
+    def test_more_inputs_than_arguments_are_refused_by_name(self, lowered: Lowered) -> None:
+        model = build("(float[1,2] x) => (float[i,j] y)", f"y = Concat<axis=1>({', '.join(['x'] * 65)})")
+        model.graph.node[0].name = "wide"
+        assert re.search("Concat node 'wide' .* up to 64 tensors, not 65", refusal(lowered, model))
+
+
+def resized(attributes: str, scales: Any = None, sizes: Any = None, opset: int = 13) -> onnx.ModelProto:
+    """A model that resizes [2, 3, 6, 5] by scales (height, width) or to sizes."""
+    weights: dict[str, Any] = {}
+    if scales is not None:
+        weights["scales"] = numbers(1, 1, *scales)
+    if sizes is not None:
+        weights["sizes"] = integers(2, 3, *sizes)
+    given = "x, scales" if opset == 10 else f"x, , {'scales' if scales else ''}{', sizes' if sizes else ''}"
+    return build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", f"y = Resize{attributes}({given})", weights, opset)
+
+
+MODES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+class TestResize:
+    """All ways to say which element is the nearest."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("rounding", ROUNDINGS)
+    @pytest.mark.parametrize(
+        "size", [{"scales": (2, 3)}, {"scales": (1.5, 0.6)}, {"sizes": (11, 4)}, {"sizes": (1, 15)}]
+    )
+    def test_places_are_those_of_onnxruntime(
+        self, lowered: Lowered, mode: str, rounding: str, size: dict[str, Any]
+    ) -> None:
+        attributes = f'<coordinate_transformation_mode="{mode}", nearest_mode="{rounding}">'
+        model = resized(attributes, **size)
+        assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize("size", [{"scales": (2, 0.5)}, {"scales": (1.7, 1)}, {"sizes": (7, 4)}])
+    def test_defaults_and_symmetric_half_pixels(self, lowered: Lowered, size: dict[str, Any]) -> None:
+        for attributes in ("", '<coordinate_transformation_mode="half_pixel_symmetric">'):
+            model = resized(attributes, **size, opset=19)
+            assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize("scales", [(2, 3), (0.5, 0.4), (1.3, 2.5)])
+    def test_operator_set_10_has_rules_of_its_own(self, lowered: Lowered, scales: tuple[float, float]) -> None:
+        model = resized("", scales, opset=10)
+        assert_agrees(model, lowered(model))
+
+    def test_axes_say_what_the_scales_are_of(self, lowered: Lowered) -> None:
+        weights = {"scales": numbers(3, 2)}
+        body = "y = Resize<axes=[3,-2]>(x, , scales)"
+        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, weights, opset=18)
+        assert_agrees(model, lowered(model))
+
+    def test_an_addition_behind_it_is_fused(self, lowered: Lowered) -> None:
+        body = "a = Conv(x, u) b = Conv<strides=[2,2]>(x, u) r = Resize(b, , s) t = Add(a, r) y = Relu(t)"
+        weights: dict[str, Any] = {"u": (5, 3, 1, 1), "s": numbers(1, 1, 2, 2)}
+        model = build("(float[1,3,8,6] x) => (float[i,j,k,l] y)", body, weights)
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Transpose", "MatMul", "Conv", "Resize", "Transpose"]
+
+    @pytest.mark.parametrize(
+        ("attributes", "sizes", "message"),
+        [
+            ('<mode="linear">', (2, 3, 9, 9), "its mode is 'linear'; nearest is supported"),
+            ("", (2, 4, 9, 9), "resizes other axes than the two of a map"),
+            ('<coordinate_transformation_mode="tf_crop_and_resize">', (2, 3, 9, 9), "'tf_crop_and_resize' is none"),
+            ('<keep_aspect_ratio_policy="not_larger">', (2, 3, 9, 9), "policy is 'not_larger'; stretch is supported"),
+        ],
+    )
+    def test_what_is_not_supported_is_said(
+        self, lowered: Lowered, attributes: str, sizes: tuple[int, ...], message: str
+    ) -> None:
+        weights = {"sizes": integers(*sizes)}
+        body = f"y = Resize{attributes}(x, , , sizes)"
+        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, weights, opset=18)
+        assert message in refusal(lowered, model)
+
+
+class TestConvTranspose:
+    """Every way to say how large the result is, and what is fused behind it."""
+
+    @staticmethod
+    def plan_of(lowered: Lowered, attributes: str, kernel: tuple[int, int]) -> Plan:
+        body = f"y = ConvTranspose{attributes}(x, w, b)"
+        model = build("(float[2,3,5,4] x) => (float[i,j,k,l] y)", body, {"w": (3, 7, *kernel), "b": (7,)})
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        return plan
+
+    @pytest.mark.parametrize("kernel", [(2, 2), (3, 4)])
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            "",
+            "<strides=[2,2]>",
+            "<strides=[2,3], pads=[1,0,0,1]>",
+            "<strides=[3,2], output_padding=[2,1]>",
+            "<strides=[2,2], dilations=[2,1], pads=[1,1,1,1]>",
+            '<strides=[2,2], auto_pad="SAME_UPPER">',
+            '<strides=[2,2], auto_pad="SAME_LOWER">',
+            '<strides=[2,3], auto_pad="VALID">',
+            "<strides=[2,2], output_shape=[9,7]>",
+        ],
+    )
+    def test_agrees(self, lowered: Lowered, attributes: str, kernel: tuple[int, int]) -> None:
+        assert ops(self.plan_of(lowered, attributes, kernel)) == ["Transpose", "ConvTranspose", "Transpose"]
+
+    def test_scales_fold_and_activations_fuse(self, lowered: Lowered) -> None:
+        body = """a = ConvTranspose<strides=[2,2]>(x, w)
+                  n = BatchNormalization(a, scale, shift, mean, variance)
+                  r = Relu(n)
+                  c = ConvTranspose<strides=[2,2]>(r, v, b)
+                  y = Sigmoid(c)"""
+        weights: dict[str, Any] = {"w": (3, 6, 2, 2), "v": (6, 1, 2, 2), "b": (1,)}
+        weights |= dict.fromkeys(("scale", "shift", "mean"), (6,)) | {"variance": np.full(6, 0.7, np.float32)}
+        model = build("(float[1,3,5,4] x) => (float[i,j,k,l] y)", body, weights)
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Transpose", "ConvTranspose", "ConvTranspose"]
+
+    @pytest.mark.parametrize(
+        ("attributes", "weight", "message"),
+        [
+            ("<group=3>", (3, 2, 2, 2), "it has 3 groups; 1 is supported"),
+            ('<auto_pad="SAME">', (3, 2, 2, 2), "auto_pad 'SAME' is unknown"),
+        ],
+    )
+    def test_what_is_not_supported_is_said(
+        self, lowered: Lowered, attributes: str, weight: tuple[int, ...], message: str
+    ) -> None:
+        body = f"y = ConvTranspose{attributes}(x, w)"
+        model = build("(float[1,3,5,4] x) => (float[i,j,k,l] y)", body, {"w": weight})
+        assert message in refusal(lowered, model)
