@@ -31,7 +31,7 @@ SUPPORTED_OPS = frozenset((
     "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Dropout", "Exp",
     "Flatten", "Gemm", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "MatMul",
     "MaxPool", "Mul", "ReduceMean", "Relu", "Reshape", "Resize", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub",
-    "Tanh", "Unsqueeze",
+    "Sum", "Tanh", "Unsqueeze",
 ))
 QUANTISED_OPS = frozenset((
     "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv",

@@ -5,6 +5,7 @@ Clip           bounds as attributes "min" and "max", whatever the operator set
 Reshape        also for Flatten, Squeeze and Unsqueeze; the shape is the output's, the one input is the data
 Softmax        attribute "axes": the first and last of the neighbouring axes that it runs over together
 BatchNorm      a Mul and an Add with one number per channel
+Sum            Adds, one behind the other; an Identity for one input
 Gemm, MatMul   Gemm of inputs a, b with b a constant [K, N]; a computed or full-sized C is an Add behind it
 """
 
@@ -43,9 +44,9 @@ class _Work:
         self.constants[name] = as_constant(value)
         return name
 
-    def tensor(self, wanted: str, like: str) -> str:
+    def tensor(self, wanted: str, info: TensorInfo) -> str:
         name = self._name(wanted)
-        self.tensors[name] = self.graph.tensors[like]
+        self.tensors[name] = info
         return name
 
     def known(self, node: Node, index: int, what: str) -> Array | None:
@@ -115,11 +116,24 @@ def _batch_normalization(work: _Work, node: Node) -> Iterator[Node]:
     scale, bias, mean, variance = (np.asarray(part, dtype=np.float64) for part in parts)
     factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
     channels = (-1,) + (1,) * (len(work.graph.shape(node.output)) - 2)
-    scaled = work.tensor(f"{node.output}/scaled", node.output)
+    scaled = work.tensor(f"{node.output}/scaled", work.graph.tensors[node.output])
     factors = work.constant(f"{node.output}/factor", factor.reshape(channels))
     shifts = work.constant(f"{node.output}/shift", (bias - mean * factor).reshape(channels))
     yield Node("Mul", node.name, (node.inputs[0], factors), (scaled,), origins=node.origins)
     yield Node("Add", f"{node.name}/shift", (scaled, shifts), (node.output,), origins=node.origins)
+
+
+def _sum(work: _Work, node: Node) -> Iterator[Node]:
+    total, *others = node.inputs
+    if not others:
+        yield replace(node, op="Identity")
+    for number, other in enumerate(others, start=1):
+        name, result = node.name, node.output
+        if number < len(others):
+            shape = np.broadcast_shapes(*map(work.graph.shape, node.inputs[: number + 1]))
+            name, result = f"{node.name}/{number}", work.tensor(f"{node.output}/{number}", TensorInfo(shape))
+        yield Node("Add", name, (total, other), (result,), origins=node.origins)
+        total = result
 
 
 def _gemm(work: _Work, node: Node) -> Iterator[Node]:
@@ -142,12 +156,12 @@ def _gemm(work: _Work, node: Node) -> Iterator[Node]:
     if not addend or beta == 0:
         yield Node("Gemm", node.name, (node.inputs[0], weight), node.outputs, origins=node.origins)
         return
-    product = work.tensor(f"{node.output}/product", node.output)
+    product = work.tensor(f"{node.output}/product", work.graph.tensors[node.output])
     yield Node("Gemm", node.name, (node.inputs[0], weight), (product,), origins=node.origins)
     if beta != 1 and addend in work.graph.constants:
         addend = work.constant(f"{addend}/beta", work.graph.constants[addend] * np.float32(beta))
     elif beta != 1:
-        scaled = work.tensor(f"{addend}/beta", addend)
+        scaled = work.tensor(f"{addend}/beta", work.graph.tensors[addend])
         factor = work.constant(f"{node.output}/beta", beta)
         yield Node("Mul", f"{node.name}/beta", (addend, factor), (scaled,), origins=node.origins)
         addend = scaled
@@ -165,5 +179,6 @@ FORMS: dict[str, Callable[[_Work, Node], Iterator[Node]]] = {
     "Reshape": _reshape,
     "Softmax": _softmax,
     "Squeeze": _reshape,
+    "Sum": _sum,
     "Unsqueeze": _reshape,
 }

@@ -193,3 +193,22 @@ class TestConvTranspose:
         body = f"y = ConvTranspose{attributes}(x, w)"
         model = build("(float[1,3,5,4] x) => (float[i,j,k,l] y)", body, {"w": weight})
         assert message in refusal(lowered, model)
+
+
+class TestSum:
+    """A Sum is Adds: the steps of chains."""
+
+    @pytest.mark.parametrize(
+        ("body", "operations"),
+        [
+            ("a = Conv(x, u) s = Sum(a, x) y = Relu(s)", ["Transpose", "MatMul", "Transpose"]),
+            ("s = Sum(x) y = Relu(s)", ["Elementwise"]),
+            ("s = Sum(v, x, w, x) y = Relu(s)", ["Elementwise"]),
+        ],
+    )
+    def test_agrees(self, lowered: Lowered, body: str, operations: list[str]) -> None:
+        weights: dict[str, Any] = {"u": (3, 3, 1, 1), "v": (1, 3, 1, 1), "w": (5, 4)}
+        model = build("(float[2,3,5,4] x) => (float[2,3,5,4] y)", body, weights)
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == operations
