@@ -3,18 +3,20 @@
 A work-item computes MR rows x NV vectors of VW columns of the output; every accumulator lives in a register.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.packing import Packing
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div
+from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div, default_width
 from gputune.kernels.workgroups import (
     Grid,
     clip_group,
     group_constraints,
     group_parameters,
+    least_tiles,
     least_width,
     registers,
     registers_needed,
@@ -30,6 +32,11 @@ FEW_COLUMNS = 64
 MOST_UNROLLED = 64
 MOST_SETS = 16
 
+LEAST_ROWS = 2
+"""The default is made this low, and no lower, so that every core gets a tile."""
+
+CPU_DEFAULT = {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0}
+GPU_DEFAULT = {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
     {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 4, "NV": 4, "VW": 16, "KU": 2, "KA": 4, "LM": 1, "LN": 1, "ORDER": 1},
@@ -117,11 +124,16 @@ class Tiling:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """A middling tile that no device chokes on, cut to the problem."""
-        side = 1 if limits.device_type == "cpu" else 8
-        guess = {"MR": 8, "NV": 1, "VW": 8, "KU": 1, "KA": 4, "LM": side, "LN": side, "ORDER": 0}
+        """A tile as wide as the device's vectors, cut to the problem and to the device's cores."""
+        if limits.device_type == "cpu":
+            guess = CPU_DEFAULT | {"VW": default_width(limits, VECTOR_WIDTHS[-1])}
+        else:
+            guess = dict(GPU_DEFAULT)
         space = self.space(limits)
         wanted = self._cut(guess, limits)
+        while wanted["MR"] > LEAST_ROWS and math.prod(self._tiles(wanted)) < least_tiles(limits):
+            guess["MR"] = max(wanted["MR"] // 2, LEAST_ROWS)
+            wanted = self._cut(guess, limits)
         return space.first() if space.violations(wanted) else wanted
 
     def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
@@ -134,6 +146,11 @@ class Tiling:
             if wanted != default and wanted not in found and not space.violations(wanted):
                 found.append(wanted)
         return found
+
+    def _tiles(self, configuration: Configuration) -> Grid:
+        """Tiles down and across all groups."""
+        down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
+        return down, self.groups * across
 
     def _fits(self, packing: Packing, limits: DeviceLimits) -> bool:
         return packing.nbytes <= limits.max_allocation_bytes and packing.size <= MOST_ELEMENTS
@@ -199,6 +216,7 @@ class Tiling:
             cut["KA"] = 1
         else:
             cut["KU"] = 4
+            cut["KA"] = max(min(cut["KA"], MOST_SETS // (cut["MR"] * cut["NV"])), 1)
         while cut["KU"] > 1 and cut["KU"] * cut.get("KA", 1) > self.reduction:
             cut["KU"] //= 2
         while cut.get("KA", 1) > self.reduction:

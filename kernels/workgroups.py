@@ -18,6 +18,7 @@ CPU_SMALL_GRID = 64
 
 GPU_LEAST_GROUP = 32
 GPU_ACCUMULATORS = 128
+GPU_ITEMS_PER_UNIT = 64
 
 Grid = tuple[int, int]
 """Tiles down and tiles across."""
@@ -99,6 +100,11 @@ def least_width(limits: DeviceLimits) -> int:
     return max(limits.preferred_float_width // 2, 4)
 
 
+def least_tiles(limits: DeviceLimits) -> int:
+    """So many tiles a default makes where the problem allows it: work for every core, and for a GPU's lanes."""
+    return limits.compute_units * (1 if limits.device_type == "cpu" else GPU_ITEMS_PER_UNIT)
+
+
 def registers_needed(vectors: int, width: int, limits: DeviceLimits) -> int:
     """Accumulators that `vectors` vectors of `width` floats take on the device."""
     return vectors * ceil_div(width, registers(limits)[1])
@@ -115,11 +121,15 @@ def launch_sizes(grid: Grid, configuration: Configuration) -> tuple[tuple[int, i
 
 def clip_group(grid: Grid, configuration: Configuration, limits: DeviceLimits) -> dict[str, int]:
     """LM, LN and ORDER of a guess, made legal for a grid: sides within it, and busy cores or lanes."""
-    most_down, most_across = power_at_most(grid[0]), power_at_most(grid[1])
+    side = power_at_most(min(limits.max_work_item_sizes[:2]))
+    most_down, most_across = min(power_at_most(grid[0]), side), min(power_at_most(grid[1]), side)
     lm, ln = min(configuration["LM"], most_down), min(configuration["LN"], most_across)
+    while lm * ln > limits.max_work_group_size:
+        lm, ln = (lm // 2, ln) if lm > ln else (lm, ln // 2)
     if limits.device_type == "cpu" and not _spreads(grid, lm, ln, limits):
         lm = ln = 1
-    while limits.device_type != "cpu" and lm * ln < GPU_LEAST_GROUP and (lm, ln) != (most_down, most_across):
+    least = min(GPU_LEAST_GROUP, power_at_most(limits.max_work_group_size))
+    while limits.device_type != "cpu" and lm * ln < least and (lm, ln) != (most_down, most_across):
         lm, ln = (lm, 2 * ln) if ln < most_across else (2 * lm, ln)
     order = configuration["ORDER"] if min(_groups(grid, lm, ln)) > 1 else 0
     return {"LM": lm, "LN": ln, "ORDER": order}

@@ -23,7 +23,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.packing import PACK_TEMPLATE, Packing
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import VECTOR_WIDTHS, ceil_div, check_indices, fits, power_at_most
+from gputune.kernels.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
 from gputune.kernels.template import build_options, template
 from gputune.kernels.window import Pads, Pair, Window
 from gputune.kernels.workgroups import (
@@ -40,6 +40,8 @@ from gputune.kernels.workgroups import (
 STRIPS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
 MOST_LOADS = 48
 
+CPU_DEFAULT = {"MR": 8, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
+GPU_DEFAULT = {"MR": 2, "VW": 4, "REUSE": 0, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
     {"MR": 14, "VW": 16, "REUSE": 1, "LM": 8, "LN": 1, "ORDER": 1},
     {"MR": 7, "VW": 16, "REUSE": 0, "LM": 16, "LN": 1, "ORDER": 1},
@@ -149,8 +151,9 @@ class DepthwiseFamily(KernelFamily):
         )
 
     def default(self, problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
-        side = 1 if limits.device_type == "cpu" else 8
-        guess = {"MR": 2, "VW": 8, "REUSE": 0, "LM": side, "LN": side, "ORDER": 0}
+        guess = dict(GPU_DEFAULT)
+        if limits.device_type == "cpu":
+            guess = CPU_DEFAULT | {"VW": default_width(limits, problem.channels)}
         wanted, space = _cut(problem, guess, limits), self.space(problem, limits)
         return space.first() if space.violations(wanted) else wanted
 

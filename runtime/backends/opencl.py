@@ -76,6 +76,8 @@ def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
     """The identity of a device; `driver` is the name of its driver's .icd file."""
     kinds = {cl.device_type.GPU: "gpu", cl.device_type.CPU: "cpu"}
     work_items = [*device.max_work_item_sizes, 1, 1, 1]
+    # Drivers that vectorise work-items themselves prefer scalars; how many floats a register holds is said elsewhere.
+    native_width = device.native_vector_width_float if device.type & cl.device_type.CPU else 1
     return DeviceIdentity(
         platform=device.platform.name.strip(),
         platform_version=device.platform.version.strip(),
@@ -91,7 +93,7 @@ def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
         global_memory_bytes=device.global_mem_size,
         max_allocation_bytes=device.max_mem_alloc_size,
         base_address_alignment_bytes=max(device.mem_base_addr_align // 8, 1),
-        preferred_float_width=max(device.preferred_vector_width_float, 1),
+        preferred_float_width=max(device.preferred_vector_width_float, native_width, 1),
         extensions=tuple(sorted(device.extensions.split())),
         driver=driver,
     )

@@ -1,0 +1,55 @@
+"""Default configurations follow the device: its vectors, its cores, its limits."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.workgroups import registers
+from tests.kernels.problems import CPU, GPU, SMALL
+
+CONV = ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=(1, 1, 1, 1))
+MATMUL = MatMulProblem(196, 256, 256)
+DEPTHWISE = DepthwiseProblem(1, 28, 28, 128, (3, 3), pads=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("width", [1, 4, 8, 16])
+@pytest.mark.parametrize(("op", "problem"), [("Conv", CONV), ("MatMul", MATMUL), ("DepthwiseConv", DEPTHWISE)])
+def test_a_cpu_gets_its_own_vectors_and_accumulators_that_hide_latency(op: str, problem: Any, width: int) -> None:
+    limits = replace(CPU, preferred_float_width=width)
+    default = family_of(op).default(problem, limits)
+    accumulators = default["MR"] * default.get("NV", 1)
+    assert default["VW"] == max(width, 4)
+    assert 8 <= accumulators <= registers(limits)[0]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_few_rows_split_the_reduction_instead(rows: int) -> None:
+    problem = MatMulProblem(rows, 1280, 1000)
+    default = family_of("MatMul").default(problem, CPU)
+    assert (default["MR"], default["VW"]) == (rows, 16)
+    assert default["MR"] * default["NV"] * default["KA"] >= 8
+
+
+@pytest.mark.parametrize(("units", "rows"), [(2, 8), (112, 8), (128, 4), (256, 2)])
+def test_every_core_gets_a_tile(units: int, rows: int) -> None:
+    problem = ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=(1, 1, 1, 1))
+    default = family_of("Conv").default(problem, replace(CPU, compute_units=units))
+    tiles = math.ceil(49 / default["MR"]) * math.ceil(512 / (default["NV"] * default["VW"]))
+    assert tiles >= units
+    assert default["MR"] == rows
+
+
+@pytest.mark.parametrize("limits", [GPU, SMALL, replace(GPU, max_work_group_size=16)], ids=["gpu", "one", "sixteen"])
+@pytest.mark.parametrize(("op", "problem"), [("Conv", CONV), ("MatMul", MATMUL), ("DepthwiseConv", DEPTHWISE)])
+def test_work_groups_shrink_to_the_device_and_tiles_stay(op: str, problem: Any, limits: DeviceLimits) -> None:
+    default = family_of(op).default(problem, limits)
+    assert default["VW"] == 4
+    assert default["MR"] >= 2
+    assert default["LM"] * default["LN"] == min(64, limits.max_work_group_size)
