@@ -1,4 +1,4 @@
-// Depthwise convolution of NHWC maps and the 1x1 convolution behind it: a depthwise separable convolution in one kernel.
+// A depthwise separable convolution of NHWC maps: a depthwise convolution and the 1x1 convolution behind it.
 //
 //   middle[p, c] = DEPTHWISE_EPILOGUE(sum over ky, kx of input[window of pixel p at ky, kx, c] * filter[ky, kx, c])
 //   output[p, o] = EPILOGUE(bias[o] + sum over c of middle[p, c] * weight[c, o])         the filter's bias comes first
@@ -10,15 +10,15 @@
 //     +----+----+-- --+----+       +--------------------+       output: a register tile of MR x NV vectors
 //
 // Work split: grid dimension 1 runs over strips, each RT times MR neighbouring pixels of a row. In dimension 0 the LN
-// work-items of a work-group compute a strip of the middle together, a vector of channels at a time, and then take turns
-// at the columns' tiles; SPLIT work-groups share the tiles of a strip, and each of them computes the middle for itself.
-// The middle never leaves the work-group: with LN 1 it is the work-item's own, in a CPU's first cache, otherwise it is in
-// local memory.
-//   filters = [ky][kx][channel], then their bias as [channel], then VW zeros
-//   packed  = [panel][channel][tile of the panel][NW], then bias as [panel][tile of the panel][NW]; columns from OUTPUTS
-//             on are zero
-// A pixel outside the map reads the zeros; pixels beyond a row's end are computed and not stored. Where VW does not
-// divide the channels, the last vector starts earlier, so that it ends with them, and writes some again as they are.
+// work-items of a work-group compute a strip of the middle together, a vector of channels at a time, and then take
+// turns at the columns' tiles; SPLIT work-groups share the tiles of a strip, and each of them computes the middle for
+// itself. The middle never leaves the work-group: with LN 1 it is the work-item's own, in a CPU's caches, otherwise it
+// is in local memory.
+//   filters = [ky][kx][channel], then their bias as [channel]
+//   packed  = [panel][channel][tile of the panel][NW], then bias as [panel][tile of the panel][NW]; columns from
+//             OUTPUTS on are zero
+// Pixels outside the map are zero and never read; pixels beyond a row's end are computed and not stored. Where VW
+// does not divide the channels, the last vector starts earlier, so that it ends with them, and writes some again.
 // Preconditions: VW <= CHANNELS, fewer than 2^31 elements in each buffer.
 
 #ifndef MAPS
@@ -68,6 +68,9 @@
 // A pixel of the middle; pixels that lie a multiple of 4 KiB apart would share few places of a cache.
 #define PITCH (CHANNELS % 256 ? CHANNELS : CHANNELS + 16)
 
+// Whether pixel i of a span lies in the map; known when compiling for all but those that the padding can reach.
+#define INSIDE(i) ((i >= PL || left + i >= 0) && ((ROW_TILES - 1) * MR * SW - PL + i < WIDTH || left + i < WIDTH))
+
 #if LN == 1
 #define MIDDLE               // private
 #else
@@ -83,7 +86,6 @@ static inline void depthwise(__global const float *restrict input, __global cons
     const int top = out_row % OUT_HEIGHT * SH - PT;
     const int left = tile % ROW_TILES * MR * SW - PL;
     __global const float *filter = filters + channel;
-    __global const float *zeros = filters + (KH * KW + 1) * CHANNELS;
 
     vec total[MR];
     UNROLL for (int r = 0; r < MR; ++r)
@@ -91,15 +93,16 @@ static inline void depthwise(__global const float *restrict input, __global cons
 
     for (int ky = 0; ky < KH; ++ky) {
         const int y = top + ky * DH;
-        const bool row_inside = (uint)y < HEIGHT;
-        __global const float *line = input + (map * HEIGHT + y) * WIDTH * CHANNELS + channel;
-        vec span[SPAN];
-        UNROLL for (int i = 0; i < SPAN; ++i)
-            span[i] = LOAD(row_inside && (uint)(left + i) < WIDTH ? line + (left + i) * CHANNELS : zeros, 0);
-        UNROLL for (int kx = 0; kx < KW; ++kx) {
-            const vec weight = LOAD(filter, (ky * KW + kx) * CHANNELS);
-            UNROLL for (int r = 0; r < MR; ++r)
-                total[r] = fma(span[r * SW + kx * DW], weight, total[r]);
+        if ((uint)y < HEIGHT) {
+            __global const float *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
+            vec span[SPAN];
+            UNROLL for (int i = 0; i < SPAN; ++i)
+                span[i] = INSIDE(i) ? LOAD(line, i * CHANNELS) : (vec)(0.0f);
+            UNROLL for (int kx = 0; kx < KW; ++kx) {
+                const vec weight = LOAD(filter, (ky * KW + kx) * CHANNELS);
+                UNROLL for (int r = 0; r < MR; ++r)
+                    total[r] = fma(span[r * SW + kx * DW], weight, total[r]);
+            }
         }
     }
 
