@@ -1,10 +1,6 @@
-"""Benchmarks: what a tuned convolution reaches of the device's limit, what a fresh process pays, what a warm cache
-saves, how close outputs are to onnxruntime's, what the protocol costs, what a failing variant does, and what
-tuning finds.
-
-A claim about GFLOP/s needs the limit measured in the same run: blocks of pure multiply-adds and the thing
-measured take turns, and a run whose limit blocks differ by more than 10 % is refused.
-"""
+"""Benchmarks: what tuned kernels and networks reach of the device's limit and beside onnxruntime, what a fresh process
+pays, what a warm cache saves, how close outputs are to onnxruntime's, what the protocol costs, what a failing variant
+does, and what tuning finds."""
 
 import argparse
 import json
@@ -13,7 +9,6 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,94 +16,23 @@ import numpy as np
 import onnx
 import onnxruntime
 
+import kernels_bench
 import material
+import models_bench
 import rpc_bench
 import search_bench
 import survive_bench
 import tool
 import tune_bench
-from gputune.runtime.backends import Backend, Bound, open_backend
+from comparing import LARGEST_DEVIATION, Failed
+from gputune.runtime.backends import open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
+from limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 
 WORK = material.ROOT / "build" / "bench"
-LARGEST_DRIFT = 0.10
 CHANNELS, SIDE, KERNEL = 64, 56, 3
 
-FMA_SOURCE = """
-// Nothing but multiply-adds on ACCUMULATORS independent vectors: the limit of what any kernel can reach.
-__kernel void fma_limit(__global float *out, int loops) {
-    float16 value[ACCUMULATORS];
-    const float16 factor = (float16)(0.999f), summand = (float16)(0.001f * (float)(1 + get_global_id(0)));
-    for (int a = 0; a < ACCUMULATORS; ++a) value[a] = (float16)((float)a);
-    for (int loop = 0; loop < loops; ++loop) {
-#pragma unroll
-        for (int a = 0; a < ACCUMULATORS; ++a) value[a] = fma(value[a], factor, summand);
-    }
-    float16 sum = value[0];
-    for (int a = 1; a < ACCUMULATORS; ++a) sum += value[a];
-    out[get_global_id(0)] = sum.s0 + sum.s5 + sum.sa + sum.sf;
-}
-"""
-ACCUMULATORS = (8, 12, 16, 24)
-LAUNCH_NS = 20e6
-LAUNCHES_PER_BLOCK = 7
-
-
-LARGEST_DEVIATION = 1e-3
 RANDOM_INPUTS = 8
-
-
-class Refused(Exception):
-    """The machine was not quiet enough for numbers that mean anything."""
-
-
-class Failed(Exception):
-    """What was measured breaks a promise."""
-
-
-@dataclass
-class FmaLimit:
-    """The fastest form of the multiply-add kernel on one device, calibrated to launches of about 20 ms."""
-
-    bound: Bound
-    flops: float
-    backend: Backend
-
-    @classmethod
-    def calibrated(cls, backend: Backend) -> "FmaLimit":
-        """Tries each number of accumulators and keeps the fastest."""
-        limits = [cls._with(backend, accumulators) for accumulators in ACCUMULATORS]
-        return max(limits, key=lambda limit: limit.gflops())
-
-    @classmethod
-    def _with(cls, backend: Backend, accumulators: int) -> "FmaLimit":
-        device = backend.identity
-        # One item's vectors fill a processor core; a GPU's compute unit hides latency behind many items.
-        per_unit, group = (8, 1) if device.device_type == "cpu" else (2048, 64)
-        items = device.compute_units * per_unit
-        out = backend.allocate(4 * items)
-        program = backend.build(FMA_SOURCE, f"-DACCUMULATORS={accumulators}")
-
-        def bind(loops: int) -> Bound:
-            return backend.bind(program, "fma_limit", (items,), (group,), [out, loops])
-
-        loops = 1000
-        bound = bind(loops)
-        backend.time(bound, 3)  # code generation and clocks
-        while (elapsed := backend.time(bound, 1).event_ns) < LAUNCH_NS / 2:
-            loops = min(loops * 10, int(loops * LAUNCH_NS / max(elapsed, 1)) + 1)
-            bound = bind(loops)
-        return cls(bound, 2.0 * 16 * accumulators * loops * items, backend)
-
-    def gflops(self) -> float:
-        """The median of one block of launches."""
-        times = [self.backend.time(self.bound, 1).event_ns for _ in range(LAUNCHES_PER_BLOCK)]
-        return self.flops / statistics.median(times)
-
-
-def spread(values: list[float]) -> float:
-    """(largest - smallest) / median."""
-    return (max(values) - min(values)) / statistics.median(values)
 
 
 def report(result: dict[str, Any], rows: list[tuple[str, str]], file: Path | None) -> None:
@@ -308,7 +232,9 @@ def bench_survive(options: argparse.Namespace) -> None:
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "accuracy": bench_accuracy,
     "conv": bench_conv,
+    "kernels": kernels_bench.run,
     "load": bench_load,
+    "models": models_bench.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
     "survive": bench_survive,
@@ -318,6 +244,8 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
+    kernels_bench.run: kernels_bench.add_arguments,
+    models_bench.run: models_bench.add_arguments,
     search_bench.main: search_bench.add_arguments,
     tune_bench.main: tune_bench.add_arguments,
 }

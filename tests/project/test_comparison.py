@@ -1,0 +1,261 @@
+"""What `scripts/bench kernels` and `scripts/bench models` are made of."""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import classic_models
+import comparing
+import contenders
+import kernels_bench
+import models_bench
+import naive
+from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, measure_all
+from gputune.client.plan import Plan
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import Array
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.devices import choose, discover, wanted_device
+from limits import Refused
+from tune_tools import NotTimed, Ratio
+from turns import Contender, Entry
+
+
+def options_of(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    comparing.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Entry:
+    """A contender that needs no device."""
+    onnx.save(kernels_bench.gemm(4, 5, 6), tmp_path / "gemm.onnx")
+    np.savez(tmp_path / "inputs.npz", x=np.ones((4, 6), np.float32))
+    return Entry("blas", "numpy", {"model": str(tmp_path / "gemm.onnx"), "inputs": str(tmp_path / "inputs.npz")})
+
+
+def state_of(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_who_waits_for_a_turn_stands_still(product: Entry, tmp_path: Path) -> None:
+    contender = Contender(product)
+    try:
+        process = contender._process.pid
+        assert len(contender.block(0.001, most=4)) in (3, 4)
+        contender.ask(do="outputs", file=str(tmp_path / "outputs.npz"))
+        while state_of(process) == "R":  # a signal arrives when it arrives
+            pass
+        assert state_of(process) == "T"
+        with np.load(tmp_path / "outputs.npz") as outputs:
+            assert outputs["y"].shape == (4, 5)
+    finally:
+        contender.close()
+
+
+def test_the_last_words_of_a_contender_that_ends_are_told(product: Entry) -> None:
+    with pytest.raises(NotTimed, match=r"blas has ended with exit code 1: (.|\n)*no_such_file"):
+        Contender(Entry("blas", "numpy", dict(product.arguments) | {"inputs": "no_such_file"}))
+
+
+def test_a_node_that_converts_a_layout_does_not_count() -> None:
+    def node(op: str, microseconds: int) -> dict[str, Any]:
+        return {"name": f"{op}_kernel_time", "dur": microseconds, "args": {"op_name": op}}
+
+    run = {"name": "model_run", "dur": 1000}
+    first = [node("ReorderInput", 50), node("Conv", 7), node("Relu", 2), node("ReorderOutput", 60), run]
+    other = {"name": "session_initialization", "dur": 5}
+    assert contenders.node_times([other, *first, node("Conv", 4), run, other]) == [9000, 4000]
+
+
+def test_the_peers_nodes_are_timed_run_by_run(product: Entry) -> None:
+    files = {name: str(product.arguments[name]) for name in ("model", "inputs")}
+    peer = Contender(Entry(PEER, "onnxruntime", files | {"threads": 1, "nodes": True}))
+    try:
+        assert len(peer.block(10, most=6)) == 6
+    finally:
+        peer.close()
+
+
+def measured(name: str, limit: list[float], key: str = "") -> Measured:
+    rounds = {each: [[100.0] * 3] * 3 for each in (TUNED, DEFAULTS, PEER, PEER_ALONE, NAIVE)}
+    return Measured(name, key or name, rounds, {TUNED: 1e-5}, limit, [40.0, 41.0])
+
+
+@pytest.mark.parametrize("limits", [([500.0, 440.0], [500.0, 499.0]), ([500.0, 499.0], [440.0, 441.0])])
+def test_a_limit_that_drifts_is_refused_or_told(
+    limits: tuple[list[float], list[float]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = [measured("one", limits[0]), measured("two", limits[1])]
+    cases = [Case(one.name, kernels_bench.CONV, [], 1000) for one in found]
+    monkeypatch.setattr(comparing, "measure_all", lambda *_: found)
+    monkeypatch.setattr(comparing, "machine", lambda _: {"device": "none"})
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- scripts/bench kernels: begin -->\nb\n<!-- scripts/bench kernels: end -->\nc\n")
+    given = ["--device", "null", "--page", str(page), "--json", str(tmp_path / "numbers.json")]
+    with pytest.raises(Refused, match="the multiply-add limit drifted"):
+        comparing.compare("kernels", options_of(*given), lambda settings: cases, kernels_bench.tell)
+    assert "\nb\n" in page.read_text()
+    comparing.compare("kernels", options_of(*given, "--force"), lambda settings: cases, kernels_bench.tell)
+    assert "These numbers prove nothing" in capsys.readouterr().out
+    before, _, after = page.read_text().partition("begin -->")
+    assert before.startswith("a\n")
+    assert "| two " in after
+    assert after.endswith("end -->\nc\n")
+    assert json.loads((tmp_path / "numbers.json").read_text())["drift"]
+
+
+def test_outputs_that_are_wrong_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = measured("one", [500.0, 501.0])
+    one.deviations[DEFAULTS] = math.nan
+    monkeypatch.setattr(comparing, "measure_all", lambda *_: [one])
+    monkeypatch.setattr(comparing, "machine", lambda _: {"device": "none"})
+    cases = [Case("one", "", [], 1000)]
+    with pytest.raises(comparing.Failed, match=r"one, defaults \(nan\)"):
+        comparing.compare("models", options_of("--device", "null"), lambda settings: cases, models_bench.tell)
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing")
+    with pytest.raises(comparing.Failed, match="does not hold"):
+        comparing.put_into(page, "models", "text")
+    assert page.read_text() == "nothing"
+
+
+def test_only_what_has_drifted_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drifts = {"steady": [[500.0, 501.0]], "shaky": [[500.0, 300.0], [500.0, 400.0], [500.0, 500.0]]}
+    done: list[str] = []
+
+    def measure(case: Case, key: str, *_: object) -> Measured:
+        done.append(case.name)
+        return measured(case.name, drifts[case.name].pop(0), key)
+
+    monkeypatch.setattr("comparison.measure", measure)
+    settings = comparing.settings_of(options_of("--device", "null"))
+    cases = [Case(name, "", [], 1) for name in drifts]
+    file = tmp_path / "results.jsonl"
+    assert [one.drifted for one in measure_all(cases, settings, file, resume=False, attempts=2)] == [False, True]
+    assert [one.drifted for one in measure_all(cases, settings, file, resume=True, attempts=2)] == [False, False]
+    assert done == ["steady", "shaky", "shaky", "shaky"]
+
+
+def test_the_mean_of_ratios_counts_occurrences() -> None:
+    one, two = (Ratio(value, value, value) for value in (1.0, 16.0))
+    assert comparing.geomean([(one, 3), (two, 1), (None, 5)]) == pytest.approx(2.0)
+
+
+def test_a_case_that_there_is_not_is_refused() -> None:
+    assert comparing.chosen(["GEMM 1", "conv"], "gemm,x") == ["GEMM 1"]
+    with pytest.raises(SystemExit, match="GEMM 1; conv"):
+        comparing.chosen(["GEMM 1", "conv"], "pool")
+
+
+def test_the_blocks_of_a_network_are_all_there() -> None:
+    blocks = kernels_bench.block_kernels(224)
+    assert sum(block.weight for block in blocks) == 17
+    assert [block.name for block in blocks if block.weight == 3] == ["block 64-384-64 14x14"]
+    assert sum(weight for *_, weight in kernels_bench.CONVS) == 16
+
+
+@pytest.mark.parametrize(
+    ("make", "multiply_adds"),
+    [  # as published
+        (classic_models.resnet18, 1.82e9),
+        (classic_models.mobilenet_v2, 300e6),
+        (lambda: classic_models.mobilenet_v2(0.5, 160), 50e6),
+    ],
+)
+def test_networks_are_as_large_as_the_originals(make: Any, multiply_adds: float) -> None:
+    plan: Plan = make().plan()
+    flops = sum(family_of(each.task.op).work(each.task.problem).flops for each in plan.operations)
+    assert flops / 2 == pytest.approx(multiply_adds, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("make", "layers"),
+    [pytest.param(classic_models.resnet50, 53, marks=pytest.mark.slow), (classic_models.squeezenet, 26)],
+)
+def test_topologies_get_weights_that_differ(make: Any, layers: int) -> None:
+    path = make().path
+    graph = onnx.load(path).graph
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    convolutions = [node for node in graph.node if node.op_type == "Conv"]
+    assert len(convolutions) == layers
+    assert all(weights[node.input[1]].std() > 0 for node in convolutions)
+    assert not {"ConstantOfShape", "Softmax"} & {node.op_type for node in graph.node}
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    (result,) = session.run(None, {given.name: np.random.default_rng(1).standard_normal(given.shape, np.float32)})
+    assert np.isfinite(result).all()
+    assert len(np.unique(result)) > 500
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    return open_backend(choose(discover(), wanted_device(None)).report)
+
+
+def channels_first(arrays: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(arrays, -1, 1))
+
+
+@pytest.mark.opencl
+@pytest.mark.xdist_group("opencl")
+@pytest.mark.parametrize(
+    "problem",
+    [
+        MatMulProblem(5, 7, 13),
+        ConvProblem(1, 9, 7, 4, 6, (3, 5), (2, 1), (1, 2, 0, 1), groups=2),
+        DepthwiseProblem(1, 9, 7, 6, (3, 3), (2, 1), (1, 0, 1, 1)),
+    ],
+)
+def test_naive_kernels_are_right(problem: Any, backend: Backend) -> None:
+    op = {MatMulProblem: "MatMul", ConvProblem: "Conv", DepthwiseProblem: "DepthwiseConv"}[type(problem)]
+    inputs = family_of(op).sample_inputs(problem, np.random.default_rng(2))
+    want = family_of(op).reference(problem, inputs)
+    maps = op != "MatMul"
+    first, second = inputs.values()
+    bound = naive.bound(backend, [naive.launch_of(problem)])
+    backend.write(bound.buffers[0], channels_first(first) if maps else first)
+    backend.write(bound.buffers[1], second)
+    backend.enqueue(bound)
+    got = backend.read(bound.buffers[2]).view(np.float32)
+    assert got == pytest.approx((channels_first(want) if maps else want).reshape(-1), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_kernels_are_compared_without_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = tmp_path / "numbers.json"
+    given = ["--quick", "--only", "GEMM", "--work", str(tmp_path), "--json", str(numbers)]
+    kernels_bench.run(options_of(*given))
+    (case,) = json.loads(numbers.read_text())["cases"]
+    assert set(case["rounds"]) == {TUNED, DEFAULTS, PEER, PEER_ALONE, NAIVE, kernels_bench.BLAS}
+    assert case["deviations"].keys() == {PEER_ALONE, kernels_bench.BLAS}
+    assert "[1/1]" in capsys.readouterr().out
+    kernels_bench.run(options_of(*given, "--resume"))
+    out = capsys.readouterr().out
+    assert "[1/1]" not in out
+    assert "| GEMM 16x16x16 |" in out
+
+
+@pytest.mark.slow
+def test_networks_are_compared_without_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models_bench.run(options_of("--quick", "--work", str(tmp_path)))
+    assert "| a small model |" in capsys.readouterr().out
