@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gputune.client.errors import TargetError
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
+from gputune.server.protocol.same_as import renumbered
 
 OK = "ok"
 
@@ -56,7 +57,8 @@ class Profiling:
             raise self._nonsense(f"{len(trials)} trials for {len(self._sent)} variants")
         if best is not None and not (best < len(trials) and trials[best].status == OK):
             raise self._nonsense(f"the best of {len(trials)} variants is {best}, which is none that is ok")
-        known = {**dict(zip(self._sent, trials, strict=True)), **self.failures}
+        measured = [renumbered(trial, self._sent) for trial in trials]
+        known = {**dict(zip(self._sent, measured, strict=True)), **self.failures}
         ordered = tuple(known[place] for place in range(len(self._request.variants)))
         place = None if best is None else self._sent[best]
         if place in self.failures:

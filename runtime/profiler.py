@@ -151,7 +151,7 @@ class _Batch:
             lambda runner, error: self._fail(runner.index, error),
             None if baseline is None else runners.get(baseline),
             announce,
-            self._request.best_ns,
+            0.0 if self._request.harvest else self._request.best_ns,  # finalists are told apart, however slow now
             warm,
         )
         for runner in runners.values():

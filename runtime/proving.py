@@ -12,7 +12,7 @@ from gputune.runtime.launching import Launcher
 from gputune.runtime.merging import groups
 from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import OUTPUT, Launch, Variant
-from gputune.runtime.verify import Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
+from gputune.runtime.verify import GUARD_BYTES, Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
 from gputune.runtime.watch import Course
 
 
@@ -59,7 +59,7 @@ class Prover:
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
         self._inputs.fill()
         self._packed: dict[object, KeptBuffers] = {}
-        self._scratch: dict[tuple[str, int], GuardedBuffer] = {}
+        self._scratch: dict[str, GuardedBuffer] = {}
 
     def prove_all(self) -> Iterator[tuple[int, Proven | Exception]]:
         """Every variant of the request and the baseline, which comes first, by index: proven, or what it failed
@@ -153,10 +153,18 @@ class Prover:
         )
 
     def _scratch_of(self, name: str, nbytes: int) -> GuardedBuffer:
-        """A scratch buffer, which all variants share that want one of this name and size."""
-        if (name, nbytes) not in self._scratch:
-            self._scratch[name, nbytes] = guarded(self._backend, nbytes)
-        return self._scratch[name, nbytes]
+        """A scratch buffer: the first bytes of one that all variants share which want one of this name, since only one
+        of them runs at a time. What is behind it is its guard."""
+        if name not in self._scratch:
+            most = self._backend.identity.max_allocation_bytes - 2 * GUARD_BYTES
+            wanted = [variant.scratch.get(name, 0) for variant in self._request.numbered.values()]
+            self._scratch[name] = guarded(self._backend, max([nbytes, *(size for size in wanted if size <= most)]))
+        shared = self._scratch[name]
+        if shared.inner.nbytes == nbytes:
+            return shared
+        return GuardedBuffer(
+            shared.whole, self._backend.part(shared.whole, shared.guard_bytes, nbytes), shared.guard_bytes
+        )
 
     def _verify(self, bound: Bound, packed: KeptBuffers, scratch: Mapping[str, GuardedBuffer]) -> Timing:
         """Launches once into a poisoned output, compares it, and checks all that was only to be read."""

@@ -61,7 +61,8 @@ class Header:
     """Whose rows follow, and how they were measured.
 
     op, problem: the task; space_size: how many configurations it has on the device, recorded or not; prepare: digests
-    of the launches that rearrange weights and of stages, which are not timed apart; measured: sample_ns and whatever else says how.
+    of the launches that rearrange weights and of stages, which are not timed apart; measured: sample_ns and whatever
+    else says how.
     """
 
     op: str

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gputune.runtime.watch import Step
 from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress, Trial, TrialStatus
+from gputune.server.protocol.same_as import renumbered
 from gputune.server.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
 _RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # who dies here dies of what it does there
@@ -163,7 +164,8 @@ class Batch:
             raise ValueError(f"{len(reply.trials)} trials for {len(self._asked)} variants")
         if reply.best is not None and not (reply.best < len(self._asked) and reply.trials[reply.best].status == "ok"):
             raise ValueError(f"the best variant is {reply.best}, which is none that is ok")
-        trials = {**self._failed, **dict(zip(self._asked, reply.trials, strict=True))}
+        measured = [renumbered(trial, self._asked) for trial in reply.trials]
+        trials = {**self._failed, **dict(zip(self._asked, measured, strict=True))}
         return replace(
             reply,
             trials=tuple(trials[index] for index in range(len(self._request.variants))),

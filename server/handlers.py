@@ -112,25 +112,26 @@ class Handlers:
                 "bad_message",
                 f"the reference has {reference.nbytes} bytes, output_bytes is {request.output_bytes}",
             )
-        profiled = profiler.profile(
-            self._backend,
-            ProfileRequest(
-                task=request.task,
-                variants=tuple(map(_variant, request.variants)),
-                buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},
-                reference=reference,
-                relative=request.relative,
-                absolute=request.absolute,
-                work=variant.Work(request.work.flops, request.work.bytes),
-                protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns, request.cold),
-                baseline=None if request.baseline is None else _variant(request.baseline),
-                best_ns=request.best_ns,
-                together=request.together,
-                ahead=ahead,
-                harvest=request.harvest,
-            ),
-            self._watcher(len(request.variants)),
+        asked = ProfileRequest(
+            task=request.task,
+            variants=tuple(map(_variant, request.variants)),
+            buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},
+            reference=reference,
+            relative=request.relative,
+            absolute=request.absolute,
+            work=variant.Work(request.work.flops, request.work.bytes),
+            protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns, request.cold),
+            baseline=None if request.baseline is None else _variant(request.baseline),
+            best_ns=request.best_ns,
+            together=request.together,
+            ahead=ahead,
+            harvest=request.harvest,
         )
+        try:
+            asked.check()
+        except ValueError as error:
+            raise ProtocolError("bad_message", str(error)) from None
+        profiled = profiler.profile(self._backend, asked, self._watcher(len(request.variants)))
         return messages.Profiled(
             trials=tuple(map(trial_message, profiled.trials)),
             best=profiled.best,

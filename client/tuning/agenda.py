@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gputune.cache import WinnerRecord
+from gputune.cache import TaskKey, WinnerRecord
 from gputune.client.tuning.effort import Effort
 from gputune.client.tuning.schedule import Standing, first_first, most_promising
 from gputune.client.tuning.task_search import TaskSearch
 from gputune.client.tuning.task_tuning import TaskTuning
+from gputune.kernels.space import Configuration
 
 
 class Todo(Enum):
@@ -102,10 +103,11 @@ class Agenda:
         with self._lock:
             self._stopped = True
 
-    def others(self, entry: Entry) -> list[TaskSearch]:
-        """The searches of other tasks that nobody is at now."""
+    def others(self, entry: Entry) -> dict[TaskKey, Configuration]:
+        """The best so far of other tasks that nobody is at now."""
         with self._lock:
-            return [other.search for other in self._entries if other is not entry and not other.busy]
+            idle = [other.search for other in self._entries if other is not entry and not other.busy]
+            return {search.key: best for search in idle if (best := search.best) is not None}
 
     def _choose(self, mine: Sequence[Entry]) -> tuple[Entry, Todo] | None:
         if not mine:

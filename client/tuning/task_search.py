@@ -138,9 +138,7 @@ class TaskSearch:
     @property
     def strategy(self) -> Strategy:
         if self._strategy is None:
-            whole = self.base >= self.space.size
-            make = STRATEGIES["exhaustive" if whole else self._strategy_name]
-            self._strategy = make(self.space, self.seed, self.seeds)
+            self._strategy = STRATEGIES[self._strategy_name](self.space, self.seed, self.seeds)
             self._strategy.tell(self._untold)
             self._untold = []
         return self._strategy
@@ -286,6 +284,11 @@ class TaskSearch:
             working = [record.configuration for record in self.known.values() if record.status == OK]
             self._baseline = self.default if self.default in working else next(iter(working), None)
         return None if self._baseline is None or self.cost(self._baseline) is None else self._baseline
+
+    @property
+    def had_baseline(self) -> bool:
+        """Whether batches were compared by some configuration, be it that it works no more."""
+        return self._baseline is not None
 
     def baseline_samples(self) -> list[float]:
         """What an earlier run measured of the baseline, in nanoseconds on the task's first level."""

@@ -75,7 +75,7 @@ class TaskTuning:
 
     def conclude(self, before: WinnerRecord | None, hurried: bool = False) -> WinnerRecord:
         """Measures the finalists side by side and stores who has won. before: the winner that is to be replaced;
-        hurried: a budget has cut the search short, so that it satisfies nobody who asks for more than quick.
+        hurried: a budget has cut the search short, so that it satisfies nobody, and the next generation goes on.
 
         Raises TuningError when nothing works, TargetError, CacheError."""
         search = self.search
@@ -88,7 +88,7 @@ class TaskTuning:
         best = self._choose(finalists)
         best_ns = search.time_ns(best)
         assert best_ns is not None
-        efforts = [EFFORTS["quick"] if hurried else self._effort] + ([] if before is None else [EFFORTS[before.effort]])
+        efforts = [EFFORTS["none"] if hurried else self._effort] + ([] if before is None else [EFFORTS[before.effort]])
         winner = WinnerRecord(
             configuration=best,
             median_ns=best_ns,

@@ -136,8 +136,8 @@ class Tuner:
         self._progress.shrink(max(agenda.pool, 0))
         if skipped := [entry for entry in entries if entry.tuning is None]:
             self._progress.warn(
-                f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep their default configurations, "
-                "unmeasured; the same command goes on where this one stops"
+                f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
+                "or their unmeasured defaults; the same command goes on where this one stops"
             )
         self._report([entry.tuning for entry in entries if entry.tuning is not None])
         return [outcomes[place] for place in range(len(tasks))]
@@ -307,7 +307,7 @@ class Tuner:
             began, trials = time.monotonic(), 0
             if todo is Todo.SKIP:
                 self._progress.shrink(self._finalists(entry))
-                tell(entry.place, untuned(entry.search.task, self._limits))
+                tell(entry.place, self._skipped(entry))
             elif todo is Todo.STEP:
                 tuning = self._begun(lane, entry, agenda)
                 if not entry.search.begun or agenda.pool > 0:
@@ -319,12 +319,17 @@ class Tuner:
                 tell(entry.place, self._conclude(entry, tuning))
             agenda.give_back(entry, todo, trials, time.monotonic() - began)
 
+    def _skipped(self, entry: Entry) -> Outcome:
+        """The outcome of a task that no time was left for: what an earlier generation has found, else the default."""
+        if entry.before is not None:
+            return tuned(entry.search, entry.before, None)
+        return untuned(entry.search.task, self._limits)
+
     def _begun(self, lane: _Lane, entry: Entry, agenda: Agenda) -> TaskTuning:
         """The tuning of a task on this target, begun now if it was not."""
         if entry.tuning is None:
             search = entry.search
-            running = {other.key: best for other in agenda.others(entry) if (best := other.best) is not None}
-            seeds = lane.seeding.seeds_for(search.key, search.validity, search.space, running)
+            seeds = lane.seeding.seeds_for(search.key, search.validity, search.space, agenda.others(entry))
             search.seeds = seeds.configurations
             if seeds.origin:
                 self._progress.verbose(f"{search.title}: begins with configurations from elsewhere: {seeds.origin}")

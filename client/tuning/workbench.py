@@ -189,7 +189,7 @@ class Workbench:
         working = [place for place, trial in trials.items() if trial.status == OK]
         chosen = self._search.baseline or self._search.default
         trial = profiled.baseline or next((trials[place] for place in working if batch[place] == chosen), None)
-        if trial is None and self._search.baseline is None and working:
+        if trial is None and not self._search.had_baseline and working:
             trial = trials[working[0]]
         fits = trial is not None and trial.status == OK and min(trial.samples_ns, default=0.0) > 0
         return trial.samples_ns if trial is not None and fits else ()

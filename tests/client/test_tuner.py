@@ -1,5 +1,6 @@
 """The tuner against a target that answers as the test decides: what is stored, resumed, repeated and kept."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,33 @@ def test_the_default_is_measured_first_and_the_fastest_wins(cache: PerformanceCa
     best = min(sum(by_width(dict(c)).samples_ns) / 3 for c in map(eval, target.measured))
     assert outcome.tuned_ns == pytest.approx(best)
     assert sum(outcome.trials.values()) == QUICK.trials == len(set(target.measured))
+
+
+def test_a_budget_of_nothing_leaves_what_was_found_before(cache: PerformanceCache) -> None:
+    found = tune(FakeTarget(by_width), cache)
+    idle = FakeTarget(by_width)
+    again = tune(idle, cache, effort=EFFORTS["normal"], budget_seconds=1e-9)
+    assert (again.configuration, again.tuned_ns) == (found.configuration, found.tuned_ns)
+    assert not idle.requests
+
+
+def test_what_a_budget_has_cut_short_goes_on_with_the_same_command(cache: PerformanceCache) -> None:
+    class Late(FakeTarget):
+        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            time.sleep(0.2)
+            return super().profile_kernel(request, on_progress)
+
+    first = Late(by_width)
+    tune(first, cache, budget_seconds=0.1)
+    assert 0 < len(set(first.measured)) < (QUICK.trials or 0)
+    second = FakeTarget(by_width)
+    tune(second, cache)
+    assert second.requests
+
+
+def test_the_strategy_that_was_asked_for_asks_for_a_whole_space_too(cache: PerformanceCache) -> None:
+    search = tuner(FakeTarget(by_width), cache, effort=EFFORTS["full"], strategy="random")._search(TASK)
+    assert type(search.strategy).__name__ == "RandomSearch"
 
 
 def test_a_tie_keeps_the_default(cache: PerformanceCache) -> None:

@@ -106,6 +106,17 @@ def test_the_numbers_of_a_second_attempt_are_translated(request_of_four: Profile
     assert [one.status for one in batch.result(reply(1), 0).trials] == ["ok", "crash", "correctness", "timeout"]
 
 
+def test_who_is_the_same_as_whom_is_said_by_the_numbers_of_the_whole_batch(request_of_four: ProfileKernel) -> None:
+    batch = Batch(request_of_four)
+    batch.remaining()
+    batch.lost(replace(SEGFAULT, variant=1))
+    batch.remaining()
+    told = reply(3)
+    twin = replace(trial(), measured={"same_as": 1})  # of those that are left, which is number 2 of all
+    result = batch.result(replace(told, trials=(*told.trials[:2], twin)), 0)
+    assert result.trials[3].measured == {"same_as": 2}
+
+
 def test_a_variant_that_was_only_proven_is_measured_again(request_of_four: ProfileKernel) -> None:
     batch = Batch(request_of_four)
     batch.remaining()
