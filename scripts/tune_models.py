@@ -1,7 +1,7 @@
 """The models and tasks that `scripts/bench tune` works on."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,6 @@ from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 
 DETECTOR_SIDE = 320
-NOT_LOWERED = ("Resize", "Concat", "ConvTranspose")
-"""Operators of the text detector for which there are no kernels yet."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +48,9 @@ def demo() -> Model:
 
 
 def detector() -> Model:
-    """The text detector without the operators that have no kernels yet: where they were, the graph ends and begins
-    again, so that all others work on the same shapes as in the whole model."""
-    whole = material.detector_model()
-    path = whole.with_name(f"{whole.stem}_{DETECTOR_SIDE}_cut.onnx")
-    model = onnx.load(whole)
-    batch = model.graph.input[0].type.tensor_type.shape.dim
-    for dimension, size in zip(batch, (1, 3, DETECTOR_SIDE, DETECTOR_SIDE), strict=True):
-        dimension.dim_value = size
-    cut, removed = without(model, NOT_LOWERED)
-    title = f"text detector at {DETECTOR_SIDE}, less {removed} nodes ({', '.join(NOT_LOWERED)})"
-    return _saved(title, cut, path)
+    """The text detector for maps of one size."""
+    dimensions = {"x": (1, 3, DETECTOR_SIDE, DETECTOR_SIDE)}
+    return Model(f"text detector at {DETECTOR_SIDE}", material.detector_model(), dimensions)
 
 
 def classifier() -> Model:
@@ -135,25 +125,3 @@ MODELS: Mapping[str, Callable[[], Model]] = {
     "efficientnet": classifier,
     "small": small,
 }
-
-
-def without(model: onnx.ModelProto, operators: Sequence[str]) -> tuple[onnx.ModelProto, int]:
-    """The model less all nodes of these operators, and how many those were: what they read becomes an output, what they
-    write an input. Shapes must be static."""
-    model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    graph = model.graph
-    kept = [node for node in graph.node if node.op_type not in operators]
-    removed = [node for node in graph.node if node.op_type in operators]
-    read, made = {name for node in kept for name in node.input}, {value.name for value in graph.input}
-    for node in graph.node:  # in the order in which they can be computed
-        if node.op_type != "Shape" and made.intersection(node.input):  # else it is a constant
-            made.update(node.output)
-    made.difference_update(name for node in removed for name in node.output)
-    values = {value.name: value for value in (*graph.value_info, *graph.output)}
-    entries = [name for node in removed for name in node.output if name in read]
-    exits = [name for node in removed for name in node.input if name in made]
-    exits += [value.name for value in graph.output if value.name in made]
-    inputs = [*(value for value in graph.input if value.name in read), *(values[name] for name in entries)]
-    outputs = [values[name] for name in dict.fromkeys(exits)]
-    cut = onnx.helper.make_graph(kept, graph.name, inputs, outputs, graph.initializer)
-    return onnx.helper.make_model(cut, opset_imports=model.opset_import, ir_version=model.ir_version), len(removed)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 
 import tune_bench
@@ -111,28 +110,6 @@ def test_kernel_tuner_gets_what_ours_gets(tmp_path: Path) -> None:
     )
     assert figures["rates"]["kernel_tuner==1.5.*"] == [2.0]
     assert figures["ratio"] == figures["rates"]["gputune"][0] / 2
-
-
-def test_a_model_is_cut_where_operators_have_no_kernels() -> None:
-    model = onnx.helper.make_model(
-        onnx.parser.parse_graph(
-            """cut (float[1,3,8,8] x) => (float[1,3,16,16] z)
-            <float[4] scales = {1.0, 1.0, 2.0, 2.0}> {
-                a = Relu(x)
-                h = Tanh(a)
-                r = Resize(a, , scales)
-                s = Constant<value = float[4] {1.0, 1.0, 2.0, 2.0}>()
-                t = Resize(h, , s)
-                z = Add(r, t)
-            }"""
-        ),
-        opset_imports=[onnx.helper.make_opsetid("", 13)],
-    )
-    cut, removed = tune_models.without(model, ["Resize"])
-    assert removed == 2
-    assert {value.name for value in cut.graph.input} == {"x", "r", "t"}
-    assert {value.name for value in cut.graph.output} == {"a", "h", "z"}
-    onnx.checker.check_model(cut, full_check=True)
 
 
 def test_the_classifier_is_as_large_as_the_original() -> None:
