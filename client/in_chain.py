@@ -78,7 +78,12 @@ class InChain:
         """What a choice belongs to: the operations of the model, what won each of its tasks, and on what device."""
         operations = [(each.name, task_key(each.task).digest) for each in self._model.plan.operations]
         winners = [
-            (self._tuner.identity(task), sorted(outcomes[key].configuration.items()), outcomes[key].tuned_ns is None)
+            (
+                self._tuner.identity(task),
+                sorted(outcomes[key].configuration.items()),
+                outcomes[key].tuned_ns is not None,
+                self._tuner.is_free(task),
+            )
             for key, task in self._tasks.items()
         ]
         text = json.dumps([self._contexts, operations, list(self._tasks), winners])

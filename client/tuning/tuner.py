@@ -166,14 +166,18 @@ class Tuner:
         """Where, and with which code, a task's times belong."""
         return self._search(task).validity.digest
 
+    def is_free(self, task: Task) -> bool:
+        """Whether the user leaves the choice of a task's configuration to what is measured."""
+        names = self._names(task)
+        return self._options.pin_of(names) is None and self._options.wants(names)
+
     def finalists(self, task: Task, most: int) -> list[WinnerRecord]:
         """The winner of a task that was tuned, and at most so many in all with those that come close to it; they are as
         it is but for configuration, time and launches, and have no binary. Nothing where the user has chosen, or where
         nobody has won. Raises CacheError."""
         search = self._search(task)
         winner = self._winner(search)
-        names = self._names(task)
-        if winner is None or self._options.pin_of(names) is not None or not self._options.wants(names):
+        if winner is None or not self.is_free(task):
             return []
         if not search.known:
             search.resume(self._cache.trials_of(search.key, search.validity))
