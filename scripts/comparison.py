@@ -24,7 +24,8 @@ NAIVE_SAMPLES = 2
 ATTEMPTS = 3
 
 TUNED, DEFAULTS, NAIVE = "tuned", "defaults", "naive"
-PEER, PEER_ALONE = "onnxruntime", "onnxruntime, 1 thread"
+PEER, PEER_ALONE, TINYGRAD = "onnxruntime", "1 thread", "tinygrad"
+"""1 thread: of onnxruntime."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ The first line it writes, when it is ready, holds facts about itself.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -25,6 +26,8 @@ LEAST = 3
 """Runs of a block, whatever they take."""
 LAUNCH_SECONDS = 0.02
 """How long a batch of launches lasts that is timed as a whole."""
+CAPTURES = 3
+"""Calls after which tinygrad replays what it has captured."""
 CONVERSIONS = ("ReorderInput", "ReorderOutput")
 """The nodes by which onnxruntime enters its own layout and leaves it."""
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -224,6 +227,43 @@ class NumpyKind:
         return {self._name: self._left @ self._right}
 
 
+class TinygradKind:
+    """tinygrad on its OpenCL device, captured once and replayed, without its search: with copies, or without where only
+    `kernels` are compared."""
+
+    def __init__(self, model: str, inputs: str, kernels: bool) -> None:
+        tinygrad, onnx = (importlib.import_module(name) for name in ("tinygrad", "tinygrad.nn.onnx"))
+        runner, self._tensor = onnx.OnnxRunner(model), tinygrad.Tensor
+        self._inputs, self._kernels = inputs_in(inputs), kernels
+        self._device = tinygrad.Device[tinygrad.Device.DEFAULT]
+        self._resident = self._copied()
+
+        def inference(**tensors: Any) -> dict[str, Any]:
+            return {name: tensor.realize() for name, tensor in runner(self._named(tensors)).items()}
+
+        self._inference = tinygrad.TinyJit(inference)
+        for _ in range(CAPTURES):
+            self.outputs()
+        self.facts = {"computes": True}
+
+    def block(self, seconds: float, most: int) -> list[float]:
+        return repeated(lambda: timed(self._alone if self._kernels else self.outputs), seconds, most)
+
+    def outputs(self) -> Arrays:
+        return {name: tensor.numpy() for name, tensor in self._inference(**self._copied()).items()}
+
+    def _alone(self) -> None:
+        self._inference(**self._resident)
+        self._device.synchronize()
+
+    def _copied(self) -> dict[str, Any]:
+        """The inputs on the device, by names that are Python's."""
+        return {f"input{place}": self._tensor(array).realize() for place, array in enumerate(self._inputs.values())}
+
+    def _named(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(zip(self._inputs, tensors.values(), strict=True))
+
+
 KINDS: Mapping[str, Callable[..., Any]] = {
     "chain": ChainKind,
     "context": ContextKind,
@@ -231,6 +271,7 @@ KINDS: Mapping[str, Callable[..., Any]] = {
     "naive": NaiveKind,
     "numpy": NumpyKind,
     "onnxruntime": OnnxRuntimeKind,
+    "tinygrad": TinygradKind,
 }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 import naive
-from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Settings
+from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Settings
 from gputune.client.config import Config
 from gputune.client.generator import GenerationRequest, generate
 from gputune.client.plan import Plan
@@ -21,14 +22,14 @@ from turns import Entry
 
 
 def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels: bool) -> list[Entry]:
-    """Everybody who can run a model: its tuned context, that of its defaults, onnxruntime and naive kernels. Makes the
-    contexts first.
+    """Everybody who can run a model: its tuned context, that of its defaults, onnxruntime, tinygrad where it is
+    installed, and naive kernels. Makes the contexts first.
 
     kernels: contexts without copies and conversions of layout, onnxruntime by its nodes' times; else whole inferences.
     Raises GputuneError, CacheError.
     """
     inputs = inputs_of(plan, work / "inputs" / f"{model.path.stem}.npz")
-    device = {"device": settings.device}
+    files, device = {"model": str(model.path), "inputs": str(inputs)}, {"device": settings.device}
     ours = [
         Entry(
             name,
@@ -41,10 +42,12 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels
         Entry(
             name,
             "onnxruntime",
-            {"model": str(model.path), "inputs": str(inputs), "threads": threads, "nodes": kernels},
+            files | {"threads": threads, "nodes": kernels},
         )
         for name, threads in ((PEER, len(os.sched_getaffinity(0))), (PEER_ALONE, 1))
     ]
+    if find_spec("tinygrad") is not None:
+        theirs.append(Entry(TINYGRAD, "tinygrad", files | {"kernels": kernels}, {"DEV": "CL", "POCL_AFFINITY": "1"}))
     return [*ours, *theirs, Entry(NAIVE, "naive", {"launches": naive.launches_of(plan)} | device)]
 
 

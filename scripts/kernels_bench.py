@@ -16,13 +16,14 @@ import onnx
 from classic_models import INVERTED_RESIDUALS, saved
 from comparing import Table, chosen, compare, deviation_cell, geomean, shown
 from comparing import add_arguments as add_arguments
-from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, Settings
+from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Case, Measured, Settings
 from entrants import entries_of, flops_of
 from layered import Network
 from turns import Entry
 
 GEMM, CONV, BLOCK = "matrix products", "3x3 convolutions of ResNet-18", "blocks of MobileNetV2"
 BLAS = "OpenBLAS"
+OTHERS = (PEER_ALONE, BLAS, TINYGRAD, DEFAULTS, NAIVE)
 
 GEMMS = {  # m, n, k: the share of the multiply-add limit that is promised
     (512, 512, 512): 0.95,
@@ -155,9 +156,10 @@ def blas_environment() -> dict[str, str]:
 
 def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tuple[Table, list[str]]:
     """The table, and what follows from it."""
+    others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
     head = (
         *("case", "times", "us", "GFLOP/s", "of the limit", "onnxruntime us"),
-        *("x onnxruntime", "x 1 thread", f"x {BLAS}", "x defaults", "x naive", "deviation"),
+        *("x onnxruntime", *(f"x {name}" for name in others), "deviation"),
     )
     rows = []
     for case, one in zip(cases, measured, strict=True):
@@ -168,7 +170,7 @@ def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tu
                 *(case.name, str(case.weight), f"{one.median_ns(TUNED) / 1e3:.1f}", f"{rate:.0f}"),
                 *("" if share is None else f"{share:.1%}", f"{one.median_ns(PEER) / 1e3:.1f}"),
                 shown(one.speed(TUNED, PEER), interval=True),
-                *(shown(one.speed(TUNED, other)) for other in (PEER_ALONE, BLAS, DEFAULTS, NAIVE)),
+                *(shown(one.speed(TUNED, other)) for other in others),
                 deviation_cell(one, TUNED),
             )
         )

@@ -11,7 +11,7 @@ import material
 import tune_models
 from comparing import Table, chosen, compare, deviation_cell, geomean, shown
 from comparing import add_arguments as add_arguments
-from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, Settings
+from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Case, Measured, Settings
 from entrants import entries_of, flops_of
 from tune_models import Model
 
@@ -42,6 +42,7 @@ MODELS: Mapping[str, tuple[Callable[[], Model], float, float]] = {  # and the sp
     "SqueezeNet": (classic_models.squeezenet, 1.1, 1.1),
 }
 QUICK: Mapping[str, tuple[Callable[[], Model], float, float]] = {"a small model": (tune_models.small, 1.0, 1.0)}
+OTHERS = (TINYGRAD, DEFAULTS, NAIVE)
 DEFAULTS_MARK, NAIVE_MARK, NEXT_MARK = 0.6, 20, 1.25
 
 
@@ -63,9 +64,10 @@ def run(options: argparse.Namespace) -> None:
 
 def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tuple[Table, list[str]]:
     """The table, and what follows from it."""
+    others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
     head = (
         *("network", "tuned ms", "defaults ms", "onnxruntime ms", "1 thread ms"),
-        *("x onnxruntime", "mark", "x defaults", "x naive", "deviation", "of defaults"),
+        *("x onnxruntime", "mark", *(f"x {name}" for name in others), "deviation", "of defaults"),
     )
     marks = {
         name: of_intel if "intel" in device.lower() else of_pocl for name, (_, of_pocl, of_intel) in MODELS.items()
@@ -80,7 +82,7 @@ def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tu
                 case.name,
                 *(f"{one.median_ns(name) / 1e6:.3f}" for name in (TUNED, DEFAULTS, PEER, PEER_ALONE)),
                 *(shown(speed, interval=True), f"{mark:.2f}"),
-                *(shown(one.speed(TUNED, other)) for other in (DEFAULTS, NAIVE)),
+                *(shown(one.speed(TUNED, other)) for other in others),
                 *(deviation_cell(one, name) for name in (TUNED, DEFAULTS)),
             )
         )

@@ -42,8 +42,8 @@ __kernel void naive(__global const float *input, __global const float *weight, _
 
 
 def launches_of(plan: Plan) -> list[tuple[str, dict[str, int]]]:
-    """The convolutions and matrix products of a plan of single maps, each as (name of a source, sizes); what else there
-    is costs the naive kernels nothing."""
+    """The convolutions and matrix products of a plan of single maps, none dilated, each as (name of a source, sizes);
+    what else there is costs the naive kernels nothing."""
     problems = (operation.task.problem for operation in plan.operations)
     return [launch_of(problem) for problem in problems if isinstance(problem, KNOWN)]
 
