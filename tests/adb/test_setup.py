@@ -32,6 +32,7 @@ def test_adb_is_installed_only_where_it_is_missing_and_allowed(found: bool, work
     assert (run.returncode, run.stderr) == (code, said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "outcome"), [("true", "error"), ("", "skipped")])
 def test_a_missing_adb_is_a_failure_under_ci(tmp_path: Path, value: str, outcome: str) -> None:
     test = "tests/adb/test_device.py::test_without_a_device_it_says_what_to_do"

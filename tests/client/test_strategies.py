@@ -97,9 +97,9 @@ def test_costs_that_are_all_equal_and_spaces_of_one(name: str) -> None:
 
 @learning
 def test_the_best_is_found_long_before_chance_would(name: str) -> None:
-    evaluations = [keys(run(STRATEGIES[name](SPACE, seed, ()), SIZE)) for seed in range(1, 10)]
+    evaluations = [keys(run(STRATEGIES[name](SPACE, seed, ()), SIZE)) for seed in range(1, 6)]
     places = sorted(order.index(configuration_key(BEST)) for order in evaluations)
-    assert places[4] < 0.35 * SIZE  # by chance the median is half of the space
+    assert places[2] < 0.35 * SIZE  # by chance the median is half of the space
 
 
 LARGE = TuningSpace(tuple(Parameter(name, tuple(range(10)), "one of three") for name in "ABC"), ())
@@ -114,9 +114,9 @@ def far(configuration: Configuration) -> float | None:
 @pytest.mark.parametrize("name", ["auto", "model_based"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_the_model_gets_near_the_best_of_a_thousand_and_avoids_what_fails(name: str, batch: int) -> None:
-    searches = [run(STRATEGIES[name](LARGE, seed, ()), 25, batch, far) for seed in range(1, 10)]
+    searches = [run(STRATEGIES[name](LARGE, seed, ()), 25, batch, far) for seed in range(1, 6)]
     found = sorted(min(e.cost_ns for e in search if e.cost_ns is not None) for search in searches)
-    assert found[4] == 100.0  # 25 at random find this once in forty times
+    assert found[2] == 100.0  # 25 at random find this once in forty times
     failures = sum(e.cost_ns is None for search in searches for e in search)
     assert failures / len(searches) < 8.5  # at random 9 or 10
 

@@ -59,14 +59,19 @@ def test_text_from_elsewhere_gives_a_terminal_no_orders() -> None:
     assert printable("a\x1b[31mred\nb\x07") == "a?[31mred b?"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("status") / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(token_file: Path) -> Iterator[str]:
     """The address of a server on the null device that asks for TOKEN."""
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
     process = subprocess.Popen(
-        [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", "--token_file", str(token)],
+        [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", "--token_file", str(token_file)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -76,11 +81,11 @@ def server(tmp_path: Path) -> Iterator[str]:
     process.communicate(timeout=20)
 
 
-def test_a_server_tells_its_status(gputune: Gputune, server: str, tmp_path: Path) -> None:
-    ran = gputune("target-status", "--target", server, "--token_file", tmp_path / "token")
+def test_a_server_tells_its_status(gputune: Gputune, server: str, token_file: Path) -> None:
+    ran = gputune("target-status", "--target", server, "--token_file", token_file)
     assert ran.code == 0, ran.err
     assert f"{server}: gputune" in ran.out
-    ran = gputune("target-status", "--target", server, "--token_file", tmp_path / "token", "--json")
+    ran = gputune("target-status", "--target", server, "--token_file", token_file, "--json")
     status = json.loads(ran.out)
     assert (status["tier"], status["clients"], status["worker_restarts"]) == ("null-cu1", 1, 0)
     assert status["limits"]["requests"] > 0

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import bench
 from gputune.client import advice, config, errors, importer
 from gputune.client.cli import main
 from gputune.client.tuning import effort
+from gputune.server import __main__ as server
 from gputune.server.protocol.errors import ERROR_NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -55,9 +57,13 @@ def commands() -> list[list[str]]:
 @cache
 def options_of(*words: str) -> frozenset[str]:
     """The options that a command's own help names."""
-    run = subprocess.run([BIN / "gputune", *words, "--help"], env=ENVIRONMENT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return frozenset(re.findall(r"--[a-z][a-z_]*", run.stdout))
+    if words == ("target-server",):  # another process takes its place
+        text = server.parser().format_help()
+    else:
+        shown = CliRunner().invoke(main.cli, [*words, "--help"])
+        assert shown.exit_code == 0, shown.output
+        text = shown.output
+    return frozenset(re.findall(r"--[a-z][a-z_]*", text))
 
 
 def small_model(path: Path) -> None:
@@ -84,6 +90,7 @@ def small_model(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
 
 
+@pytest.mark.slow
 def test_the_tour_runs(tmp_path: Path) -> None:
     """All of it, in order, on the null device and a small model of the same shape."""
     small_model(tmp_path / "model.onnx")

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ import tool
 from gputune.client.plan import Task
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import MatMulProblem
+from tests import conftest as rules
 
 ROOT = Path(__file__).parents[2]
 NOTHING_INSTALLED = "apt_install() { say INSTALLING; return 1; }; intel_from_pypi() { say INSTALLING; return 1; }"
@@ -29,10 +32,19 @@ def bash(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("value", "outcome"),
-    [("true", "error"), ("woodpecker", "error"), ("False", "skipped"), ("0", "skipped"), ("", "skipped")],
+    ("value", "failure"), [("true", True), ("woodpecker", True), ("False", False), ("0", False), ("", False)]
 )
-def test_a_missing_device_is_a_failure_under_any_ci(tmp_path: Path, value: str, outcome: str) -> None:
+def test_a_missing_device_is_a_failure_under_any_ci(monkeypatch: pytest.MonkeyPatch, value: str, failure: bool) -> None:
+    monkeypatch.setenv("CI", value)
+    monkeypatch.setattr(rules, "_why_no_opencl", lambda: "no driver is installed")
+    item: Any = SimpleNamespace(get_closest_marker={"opencl": pytest.mark.opencl}.get)
+    with pytest.raises(pytest.fail.Exception if failure else pytest.skip.Exception, match="no driver is installed"):
+        rules.pytest_runtest_setup(item)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("value", "outcome"), [("true", "error"), ("", "skipped")])
+def test_where_no_driver_is_found_the_whole_run_says_so(tmp_path: Path, value: str, outcome: str) -> None:
     environment = os.environ | {"CI": value, "OCL_ICD_VENDORS": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/opencl/test_kernels_softmax.py"]
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -82,6 +82,7 @@ def test_the_same_generation_picks_the_same_where_time_is_a_model(tmp_path: Path
     assert all(first == second for first, second in picks)
 
 
+@pytest.mark.slow
 def test_gains_are_those_of_the_model_of_time(tmp_path: Path) -> None:
     found = run("gains", tmp_path)["models"]["a small model"]
     assert found["slower"] == []

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -16,6 +17,7 @@ _ROOM = Limits().header_bytes - 2000
 _SHORT = replace(LAUNCH, source="", entry="e", options="", global_size=(1,), local_size=(1,), arguments=())
 
 
+@cache
 def full_headers() -> Mapping[str, Parts]:
     """Headers by what they are full of: some are valid requests, the others have to be taken apart to be refused."""
     most = {f"{number:x}": number % 100 + 1 for number in range(1024)}

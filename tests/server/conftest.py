@@ -68,9 +68,8 @@ def start(*arguments: str, stdin: int = subprocess.DEVNULL, **environment: str) 
     raise AssertionError(f"the server did not start: {process.stderr.read()}")
 
 
-@pytest.fixture
-def launch_server() -> Iterator[Callable[..., Server]]:
-    """Starts servers that are gone when the test is over."""
+@contextmanager
+def launching() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
     def launch(*arguments: str, **options: Any) -> Server:
@@ -80,6 +79,20 @@ def launch_server() -> Iterator[Callable[..., Server]]:
     yield launch
     for server in servers:
         end(server)
+
+
+@pytest.fixture
+def launch_server() -> Iterator[Callable[..., Server]]:
+    """Starts servers that are gone when the test is over."""
+    with launching() as launch:
+        yield launch
+
+
+@pytest.fixture(scope="module")
+def launch_shared() -> Iterator[Callable[..., Server]]:
+    """Starts servers for all tests of a module that leave them alive."""
+    with launching() as launch:
+        yield launch
 
 
 def end(server: Server) -> None:

@@ -47,19 +47,18 @@ def run_server(*arguments: str, **environment: str) -> subprocess.CompletedProce
 # --- the token --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
+def write_token(folder: Path) -> Path:
+    path = folder / "token"
     path.write_text(f"{TOKEN}\n")
     path.chmod(0o600)
     return path
 
 
-@pytest.fixture(params=["file", "variable"])
-def guarded(request: pytest.FixtureRequest, launch_server: Make, token_file: Path) -> Any:
+@pytest.fixture(scope="module", params=["file", "variable"])
+def guarded(request: pytest.FixtureRequest, launch_shared: Make, tmp_path_factory: pytest.TempPathFactory) -> Any:
     if request.param == "file":
-        return launch_server("--token_file", str(token_file))
-    return launch_server(GPUTUNE_TOKEN=TOKEN)
+        return launch_shared("--token_file", str(write_token(tmp_path_factory.mktemp("guarded"))))
+    return launch_shared(GPUTUNE_TOKEN=TOKEN)
 
 
 def test_who_knows_the_token_is_let_in(guarded: Any) -> None:
@@ -128,7 +127,8 @@ def test_what_would_not_be_safe_is_refused_in_one_line(
     assert says in ended.stderr
 
 
-def test_a_token_that_others_can_read_is_refused(token_file: Path) -> None:
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    token_file = write_token(tmp_path)
     token_file.chmod(0o644)
     ended = run_server("--token_file", str(token_file))
     assert ended.returncode == 2
