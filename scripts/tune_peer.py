@@ -110,7 +110,8 @@ def same_packing(client: TargetClient, task: Task) -> list[dict[str, int]]:
     family = family_of(task.op)
     sets: dict[object, list[dict[str, int]]] = defaultdict(list)
     for one in family.space(task.problem, limits_of(client)).configurations():
-        if one["ORDER"] == 0:  # Kernel Tuner names the parameters of a work-group once for all configurations
+        # the direct algorithm; and Kernel Tuner names the parameters of a work-group once for all configurations
+        if one["ORDER"] == one.get("ALG", 0) == 0:
             instance = family.render(task.problem, one)
             sets[instance.prepare, tuple(instance.packed.items())].append(one)
     return max(sets.values(), key=len)

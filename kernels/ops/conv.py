@@ -1,15 +1,18 @@
-"""Convolution with groups over NHWC maps: register tiles of output pixels in conv_direct.cl.
+"""Convolution with groups over NHWC maps: register tiles of output pixels in conv_direct.cl, and for 3x3 filters also
+Winograd's algorithm in conv_winograd.cl.
 
 output[n, y, x, o] = epilogue(bias[o] + sum over ky, kx, c of
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * weight[o, c, ky, kx])
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.kernels import winograd
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
@@ -22,11 +25,12 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.packing import PACK_TEMPLATE
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
 from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import Tiling
 from gputune.kernels.window import Pads, Pair, Window
+from gputune.kernels.winograd import Winograd
 from gputune.kernels.workgroups import launch_sizes
 
 
@@ -95,10 +99,10 @@ class ConvProblem:
 
 
 class ConvFamily(KernelFamily):
-    """One template: register tiles of pixels and channels over packed filters."""
+    """Register tiles of pixels and channels over packed filters; ALG chooses the algorithm where there is a choice."""
 
     op = "Conv"
-    templates = ("conv_direct.cl", PACK_TEMPLATE)
+    templates = ("conv_direct.cl", PACK_TEMPLATE, winograd.TEMPLATE, winograd.PACK_TEMPLATE)
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.out_channels, problem.group_inputs, *problem.kernel)
@@ -115,15 +119,41 @@ class ConvFamily(KernelFamily):
         return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels))
 
     def space(self, problem: ConvProblem, limits: DeviceLimits) -> TuningSpace:
-        return _tiling(problem).space(limits)
+        direct = _tiling(problem).space(limits)
+        others = _winograds(problem)
+        if not others:
+            return direct
+        return TuningSpace(
+            (
+                Parameter("ALG", (0, *others), "algorithm: 0 direct, m Winograd in tiles of m x m outputs"),
+                *direct.parameters,
+                Parameter("RB", winograd.BLOCKS, "register tiles of a block, with Winograd"),
+            ),
+            (
+                *(winograd.where(0, rule) for rule in direct.constraints),
+                winograd.where(0, Constraint(("RB",), lambda rb: rb == 1, "RB is 1")),
+                *(rule for other in others.values() for rule in other.constraints(limits)),
+            ),
+        )
 
     def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _tiling(problem).default(limits)
+        return _directly(problem, _tiling(problem).default(limits))
 
     def starters(self, problem: ConvProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _tiling(problem).starters(limits)
+        """The algorithms in turns."""
+        space = self.space(problem, limits)
+        direct = (_directly(problem, one) for one in _tiling(problem).starters(limits))
+        guesses = [*(other.starters(limits) for other in reversed(_winograds(problem).values())), direct]
+        in_turns = [one for turn in itertools.zip_longest(*guesses) for one in turn if one is not None]
+        different = {configuration_key(one): one for one in in_turns}.values()
+        return [one for one in different if not space.violations(one)]
 
     def render(self, problem: ConvProblem, configuration: Configuration) -> Instance:
+        operands, prelude = problem.epilogue.operands, problem.epilogue.prelude()
+        if chosen := configuration.get("ALG", 0):
+            other = _winograds(problem)[chosen]
+            main = other.main(configuration, prelude, problem.window.macros, operands)
+            return Instance(main, (other.prepare(configuration, problem.bias),), *other.buffers(configuration))
         tiling = _tiling(problem)
         packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
@@ -135,12 +165,12 @@ class ConvFamily(KernelFamily):
             **problem.window.macros,
         }
         main = Launch(
-            source=problem.epilogue.prelude() + template("conv_direct.cl"),
+            source=prelude + template("conv_direct.cl"),
             entry="conv_direct",
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
-            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(problem.epilogue.operands))),
+            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(operands))),
         )
         return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
 
@@ -180,6 +210,24 @@ def _tiling(problem: ConvProblem) -> Tiling:
         taps=taps,
         zeros=problem.group_inputs,
     )
+
+
+def _directly(problem: ConvProblem, tile: Configuration) -> dict[str, int]:
+    """A configuration of the direct algorithm, as the problem's space wants it."""
+    return {"ALG": 0, **tile, "RB": 1} if _winograds(problem) else dict(tile)
+
+
+def _winograds(problem: ConvProblem) -> dict[int, Winograd]:
+    """By ALG, in how large tiles the problem can be computed by Winograd's algorithm; few channels gain nothing."""
+    stride, channels = problem.strides[0], (problem.in_channels, problem.out_channels)
+    plain = problem.kernel == (3, 3) and problem.dilations == (1, 1) and problem.groups == 1
+    if not plain or problem.strides != (stride, stride) or min(channels) < winograd.LEAST_CHANNELS:
+        return {}
+    return {
+        outputs: Winograd(problem.batch, problem.output_size, *channels, stride, outputs)
+        for outputs, known in winograd.PACKED_ROWS
+        if known == stride and outputs <= min(problem.output_size)
+    }
 
 
 FAMILY = ConvFamily()

@@ -9,7 +9,7 @@ import pytest
 from gputune.kernels.ops.conv import FAMILY, ConvProblem
 
 from .onnx_conv import run_convolution
-from .problems import CONVS, random_inputs
+from .problems import CONVS, CPU, DEVICES, random_inputs
 
 
 @pytest.mark.parametrize("name", CONVS)
@@ -70,3 +70,46 @@ def test_tolerance_is_far_below_a_missing_tap() -> None:
     wrong = np.abs(FAMILY.reference(problem, inputs) - want).max()
     tolerance = FAMILY.tolerance(problem)
     assert wrong > 100 * (tolerance.absolute + tolerance.relative * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    ("change", "algorithms"),
+    [
+        ({}, (0, 2, 4)),
+        ({"strides": (2, 2)}, (0, 2)),
+        ({"height": 3}, (0, 2)),
+        ({"height": 1}, ()),
+        ({"strides": (1, 2)}, ()),
+        ({"strides": (3, 3)}, ()),
+        ({"kernel": (3, 1), "pads": (1, 0, 1, 0)}, ()),
+        ({"dilations": (2, 2)}, ()),
+        ({"groups": 2}, ()),
+        ({"in_channels": 15}, ()),
+        ({"out_channels": 15}, ()),
+    ],
+)
+def test_winograd_is_offered_where_it_applies(change: dict[str, Any], algorithms: tuple[int, ...]) -> None:
+    fields: dict[str, Any] = {
+        "batch": 1, "height": 8, "width": 9, "in_channels": 16, "out_channels": 16, "kernel": (3, 3),
+        "pads": (1, 1, 1, 1), **change,
+    }  # fmt: skip
+    problem = ConvProblem(**fields)
+    for limits in DEVICES.values():
+        space = FAMILY.space(problem, limits)
+        assert {one.get("ALG") for one in space.configurations()} == (set(algorithms) or {None})
+        assert FAMILY.default(problem, limits).get("ALG", 0) == 0
+    found = {one["ALG"] for one in FAMILY.starters(problem, CPU)} if algorithms else set()
+    assert found == set(algorithms)
+
+
+def test_a_winograd_configuration_hands_the_transformed_input_over() -> None:
+    problem = ConvProblem(2, 9, 10, 32, 48, (3, 3), pads=(1, 1, 1, 1), bias=True)
+    one = {"ALG": 4, "MR": 4, "NV": 2, "VW": 16, "KU": 1, "LM": 1, "LN": 1, "ORDER": 0, "RB": 2}
+    instance = FAMILY.render(problem, one)
+    tiles, frequencies = 2 * 3 * 3, 36
+    blocks = 3  # of 8 tiles
+    assert instance.packed == {"packed": 4 * (64 * (frequencies * 32 + 1) + 32)}
+    assert instance.scratch == {"transformed": 4 * blocks * frequencies * (8 * 32 + 16)}
+    (transform,) = instance.main.stages
+    assert (transform.global_size, transform.local_size) == ((1, tiles), (1, 1))
+    assert (instance.main.global_size, instance.main.local_size) == ((2, blocks), (1, 1))

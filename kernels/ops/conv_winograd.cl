@@ -1,0 +1,253 @@
+// Winograd convolution of NHWC maps: 3x3 filters with stride 1 as F(2x2) or F(4x4), with stride 2 as F(2x2).
+//
+//   output = EPILOGUE(bias + A^T [ (G weight G^T) * (B^T input B) summed over the input channels ] A)
+//
+// A window of SIDE x SIDE inputs gives a tile of ALG x ALG outputs. Both are transformed along rows and columns, which
+// turns nine products per output into SIDE^2 / ALG^2: 4 for ALG 2, 2.25 for ALG 4, 6.25 for ALG 2 with stride 2. With
+// stride 2 the even and the odd inputs are two filters of two taps and one tap, and only the former saves a product:
+// (d0 - d2) w0 + d2 (w0 + w2) and d2 (w0 + w2) + (d4 - d2) w2.
+//
+//   input   SIDE            transformed   [block][frequency]     product  [frequency] in private memory
+//   +---+---------+                       +----- channels        +----+----+
+//   |   | window  | SIDE       -->        | MR*RB tiles    -->   | VW | VW |  MR*RB tiles   -->  ALG x ALG pixels each
+//   +---+---------+                       +-----                 +----+----+
+//       step of ALG * SH                  times packed, [column tile][frequency][channel][NW]
+//
+// winograd_transform: a work-item transforms CHANNELS channels of one window, IW at a time; dimension 0 of the grid runs
+// over the channels, dimension 1 over the tiles, LM to a work-group. An element of a window outside the map is read from
+// the zeros, chosen once for all channels.
+// winograd_multiply: a work-item computes a block of MR*RB tiles by NW = NV*VW channels of the output: SIDE^2 products of
+// matrices, each in RB register tiles of MR x NV vectors, then its pixels. Its products stay in the cache, and so do the
+// filters of a frequency for all of its RB register tiles. With ORDER 0 column tiles are dimension 0 of the grid.
+//   packed = [column tile][frequency][channel][NW], then the bias, then a pixel of zeros; output channels from OUTPUTS on
+//   are zero.
+// Tiles beyond the last are computed from what the buffer holds and not stored.
+// Preconditions: IW divides INPUTS; fewer than 2^31 elements in each buffer.
+
+#ifndef BATCH
+#define BATCH 1
+#define HEIGHT 8             // of the input
+#define WIDTH 8
+#define OUT_HEIGHT 8
+#define OUT_WIDTH 8
+#define INPUTS 4             // input channels
+#define OUTPUTS 4            // output channels
+#define SH 1                 // stride, of rows and columns
+#define PT 1                 // padding: top, left
+#define PL 1
+#define IW 4                 // input channels of a vector
+#define CHANNELS 4           // input channels of a work-item that transforms
+#define SKEW 16              // floats between the frequencies of a block, so that they do not share a set of the cache
+#endif
+#ifndef ALG
+#define ALG 2                // rows and columns of a tile
+#define MR 4                 // tiles of a register tile
+#define RB 1                 // register tiles of a block
+#define NV 1                 // vectors of a register tile's row
+#define VW 4                 // output channels of a vector
+#define KU 1                 // unrolling of the channel loop
+#define LM 1                 // work-group along the tiles
+#define LN 1                 // work-group along the channels
+#define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: blocks are
+#endif
+#ifndef EPILOGUE
+#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define EPILOGUE(value, T, LOAD, offset)
+#endif
+
+#include "vectors.cl"
+
+#if IW == 1
+typedef float map_vec;
+#define MAP_LOAD ELEMENT
+#define MAP_STORE(v, p, i) ((p)[i] = (v))
+#else
+typedef CAT(float, IW) map_vec;
+#define MAP_LOAD(p, i) CAT(vload, IW)(0, (p) + (i))
+#define MAP_STORE(v, p, i) CAT(vstore, IW)(v, 0, (p) + (i))
+#endif
+
+#define SIDE (ALG * SH + 3 - SH)   // of a window, and of its transform
+#define FREQUENCIES (SIDE * SIDE)
+#define TILES_DOWN ((OUT_HEIGHT + ALG - 1) / ALG)
+#define TILES_ACROSS ((OUT_WIDTH + ALG - 1) / ALG)
+#define TILES (BATCH * TILES_DOWN * TILES_ACROSS)
+#define BLOCK (MR * RB)
+#define BLOCKS ((TILES + BLOCK - 1) / BLOCK)
+#define SLICE (BLOCK * INPUTS + SKEW) // of a block of the transformed input, for one frequency
+#define NW (NV * VW)
+#define COLUMN_TILES ((OUTPUTS + NW - 1) / NW)
+#define BIAS (COLUMN_TILES * (FREQUENCIES * INPUTS * NW)) // where it begins in packed
+#define ZEROS (BIAS + COLUMN_TILES * NW)
+#define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
+
+// One dimension of B^T, in place on the SIDE elements d[0], d[s], d[2 * s] ..., and of A^T, from P(0), P(1) ... to y.
+#if SH == 2
+#define TRANSFORM(d, s)                                                                                  \
+    {                                                                                                    \
+        const map_vec d1 = (d)[s], d2 = (d)[2 * (s)];                                                    \
+        (d)[0] -= d2, (d)[s] = d2, (d)[2 * (s)] = (d)[4 * (s)] - d2, (d)[4 * (s)] = (d)[3 * (s)];        \
+        (d)[3 * (s)] = d1;                                                                               \
+    }
+#define RESULT(y, P)                     \
+    {                                    \
+        const vec m1 = P(1);             \
+        (y)[0] = P(0) + m1 + P(3);       \
+        (y)[1] = m1 + P(2) + P(4);       \
+    }
+#elif ALG == 2
+#define TRANSFORM(d, s)                                                                                  \
+    {                                                                                                    \
+        const map_vec d1 = (d)[s], d2 = (d)[2 * (s)];                                                    \
+        (d)[0] -= d2, (d)[s] = d1 + d2, (d)[2 * (s)] = d2 - d1, (d)[3 * (s)] = d1 - (d)[3 * (s)];        \
+    }
+#define RESULT(y, P)                     \
+    {                                    \
+        const vec m1 = P(1), m2 = P(2);  \
+        (y)[0] = P(0) + m1 + m2;         \
+        (y)[1] = m1 - m2 - P(3);         \
+    }
+#else
+#define TRANSFORM(d, s)                                                                                  \
+    {                                                                                                    \
+        const map_vec d1 = (d)[s], d2 = (d)[2 * (s)], d3 = (d)[3 * (s)], d4 = (d)[4 * (s)];              \
+        const map_vec even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, far = d4 - d2, twice = 2.0f * (d3 - d1); \
+        (d)[0] = 4.0f * (d)[0] - 5.0f * d2 + d4;                                                         \
+        (d)[s] = even + odd, (d)[2 * (s)] = even - odd;                                                  \
+        (d)[3 * (s)] = far + twice, (d)[4 * (s)] = far - twice;                                          \
+        (d)[5 * (s)] = 4.0f * d1 - 5.0f * d3 + (d)[5 * (s)];                                             \
+    }
+#define RESULT(y, P)                                                                                     \
+    {                                                                                                    \
+        const vec near = P(1) + P(2), near_odd = P(1) - P(2), far = P(3) + P(4), far_odd = P(3) - P(4);  \
+        (y)[0] = P(0) + near + far;                                                                      \
+        (y)[1] = near_odd + 2.0f * far_odd;                                                              \
+        (y)[2] = near + 4.0f * far;                                                                      \
+        (y)[3] = near_odd + 8.0f * far_odd + P(5);                                                       \
+    }
+#endif
+
+__kernel __attribute__((reqd_work_group_size(1, LM, 1)))
+void winograd_transform(__global const float *restrict input, __global const float *restrict packed,
+                        __global float *restrict transformed)
+{
+    const int start = get_global_id(0) * CHANNELS;
+    const int tile = get_global_id(1);
+    if (tile >= TILES)
+        return;
+    const int top = tile / TILES_ACROSS % TILES_DOWN * (ALG * SH) - PT;
+    const int left = tile % TILES_ACROSS * (ALG * SH) - PL;
+    const int corner = ((tile / (TILES_ACROSS * TILES_DOWN) * HEIGHT + top) * WIDTH + left) * INPUTS;
+    __global float *slice = transformed + tile / BLOCK * (FREQUENCIES * SLICE) + tile % BLOCK * INPUTS;
+
+    __global const float *sources[FREQUENCIES];
+    for (int i = 0; i < SIDE; ++i)
+        for (int j = 0; j < SIDE; ++j) {
+            const bool inside = (uint)(top + i) < HEIGHT && (uint)(left + j) < WIDTH;
+            sources[i * SIDE + j] = inside ? input + (corner + (i * WIDTH + j) * INPUTS) : packed + ZEROS;
+        }
+
+    for (int c = start; c < INPUTS && c < start + CHANNELS; c += IW) {
+        map_vec window[FREQUENCIES];
+        UNROLL for (int f = 0; f < FREQUENCIES; ++f)
+            window[f] = MAP_LOAD(sources[f], c);
+        UNROLL for (int j = 0; j < SIDE; ++j)
+            TRANSFORM(window + j, SIDE)
+        UNROLL for (int i = 0; i < SIDE; ++i)
+            TRANSFORM(window + i * SIDE, 1)
+        UNROLL for (int f = 0; f < FREQUENCIES; ++f)
+            MAP_STORE(window[f], slice, f * SLICE + c);
+    }
+}
+
+// One input channel: each tile's element times the column tile's row of packed.
+#define ACCUMULATE(c)                                                      \
+    {                                                                      \
+        vec right[NV];                                                     \
+        UNROLL for (int v = 0; v < NV; ++v)                                \
+            right[v] = LOAD(filter, (c) * NW + v * VW);                    \
+        UNROLL for (int r = 0; r < MR; ++r) {                              \
+            const vec left = tiles[r * INPUTS + (c)];                      \
+            UNROLL for (int v = 0; v < NV; ++v)                            \
+                total[r][v] = fma(left, right[v], total[r][v]);            \
+        }                                                                  \
+    }
+
+__kernel
+#if ORDER
+__attribute__((reqd_work_group_size(LM, LN, 1)))
+#else
+__attribute__((reqd_work_group_size(LN, LM, 1)))
+#endif
+void winograd_multiply(__global const float *restrict transformed, __global const float *restrict packed,
+                       __global float *restrict output OPERAND_PARAMETERS)
+{
+    const int column = get_global_id(ORDER);
+    const int block = get_global_id(1 - ORDER);
+    if (column >= COLUMN_TILES || block >= BLOCKS)
+        return;
+    __global const float *bias = packed + BIAS + column * NW;
+
+    vec product[FREQUENCIES][BLOCK][NV];
+    for (int f = 0; f < FREQUENCIES; ++f) {
+        __global const float *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
+        for (int first = 0; first < BLOCK; first += MR) {
+            __global const float *tiles = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
+            vec total[MR][NV];
+            UNROLL for (int r = 0; r < MR; ++r)
+                UNROLL for (int v = 0; v < NV; ++v)
+                    total[r][v] = 0.0f;
+            int c = 0;
+            for (; c + KU <= INPUTS; c += KU)
+                UNROLL for (int u = 0; u < KU; ++u)
+                    ACCUMULATE(c + u)
+#if INPUTS % KU
+            for (; c < INPUTS; ++c)
+                ACCUMULATE(c)
+#endif
+            UNROLL for (int r = 0; r < MR; ++r)
+                UNROLL for (int v = 0; v < NV; ++v)
+                    product[f][first + r][v] = total[r][v];
+        }
+    }
+
+    for (int t = 0; t < BLOCK && block * BLOCK + t < TILES; ++t) {
+        const int tile = block * BLOCK + t;
+        const int top = tile / TILES_ACROSS % TILES_DOWN * ALG;
+        const int left = tile % TILES_ACROSS * ALG;
+        const int corner = (tile / (TILES_ACROSS * TILES_DOWN) * OUT_HEIGHT + top) * OUT_WIDTH + left;
+        for (int v = 0; v < NV; ++v) {
+            const int channel = column * NW + v * VW;
+            vec between[SIDE][ALG];
+            UNROLL for (int i = 0; i < SIDE; ++i) {
+#define PRODUCT(k) product[i * SIDE + (k)][t][v]
+                RESULT(between[i], PRODUCT)
+            }
+            UNROLL for (int j = 0; j < ALG; ++j) {
+                vec pixels[ALG];
+#define BETWEEN(k) between[k][j]
+                RESULT(pixels, BETWEEN)
+                UNROLL for (int i = 0; i < ALG; ++i)
+                    if (top + i < OUT_HEIGHT && left + j < OUT_WIDTH) {
+                        const int offset = (corner + i * OUT_WIDTH + j) * OUTPUTS + channel;
+                        vec value = pixels[i] + LOAD(bias, v * VW);
+                        if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
+                            EPILOGUE(value, vec, LOAD, offset)
+                            STORE(value, output, offset);
+                        }
+#if TAIL
+                        else if (channel < OUTPUTS) {
+                            float lanes[VW];
+                            STORE(value, lanes, 0);
+                            for (int lane = 0; lane < TAIL; ++lane) {
+                                float one = lanes[lane];
+                                EPILOGUE(one, float, ELEMENT, offset + lane)
+                                output[offset + lane] = one;
+                            }
+                        }
+#endif
+                    }
+            }
+        }
+    }
+}
