@@ -26,12 +26,16 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.loaded: list[tuple[memoryview, str, bool]] = []
+        self.freed: list[int] = []
         self.outputs: dict[str, Any] | None = None
         self.operation_ns = [[100.0, 300.0, 200.0], [600.0, 600.0, 600.0]]
 
     def load_context(self, data: memoryview, graph: str, strict: bool) -> ContextLoaded:
         self.loaded.append((data, graph, strict))
         return ContextLoaded(7, True, ("from source",), 1234)
+
+    def free_contexts(self, *contexts: int) -> None:
+        self.freed += contexts
 
     def execute_context(self, context: int, inputs: dict[str, memoryview]) -> ContextExecuted:
         assert context == 7
@@ -63,6 +67,12 @@ def test_the_file_is_sent_as_it_is_and_outputs_come_back_as_arrays(path: Path) -
     assert elapsed_ns == 99, "the target's clock"
     assert len(executor.round_trip_ns) == 2
     assert min(executor.round_trip_ns) > 0
+
+
+def test_closing_frees_the_context(path: Path) -> None:
+    client: Any = FakeClient()
+    RemoteExecutor(client, path, None, strict=True).close()
+    assert client.freed == [7]
 
 
 def test_values_are_sent_in_the_order_of_the_shape(path: Path) -> None:

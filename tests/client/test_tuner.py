@@ -20,7 +20,7 @@ from gputune.client.tuning.tuner import Silent, Tuner
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
-from gputune.kernels.space import configuration_key
+from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.devices import NULL_REPORT
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
 
@@ -544,3 +544,74 @@ def test_inputs_suit_the_functions_of_a_chain(cache: PerformanceCache, monkeypat
     tune(target, cache, task)
     reference = seen[-1]
     assert (reference == reference).all(), "a reference with NaN would reject every variant"
+
+
+class TestFinalists:
+    """Times by MR alone; the default's is 1000."""
+
+    def target(self, cache: PerformanceCache, times: Mapping[int, float]) -> tuple[FakeTarget, Configuration]:
+        default = FAMILY.default(TASK.problem, tuner(FakeTarget(by_width), cache)._limits)
+        return FakeTarget(lambda c: ok(1000.0 if dict(c) == default else times.get(c["MR"], 5000.0))), default
+
+    def test_the_winner_and_who_comes_close_best_first(self, cache: PerformanceCache) -> None:
+        target, _ = self.target(cache, {1: 900.0, 2: 800.0, 4: 810.0, 8: 930.0})
+        first = tuner(target, cache)
+        (outcome,) = first.tune([TASK])
+        for again in (first, tuner(target, cache)):  # a warm cache knows as much
+            found = again.finalists(TASK, 100)
+            assert found[0].configuration == outcome.configuration
+            times = [winner.median_ns for winner in found]
+            assert times == sorted(times)
+            assert set(times) <= {800.0, 810.0, 900.0}, "nobody who is 15 % behind"
+            assert len(times) > 2
+            assert all(again.still_holds(TASK, winner) for winner in found)
+            assert not any(winner.binary for winner in found[1:])
+            assert len({configuration_key(winner.configuration) for winner in found}) == len(found)
+            assert [winner.configuration for winner in again.finalists(TASK, 2)] == [
+                winner.configuration for winner in found[:2]
+            ]
+
+    def test_nobody_is_slower_than_the_default(self, cache: PerformanceCache) -> None:
+        target, _ = self.target(cache, {2: 980.0, 4: 1005.0})
+        first = tuner(target, cache)
+        first.tune([TASK])
+        assert {winner.median_ns for winner in first.finalists(TASK, 100)} <= {980.0, 1000.0}
+
+    def test_equal_machine_code_is_there_once(self, cache: PerformanceCache) -> None:
+        """All that have the same MR are the same code, of which the first was raced."""
+
+        class Twins(FakeTarget):
+            def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+                profiled = super().profile_kernel(request, on_progress)
+                trials = list(profiled.trials)
+                place_of: dict[int, int] = {}
+                for place, variant in enumerate(request.variants):
+                    twin = place_of.setdefault(variant.configuration["MR"], place)
+                    if twin != place:
+                        trials[place] = replace(trials[place], measured={"same_as": twin})
+                return replace(profiled, trials=tuple(trials))
+
+        target = Twins(lambda c: ok(1000.0 + c["MR"]))
+        first = tuner(target, cache)
+        first.tune([TASK])
+        found = first.finalists(TASK, 100)
+        search = first._search(TASK)
+        alike = [search.record(winner.configuration).measured.get("same_as") for winner in found[1:]]
+        assert not set(alike) & {configuration_key(winner.configuration) for winner in found}
+
+    def test_a_pin_leaves_no_choice(self, cache: PerformanceCache) -> None:
+        target, default = self.target(cache, {2: 800.0, 4: 810.0})
+        tune(target, cache)
+        assert not tuner(target, cache, pins={"MatMul": default}).finalists(TASK, 3)
+        assert not tuner(target, cache, only=("Conv",)).finalists(TASK, 3)
+
+
+def test_an_optional_task_of_which_nothing_works_keeps_its_default(cache: PerformanceCache) -> None:
+    other = Task("MatMul", replace(TASK.problem, m=65), 1)
+    target = FakeTarget(lambda c: failed("runtime"))
+    with pytest.raises(TuningError, match="no configuration works"):
+        tuner(target, cache).tune([other])
+    listener = Listening()
+    (outcome,) = tuner(target, cache, progress=listener).tune([other], optional=[other])
+    assert outcome.tuned_ns is None
+    assert any("its operations are not fused" in line for line in listener.warnings)
