@@ -159,7 +159,7 @@ class TestRace:
     @pytest.fixture
     def race(self, client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ContextRace]:
         """A race whose files are all the same small context."""
-        monkeypatch.setattr(context_race.context_builder, "build", lambda *what: None)
+        monkeypatch.setattr("gputune.client.context_builder.build", lambda *what: None)
 
         def make(**how: Any) -> ContextRace:
             return ContextRace(
