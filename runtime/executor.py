@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,13 @@ class Executor:
                 "output": list(self._outputs.values()),
                 "arena": [backend.allocate(nbytes) for nbytes in graph.arena_bytes],
             }
-            self._weights: dict[int, Buffer] = {}
             self._parts: dict[BufferRef, Buffer] = {}
-            self._programs: dict[int, Program] = {}
-            self._launches = [self._bound(file, launch, binaries, strict) for launch in graph.launches]
+            with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
+                weights = beside.submit(self._uploaded, file)
+                programs = self._programs(file, binaries, strict)
+                self._weights = weights.result()
+            self._launches = [self._bound(programs, launch) for launch in graph.launches]
+            self._start = backend.in_order(self._launches)
             for buffer in self._outputs.values() if not self.computes else ():
                 backend.fill(buffer, 0)
             backend.finish()
@@ -78,7 +82,7 @@ class Executor:
     def run_timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
         """Like run; also the ns of the host's clock from before the first input is written until the last
         output is read."""
-        return self._infer(self._checked(inputs), self._backend.enqueue)
+        return self._infer(self._checked(inputs), self._start)
 
     def profile(
         self, inputs: Mapping[str, Array], inferences: int, after: Callable[[int], None] = lambda done: None
@@ -106,25 +110,26 @@ class Executor:
         """One inference: its ns by the host's clock, and those of every launch by the device's."""
         clocks: list[Callable[[], int]] = []
 
-        def enqueue(bound: Bound) -> None:
-            clocks.append(self._backend.enqueue_timed(bound))
-            if len(clocks) % LAUNCHES_ENQUEUED == 0:
-                self._backend.finish()
+        def start() -> None:
+            for bound in self._launches:
+                clocks.append(self._backend.enqueue_timed(bound))
+                if len(clocks) % LAUNCHES_ENQUEUED == 0:
+                    self._backend.finish()
 
-        _, inference_ns = self._infer(ready, enqueue)
+        _, inference_ns = self._infer(ready, start)
         return inference_ns, [clock() for clock in clocks]
 
-    def _infer(self, ready: Mapping[str, Array], enqueue: Callable[[Bound], None]) -> tuple[dict[str, Array], int]:
+    def _infer(self, ready: Mapping[str, Array], start: Callable[[], None]) -> tuple[dict[str, Array], int]:
         results = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self.graph.outputs}
         backend = self._backend
-        start = time.perf_counter_ns()
-        for name, value in ready.items():
-            backend.write(self._inputs[name], value)
-        for bound in self._launches:
-            enqueue(bound)
+        begun_ns = time.perf_counter_ns()
+        writes = [backend.begin_write(self._inputs[name], value) for name, value in ready.items()]
+        start()
         for name, result in results.items():
             backend.read(self._outputs[name], into=result.reshape(-1).view(np.uint8))
-        return results, time.perf_counter_ns() - start
+        inference_ns = time.perf_counter_ns() - begun_ns
+        del writes  # all that was enqueued before the last read is finished
+        return results, inference_ns
 
     def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         known = [tensor.name for tensor in self.graph.inputs]
@@ -144,33 +149,37 @@ class Executor:
             ready[tensor.name] = np.ascontiguousarray(value)
         return ready
 
-    def _bound(self, file: ContextFile, launch: LaunchRecord, binaries: bool, strict: bool) -> Bound:
-        if launch.program not in self._programs:
-            self._programs[launch.program] = self._program(file, launch.program, binaries, strict)
-        arguments = [self._buffer(file, a) if isinstance(a, BufferRef) else a for a in launch.arguments]
-        program = self._programs[launch.program]
+    def _uploaded(self, file: ContextFile) -> dict[int, Buffer]:
+        """The weights that the graph reads, by their index."""
+        arguments = {argument for launch in self.graph.launches for argument in launch.arguments}
+        read = sorted({ref.index for ref in arguments if isinstance(ref, BufferRef) and ref.kind == "weights"})
+        return {index: self._backend.upload(file.weights(index)) for index in read}
+
+    def _programs(self, file: ContextFile, binaries: bool, strict: bool) -> dict[int, Program]:
+        """The programs of the graph's launches by their index."""
+        backend, indices = self._backend, sorted({launch.program for launch in self.graph.launches})
+        programs: dict[int, Program] = {}
+        found = backend.load_binaries([file.binary(index) for index in indices]) if binaries else []
+        for index, loaded in zip(indices, found, strict=False):
+            if isinstance(loaded, Program):
+                programs[index] = loaded
+            elif strict:
+                raise WrongDevice(f"{file.path}: the driver refuses the binary of program {index}: {loaded}")
+            else:
+                self.warnings.append(f"the driver refuses the binary of program {index}; building it from source")
+        for index in indices:
+            if index not in programs:
+                programs[index] = backend.build(file.source(index), self.header.programs[index].options)
+        return programs
+
+    def _bound(self, programs: Mapping[int, Program], launch: LaunchRecord) -> Bound:
+        arguments = [self._buffer(a) if isinstance(a, BufferRef) else a for a in launch.arguments]
+        program = programs[launch.program]
         return self._backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
 
-    def _program(self, file: ContextFile, index: int, binaries: bool, strict: bool) -> Program:
-        if binaries:
-            try:
-                return self._backend.load_binary(file.binary(index))
-            except BuildFailed as error:
-                if strict:
-                    raise WrongDevice(
-                        f"{file.path}: the driver refuses the binary of program {index}: {error}"
-                    ) from None
-                self.warnings.append(f"the driver refuses the binary of program {index}; building it from source")
-        return self._backend.build(file.source(index), self.header.programs[index].options)
-
-    def _buffer(self, file: ContextFile, ref: BufferRef) -> Buffer:
+    def _buffer(self, ref: BufferRef) -> Buffer:
         """The buffer of an argument: a whole one, or a part that is made once."""
-        if ref.kind == "weights":
-            if ref.index not in self._weights:
-                self._weights[ref.index] = self._backend.upload(file.weights(ref.index))
-            whole = self._weights[ref.index]
-        else:
-            whole = self._memory[ref.kind][ref.index]
+        whole = self._weights[ref.index] if ref.kind == "weights" else self._memory[ref.kind][ref.index]
         if ref.offset == 0 and ref.nbytes == whole.nbytes:
             return whole
         if ref not in self._parts:

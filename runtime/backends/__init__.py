@@ -143,6 +143,12 @@ class Backend(ABC):
         """Copies data (at most as long as the buffer) to the start of the buffer; returns when it is
         copied."""
 
+    def begin_write(self, buffer: Buffer, data: Any) -> object:
+        """Like write, but the copy may be made any time before what is enqueued next runs. Until that is finished, data
+        must stay as it is, and what this returns must be held."""
+        self.write(buffer, data)
+        return None
+
     @abstractmethod
     def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
         """The bytes of the buffer, after all launches before; `into` is an array of exactly its size to
@@ -162,6 +168,11 @@ class Backend(ABC):
     @abstractmethod
     def load_binary(self, binary: bytes) -> Program:
         """Builds a program from what harvest returned. Raises BuildFailed when the driver refuses it."""
+
+    def load_binaries(self, binaries: Sequence[bytes]) -> list[Program | BuildFailed]:
+        """load_binary for each of them, at the same time where the driver can; in the place of a program, what it
+        raised."""
+        return [attempted(self.load_binary, binary) for binary in binaries]
 
     @abstractmethod
     def harvest(self, program: Program) -> bytes:
@@ -264,6 +275,15 @@ class Backend(ABC):
     def enqueue(self, bound: Bound) -> None:
         """Starts a launch behind all earlier ones, without waiting."""
 
+    def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
+        """What enqueues all of these, one behind the other, and does nothing else: for sequences that run often."""
+
+        def start() -> None:
+            for bound in bounds:
+                self.enqueue(bound)
+
+        return start
+
     @abstractmethod
     def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
         """Like enqueue. Once everything is finished, what it returns says how many ns the launch took by the
@@ -303,6 +323,14 @@ class Backend(ABC):
         arguments: Sequence[Buffer | int],
         work: Work | None,
     ) -> Bound: ...
+
+
+def attempted(load: Callable[[bytes], Program], binary: bytes) -> Program | BuildFailed:
+    """What load makes of a binary, or the error with which it refuses it."""
+    try:
+        return load(binary)
+    except BuildFailed as error:
+        return error
 
 
 def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> Backend:

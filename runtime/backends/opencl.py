@@ -7,7 +7,11 @@ import functools
 import os
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +24,9 @@ os.environ.setdefault("POCL_KERNEL_CACHE", "0")
 os.environ["PYOPENCL_NO_CACHE"] = "1"
 
 import pyopencl as cl
+import pyopencl.invoker  # else the first kernel imports it, in the middle of a load
 
-from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
+from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing, attempted
 from gputune.runtime.devices import DeviceReport
 from gputune.runtime.drivers import library_of
 from gputune.runtime.errors import (
@@ -43,6 +48,7 @@ SETTINGS = ("POCL_", "CL_CONFIG_")
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
 FLUSHED_BYTES = 64 << 20  # at least: some drivers report a first-level cache, or none
 LINE_BYTES = 64
+MOST_LOADING = 8  # programs at the same time
 FLUSH = "__kernel void flush(__global uint16 *lines) { lines[get_global_id(0)] += 1; }"
 
 _LIMITS = {
@@ -54,6 +60,7 @@ _LIMITS = {
     cl.status_code.OUT_OF_HOST_MEMORY,
 }
 
+_KERNEL, _GLOBAL_SIZE, _LOCAL_SIZE = map(attrgetter, ("kernel", "global_size", "local_size"))
 _RUNNING, _COMPLETE = cl.command_execution_status.RUNNING, cl.command_execution_status.COMPLETE
 
 
@@ -164,6 +171,10 @@ class OpenCLBackend(Backend):
         with _translated("writing a buffer"):
             cl.enqueue_copy(self._queue, buffer.handle, data, is_blocking=True)
 
+    def begin_write(self, buffer: Buffer, data: Any) -> object:
+        with _translated("writing a buffer"):
+            return cl.enqueue_copy(self._queue, buffer.handle, data, is_blocking=False)
+
     def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
         result = np.empty(buffer.nbytes, np.uint8) if into is None else into
         with _translated("reading a buffer"):
@@ -175,9 +186,19 @@ class OpenCLBackend(Backend):
             cl.enqueue_fill_buffer(self._queue, buffer.handle, np.full(1, pattern, np.uint8), 0, buffer.nbytes)
 
     def _build(self, source: str, options: str) -> Program:
-        return self._built(lambda: cl.Program(self._context, source), options)
+        with _silenced():
+            return self._built(lambda: cl.Program(self._context, source), options)
 
     def load_binary(self, binary: bytes) -> Program:
+        with _silenced():
+            return self._load(binary)
+
+    def load_binaries(self, binaries: Sequence[bytes]) -> list[Program | BuildFailed]:
+        # Warnings are silenced for all threads at once, because that is a setting of the process.
+        with _silenced(), ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_LOADING)) as threads:
+            return list(threads.map(functools.partial(attempted, self._load), binaries))
+
+    def _load(self, binary: bytes) -> Program:
         return self._built(lambda: cl.Program(self._context, [self._device], [binary]), "")
 
     def harvest(self, program: Program) -> bytes:
@@ -191,6 +212,19 @@ class OpenCLBackend(Backend):
         with _translated("a launch"):
             for one in bound.sequence:
                 cl.enqueue_nd_range_kernel(self._queue, one.kernel, one.global_size, one.local_size)
+
+    def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
+        queue = repeat(self._queue)
+        sequence = [one for bound in bounds for one in bound.sequence]
+
+        def start() -> None:
+            # The loop is not Python's, and kernels are looked up each time, because nobody may hold one longer than its
+            # Bound.
+            sizes = map(_GLOBAL_SIZE, sequence), map(_LOCAL_SIZE, sequence)
+            with _translated("a launch"):
+                deque(map(cl.enqueue_nd_range_kernel, queue, map(_KERNEL, sequence), *sizes), maxlen=0)
+
+        return start
 
     def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
         with _translated("a launch"):
@@ -260,9 +294,7 @@ class OpenCLBackend(Backend):
     def _built(self, make: Any, options: str) -> Program:
         start = time.perf_counter_ns()
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # pyopencl turns every compiler warning into one
-                program = make().build(options)
+            program = make().build(options)
         except cl.Error as error:
             raise BuildFailed(shortened_log(str(error))) from None
         return Program(program, time.perf_counter_ns() - start)
@@ -321,6 +353,14 @@ def _scratch_environment(compiled: Path | None) -> dict[str, str]:
         return {"POCL_CACHE_DIR": str(compiled), "POCL_KERNEL_CACHE": "1"}
     folder = scratch_folder()
     return {} if folder is None else {"POCL_CACHE_DIR": str(folder)}
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Keeps pyopencl from turning what compilers say into warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextlib.contextmanager
