@@ -87,7 +87,7 @@ class Tuner:
         self._device = DeviceIdentity.from_dict(targets[0].device)
         self._limits = device_limits(self._device)
         self._settings = _settings(targets[0].server)
-        self._searches: dict[Task, TaskSearch] = {}
+        self._searches: dict[tuple[str, object], TaskSearch] = {}
         self._optional: frozenset[Task] = frozenset()
 
     def check(self, tasks: Sequence[Task]) -> None:
@@ -156,7 +156,9 @@ class Tuner:
             )
 
     def store_binary(self, task: Task, outcome: Outcome) -> None:
-        """Keeps a binary that was compiled at finalize time with the winner it belongs to."""
+        """Keeps a binary that was compiled for a context with the winner it belongs to, if it is a winner's."""
+        if outcome.in_chain:
+            return
         search = self._search(task)
         winner = self._cache.winner_of(search.key, search.validity)
         if winner is not None and winner.configuration == outcome.configuration:
@@ -206,9 +208,10 @@ class Tuner:
         return self._options.pin_of(self._names(task))
 
     def _search(self, task: Task) -> TaskSearch:
-        """The search of a task; made once, because counting a space takes a while."""
-        if task not in self._searches:
-            self._searches[task] = TaskSearch(
+        """The search of a task; made once, whatever its weight, because counting a space takes a while."""
+        key = task.op, task.problem
+        if key not in self._searches:
+            self._searches[key] = TaskSearch(
                 task,
                 self._device,
                 self._limits,
@@ -217,7 +220,7 @@ class Tuner:
                 self._options.strategy,
                 self._options.cold,
             )
-        return self._searches[task]
+        return self._searches[key]
 
     def _entry(self, place: int, task: Task) -> Entry | Outcome:
         """The task as one to be tuned, or its outcome when that is known already."""
