@@ -47,10 +47,11 @@ GPU_PRODUCT_BYTES = 2 << 10
 
 CPU_GUESSES = (
     {"ALG": 4, "MR": 6, "NV": 4, "VW": 16, "KU": 2, "ORDER": 1, "RB": 1},
-    {"ALG": 2, "MR": 7, "NV": 2, "VW": 16, "KU": 2, "ORDER": 1, "RB": 4},
-    {"ALG": 4, "MR": 8, "NV": 2, "VW": 16, "KU": 2, "ORDER": 0, "RB": 1},
+    {"ALG": 2, "MR": 7, "NV": 2, "VW": 16, "KU": 2, "ORDER": 1, "RB": 1},
+    {"ALG": 4, "MR": 8, "NV": 2, "VW": 16, "KU": 2, "ORDER": 0, "RB": 2},
     {"ALG": 2, "MR": 4, "NV": 4, "VW": 16, "KU": 2, "ORDER": 1, "RB": 4},
-    {"ALG": 2, "MR": 8, "NV": 2, "VW": 16, "KU": 2, "ORDER": 0, "RB": 2},
+    {"ALG": 4, "MR": 4, "NV": 4, "VW": 16, "KU": 4, "ORDER": 0, "RB": 4},
+    {"ALG": 2, "MR": 8, "NV": 2, "VW": 16, "KU": 4, "ORDER": 0, "RB": 2},
 )
 GPU_GUESSES = (
     {"ALG": 2, "MR": 4, "NV": 1, "VW": 4, "KU": 4, "ORDER": 0, "RB": 1},
@@ -102,12 +103,15 @@ class Winograd:
     def starters(self, limits: DeviceLimits) -> Iterator[dict[str, int]]:
         """Guesses for this ALG, best first, cut to the problem; a device's limits may forbid them."""
         cpu = limits.device_type == "cpu"
+        most, floats = registers(limits)
         for guess in CPU_GUESSES if cpu else GPU_GUESSES:
             if guess["ALG"] == self.outputs:
-                cut = guess | {"LM": 1 if cpu else 8, "LN": 1 if cpu else 8}
+                cut = guess | {"LM": 1, "LN": 1} if cpu else guess | {"LM": 8, "LN": 8}
+                if cpu:
+                    cut["VW"] = min(guess["VW"], floats)
                 cut["MR"] = max(rows for rows in ROWS if rows <= min(self.tiles, guess["MR"]))
                 cut["RB"] = min(guess["RB"], power_at_most(ceil_div(self.tiles, cut["MR"])))
-                cut["NV"] = min(guess["NV"], ceil_div(self.out_channels, guess["VW"]))
+                cut["NV"] = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]), max(most // cut["MR"], 1))
                 grid = self.grid(cut["MR"], cut["RB"], cut["NV"], cut["VW"])
                 yield cut | clip_group(grid, cut, limits)
 
