@@ -1,0 +1,58 @@
+"""Contexts of one model side by side on a real device: with and without fusion they compute what the model says."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.cache import tier_of
+from gputune.client.alternatives import Alternatives
+from gputune.client.context_builder import Built
+from gputune.client.context_race import ContextRace
+from gputune.client.credentials import Credentials
+from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.importer import read_model
+from gputune.client.progress import Reporter
+from gputune.client.reference import evaluate
+from gputune.client.target_client import TargetClient
+from gputune.client.tuning.outcome import untuned
+from gputune.client.tuning.task_search import device_limits
+from gputune.runtime.context_format import write_context
+from gputune.runtime.context_records import Context
+from gputune.runtime.identity import DeviceIdentity
+from tests.client.models import save
+from tests.client.test_alternatives import two_blocks
+
+
+def test_fused_and_not_they_agree_with_the_reference_and_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputune.client.context_race.ROUNDS", 2)
+    model = Alternatives(read_model(save(two_blocks(), tmp_path), {}))
+    server = EmbeddedServer.start()
+    try:
+        with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
+            device = DeviceIdentity.from_dict(client.device)
+            limits = device_limits(device)
+            outcomes = {one.key: one for one in (untuned(task, limits) for task in model.tasks)}
+            tier = tier_of(device.name, device.compute_units, device.vendor, device.device_version)
+
+            def write(built: Built, path: Path) -> None:
+                programs, weights = built.programs, built.weights
+                write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
+
+            with ContextRace(client, write, lambda *_: None, Reporter(io.StringIO())) as race:
+                contexts = [race.load(plan, outcomes) for plan in (model.plan, model.plan_with(model.groups))]
+                inputs = {"x": np.random.default_rng(1).standard_normal((1, 8, 7, 5)).astype(np.float32)}
+                (want,) = evaluate(model.plan, inputs).values()
+                for context in contexts:
+                    (got,) = context.run_timed(inputs)[0].values()
+                    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+                plain, fused = race.task_ns(contexts)
+                assert len(contexts[1].graph.launches) == len(contexts[0].graph.launches) - len(model.groups)
+                assert set(fused) - set(plain) <= set(outcomes)
+                assert all(min(samples) > 0 for times in (plain, fused) for samples in times.values())
+                assert all(min(samples) > 0 for samples in race.inference_ns(contexts))
+    finally:
+        server.stop()
