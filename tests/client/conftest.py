@@ -1,4 +1,8 @@
+from collections.abc import Iterator
+
 import pytest
+
+from gputune.client.embedded_server import EmbeddedServer
 
 from .commands import Gputune
 
@@ -6,3 +10,16 @@ from .commands import Gputune
 @pytest.fixture
 def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
     return Gputune(capfd)
+
+
+@pytest.fixture(scope="session")
+def null_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, ...]]:
+    """Options that name one server on the null device for all tests that leave it alive, which starts only once."""
+    server = EmbeddedServer.start("null")
+    try:
+        token_file = tmp_path_factory.mktemp("null target") / "token"
+        token_file.touch(0o600)
+        token_file.write_text(server.token)
+        yield "--target", f"{server.host}:{server.port}", "--token_file", token_file
+    finally:
+        server.stop()

@@ -27,14 +27,17 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def generate(gputune: Gputune, model: Path, tmp_path: Path) -> Callable[..., tuple[Ran, Any]]:
+def generate(
+    gputune: Gputune, model: Path, tmp_path: Path, null_target: tuple[object, ...]
+) -> Callable[..., tuple[Ran, Any]]:
     """Generates into a folder; returns how it ended and the summary."""
 
-    def run(output: str, *arguments: object, **config: object) -> tuple[Ran, Any]:
+    def run(output: str, *arguments: object, embedded: bool = False, **config: object) -> tuple[Ran, Any]:
         summary = tmp_path / output / "summary.json"
+        target = ("--device", "null") if embedded else null_target
         ran = gputune(
             "context-binary-generator", "--model", model, "--binary_file", "small", "--output_dir", tmp_path / output,
-            "--config_file", config_file(tmp_path, **config), "--device", "null", "--tuning_effort", "quick",
+            "--config_file", config_file(tmp_path, **config), *target, "--tuning_effort", "quick",
             "--summary_json", summary, *arguments,
         )  # fmt: skip
         return ran, read_json(summary) if summary.exists() else None
@@ -158,7 +161,7 @@ def test_a_server_that_is_killed_costs_the_batch_in_flight(
 
     monkeypatch.setattr(EmbeddedServer, "start", start)
     monkeypatch.setattr(Workbench, "profile", killing)
-    ran, summary = generate("one")
+    ran, summary = generate("one", embedded=True)
     assert ran.code == 0, ran.err
     assert "the embedded server ended with SIGKILL" in ran.err
     assert "is back after" in ran.err

@@ -47,7 +47,9 @@ def later_is_faster(race: ContextRace, contexts: Sequence[RemoteExecutor]) -> li
 
 
 @pytest.fixture
-def generate(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Ran, Any]]:
+def generate(
+    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, null_target: tuple[object, ...]
+) -> Callable[..., tuple[Ran, Any]]:
     """Generates into a folder; returns how it ended and the summary."""
     monkeypatch.setattr(generator, "SIMULATED", frozenset())
     monkeypatch.setattr(ContextRace, "inference_ns", by_kernels)
@@ -62,7 +64,7 @@ def generate(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         summary = tmp_path / output / "summary.json"
         ran = gputune(
             "context-binary-generator", "--model", model, "--binary_file", "small", "--output_dir", tmp_path / output,
-            "--config_file", config_file(tmp_path), "--device", "null", "--tuning_effort", "quick",
+            "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick",
             "--summary_json", summary, "--log_level", "verbose", *arguments,
         )  # fmt: skip
         assert ran.code == 0, ran.err
