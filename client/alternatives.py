@@ -27,12 +27,14 @@ class Alternatives:
     def tasks(self) -> tuple[Task, ...]:
         """The distinct tasks of all alternatives: what must be tuned before one can be chosen.
 
-        A task's weight is the most operations of a plan that run it. A fused task comes behind the last that it
-        replaces.
+        A task's weight is how many operations run it in a plan with all that can be of its kind. A fused task comes
+        behind the last that it replaces.
         """
-        fused = {group.names[-1]: group.task for group in self.groups}
-        found = ((each.task, fused.get(each.name)) for each in self.plan.operations)
-        return tuple(dict.fromkeys(task for pair in found for task in pair if task is not None))
+        fused: dict[str, list[Task]] = {}
+        for group in self.groups:
+            fused.setdefault(group.names[-1], []).append(group.task)
+        found = ((each.task, *fused.get(each.name, ())) for each in self.plan.operations)
+        return tuple(dict.fromkeys(task for tasks in found for task in tasks))
 
     @cached_property
     def nodes_of(self) -> Mapping[Task, tuple[str, ...]]:
@@ -51,13 +53,29 @@ class Alternatives:
         return self.plan_with(self.gainful(time_ns, launch_ns))
 
     def gainful(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> tuple[Group, ...]:
-        """The groups that `choose` fuses."""
-        return tuple(group for group in self.groups if (group.gain_ns(time_ns, launch_ns) or 0.0) > 0)
+        """The groups that `choose` fuses, in the order of the plan: of those that share an operation, the greater gain.
+
+        Looked through from the greatest gain on, which finds the best plan where at most two groups share operations.
+        """
+        gains = {group: group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.groups}
+        taken: set[str] = set()
+        chosen: set[Group] = set()
+        for group in sorted(self.groups, key=lambda each: -gains[each]):
+            if gains[group] > 0 and taken.isdisjoint(group.names):
+                taken.update(group.names)
+                chosen.add(group)
+        return tuple(group for group in self.groups if group in chosen)
 
     def plan_with(self, chosen: Collection[Group]) -> Plan:
-        """The plan in which the chosen ones of `groups` are fused. Its tasks have the weights that they have in it."""
+        """The plan in which the chosen ones of `groups` are fused. Its tasks have the weights that they have in it.
+
+        Raises ValueError for groups of another plan, and for two that share an operation.
+        """
         if unknown := [group.fused.name for group in chosen if group not in self.groups]:
             raise ValueError(f"not groups of model {self.plan.name!r}: {', '.join(unknown)}")
+        times = Counter(name for group in chosen for name in group.names)
+        if shared := [name for name, count in times.items() if count > 1]:
+            raise ValueError(f"operations of model {self.plan.name!r} would be fused twice: {', '.join(shared)}")
         place = {group.names[-1]: group.fused for group in chosen}
         gone = {name for group in chosen for name in group.names[:-1]}
         kept = [place.get(each.name, each) for each in self.plan.operations if each.name not in gone]

@@ -1,13 +1,18 @@
 """Which operations of a plan could be one kernel: groups that fewer launches may make faster, or not."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gputune.client.plan import Operation, Plan, Task
-from gputune.kernels.ops.depthwise import DepthwiseProblem
-from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.separable import SeparableProblem
+
+LEAST_EXPANSION = 2
+"""Expanding channels to so many times as many, or fewer, saves too little to compute some of them twice."""
+
+FUSED_NAMES = {"input": "input", "weight": "depthwise_weight", "bias": "depthwise_bias"}
+"""What a fused kernel calls the inputs of its depthwise convolution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,39 +54,63 @@ class Group:
 
 
 def fusion_groups(plan: Plan) -> Iterator[Group]:
-    """The groups of a plan, in the order in which they run; no two share an operation."""
+    """The groups of a plan, in the order in which they run; some share operations, and only one of them can be."""
     reads = Counter(plan.root(name) for operation in plan.operations for name in operation.inputs.values())
     reads.update(plan.root(tensor.name) for tensor in plan.outputs)
     writers = {plan.root(operation.output): operation for operation in plan.operations}
-    for operation in plan.operations:
-        if operation.task.op == "MatMul":
-            middle = plan.root(operation.inputs["a"])
-            depthwise = writers.get(middle)
-            if depthwise is not None and depthwise.task.op == "DepthwiseConv" and reads[middle] == 1:
-                yield from _separable(depthwise, operation)
+
+    def producer(operation: Operation, name: str, op: str) -> Operation | None:
+        """The `op` operation that computes an input of this one, and of no other."""
+        tensor = plan.root(operation.inputs[name])
+        found = writers.get(tensor)
+        return found if found is not None and found.task.op == op and reads[tensor] == 1 else None
+
+    for project in plan.operations:
+        if project.task.op == "MatMul" and (depthwise := producer(project, "a", "DepthwiseConv")):
+            separable = _separable(depthwise, project)
+            if separable is not None:
+                yield separable
+                if expand := producer(depthwise, "input", "MatMul"):
+                    yield from _inverted_residual(expand, separable)
 
 
-def _separable(depthwise: Operation, pointwise: Operation) -> Iterator[Group]:
-    """A depthwise convolution and the 1x1 convolution that alone reads it, where one kernel can be both."""
-    first, second = depthwise.task.problem, pointwise.task.problem
-    if not isinstance(first, DepthwiseProblem) or not isinstance(second, MatMulProblem):
-        raise TypeError(f"{depthwise.name} and {pointwise.name} are no depthwise and no pointwise convolution")
+def _separable(depthwise: Operation, project: Operation) -> Group | None:
+    """A depthwise and a pointwise convolution, unless no kernel can be both."""
+    first, second = depthwise.task.problem, project.task.problem
     if second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
-        return
+        return None
     problem = SeparableProblem(
         first.batch, first.height, first.width, first.channels, second.n, first.kernel, first.strides, first.pads,
         first.dilations, first.bias, second.bias, first.epilogue, second.epilogue,
     )  # fmt: skip
-    inputs = {"input": depthwise.inputs["input"], "depthwise_weight": depthwise.inputs["weight"]}
+    inputs = {
+        **{FUSED_NAMES[name]: tensor for name, tensor in depthwise.inputs.items()},
+        "weight": project.inputs["b"],
+        **{name: tensor for name, tensor in project.inputs.items() if name not in ("a", "b")},
+    }
+    return _group((depthwise, project), "SeparableConv", problem, inputs)
+
+
+def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
+    """A separable convolution and the expansion in front of it."""
+    first, second = expand.task.problem, separable.task.problem
+    if first.n != second.channels or first.epilogue.operands or first.epilogue.has_domain:
+        return
+    if second.channels <= LEAST_EXPANSION * first.k:
+        return
+    problem = InvertedResidualProblem(
+        second.batch, second.height, second.width, first.k, second.channels, second.out_channels, second.kernel,
+        second.strides, second.pads, second.dilations, first.bias, second.depthwise_bias, second.bias, first.epilogue,
+        second.depthwise_epilogue, second.epilogue,
+    )  # fmt: skip
+    inputs = {**separable.fused.inputs, "input": expand.inputs["a"], "expand_weight": expand.inputs["b"]}
     if first.bias:
-        inputs["depthwise_bias"] = depthwise.inputs["bias"]
-    inputs["weight"] = pointwise.inputs["b"]
-    inputs |= {name: tensor for name, tensor in pointwise.inputs.items() if name not in ("a", "b")}
-    fused = Operation(
-        pointwise.name,  # which no other operation of a plan has
-        Task("SeparableConv", problem, 1),
-        inputs,
-        pointwise.output,
-        (*depthwise.nodes, *pointwise.nodes),
-    )
-    yield Group((depthwise, pointwise), fused)
+        inputs["expand_bias"] = expand.inputs["bias"]
+    yield _group((expand, *separable.operations), "InvertedResidual", problem, inputs)
+
+
+def _group(operations: tuple[Operation, ...], op: str, problem: object, inputs: Mapping[str, str]) -> Group:
+    """The group whose fused operation has the name of the last one, which no other operation of a plan has."""
+    nodes = tuple(node for operation in operations for node in operation.nodes)
+    last = operations[-1]
+    return Group(operations, Operation(last.name, Task(op, problem, 1), inputs, last.output, nodes))

@@ -42,6 +42,20 @@ def two_blocks() -> onnx.ModelProto:
     return build("(float[1,8,7,5] x) => (float[n,c,h,w2] y)", TWO_BLOCKS, weights, opset=14)
 
 
+BLOCK = """
+    e = Conv(x, w1, b1) f = Clip(e, low, high) d = Conv<group=12, pads=[1,1,1,1]>(f, v, b1) g = Clip(d, low, high)
+    p = Conv(g, w2, b2) y = Add(x, p)"""
+BLOCK_WEIGHTS: Mapping[str, Any] = {
+    "w1": (12, 4, 1, 1), "b1": (12,), "v": (12, 1, 3, 3), "w2": (4, 12, 1, 1), "b2": (4,),
+    "low": np.float32(0), "high": np.float32(6),
+}  # fmt: skip
+
+
+def block() -> onnx.ModelProto:
+    """An inverted residual block."""
+    return build("(float[2,4,7,5] x) => (float[n,c,h,w] y)", BLOCK, BLOCK_WEIGHTS)
+
+
 def ops(plan: Plan) -> list[str]:
     return [operation.task.op for operation in plan.operations]
 
@@ -140,3 +154,51 @@ def test_a_group_is_fused_where_that_is_faster(alternated: Alternated) -> None:
         assert both.choose(time_ns, launch_ns) == both.plan_with(chosen)
     assert large.gain_ns(times(150, 100), 4) == pytest.approx(54)
     assert large.gain_ns(lambda task: None if task == large.replaces[1] else 1.0, 4) is None
+
+
+def test_an_expansion_in_front_makes_another_group_of_the_same_operations(alternated: Alternated) -> None:
+    both = alternated(block())
+    assert ops(both.plan) == ["Transpose", "MatMul", "DepthwiseConv", "MatMul", "Transpose"]
+    pair, triple = both.groups
+    assert triple.names == (both.plan.operations[1].name, *pair.names)
+    assert [task.op for task in both.tasks][3:6] == ["MatMul", "SeparableConv", "InvertedResidual"]
+    fused = both.plan_with([triple])
+    assert ops(fused) == ["Transpose", "InvertedResidual", "Transpose"]
+    assert_same(both.plan, fused)
+    with pytest.raises(ValueError, match=f"would be fused twice: {pair.names[0]}, {pair.names[1]}$"):
+        both.plan_with([pair, triple])
+
+
+def test_of_groups_that_share_operations_the_greater_gain_is_chosen(alternated: Alternated) -> None:
+    both = alternated(block())
+    pair, triple = both.groups
+
+    def chosen(pair_ns: float | None, triple_ns: float | None, launch_ns: float = 0) -> tuple[Any, ...]:
+        known = {pair.task: pair_ns, triple.task: triple_ns}
+        return both.gainful(lambda task: known.get(task, 100.0), launch_ns)
+
+    assert chosen(190, 280) == (triple,)
+    assert chosen(190, 295) == (pair,)
+    assert chosen(190, 295, launch_ns=6) == (triple,)
+    assert chosen(None, 295) == (triple,)
+    assert chosen(190, None) == (pair,)
+    assert chosen(210, 310) == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BLOCK.replace("d = Conv<", "r = Relu(f) d = Conv<").replace("Add(x, p)", "Add(p, q) q = Conv(r, w2)"),
+        BLOCK.replace("w1, b1)", "w3, b3)")
+        .replace("group=12", "group=8")
+        .replace("v, b1)", "v3, b3)")
+        .replace("w2", "w4"),
+    ],
+    ids=["expanded is read twice", "expands too little"],
+)
+def test_other_expansions_stay_as_they_are(alternated: Alternated, body: str) -> None:
+    if "q = " in body:  # operators come in the order in which they run
+        body = body.replace(" y = Add(p, q) q = Conv(r, w2)", " q = Conv(r, w2) y = Add(p, q)")
+    weights = {**BLOCK_WEIGHTS, "w3": (8, 4, 1, 1), "b3": (8,), "v3": (8, 1, 3, 3), "w4": (4, 8, 1, 1)}
+    both = alternated(build("(float[2,4,7,5] x) => (float[n,c,h,w] y)", body, weights))
+    assert [group.task.op for group in both.groups] == ["SeparableConv"]

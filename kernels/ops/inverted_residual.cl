@@ -1,0 +1,225 @@
+// An inverted residual block of NHWC maps: a 1x1 convolution that expands the channels, a depthwise convolution, and a
+// 1x1 convolution that projects them.
+//
+//   expanded[q, c] = EXPAND_EPILOGUE(bias[c] + sum over i of input[q, i] * weight[i, c])
+//   middle[p, c]   = DEPTHWISE_EPILOGUE(bias[c] + sum over ky, kx of expanded[window of p at them, c] * tap[c, ky, kx])
+//   output[p, o]   = EPILOGUE(bias[o] + sum over c of middle[p, c] * weight[c, o])
+//
+//        input              expanded                middle               output
+//     +---------+         +-----------+         +-------------+        +---------+
+//     | rows    | INPUTS  | NW of the |  taps   | ROWS rows,  | packed | ROWS    |
+//     | that a  | ------> | channels, | ------> | all of the  | -----> | rows,   |
+//     | strip   |  by MR  | the same  |  by MR  | channels    |  by MR | OUTPUTS |
+//     | sees    |         | rows      |         |             |        |         |
+//     +---------+         +-----------+         +-------------+        +---------+
+//
+// Work split: a work-group computes a strip of ROWS whole rows of the output, which is dimension 1 of the grid; its LN
+// work-items take turns at tiles, each MR pixels by NW = NV * VW columns in registers. Rows that two strips see are
+// expanded for both. Neither expanded nor middle leaves the work-group: with LN 1 they are the work-item's own, in a
+// CPU's caches, otherwise they are in local memory.
+//   expansion = [channel tile][input][NW], then bias as [channel tile][NW]; columns from CHANNELS on are zero
+//   filters   = [ky][kx][channel], then bias as [channel], with zeros up to a multiple of VW channels
+//   packed    = [output tile][channel][NW], then bias as [output tile][NW]; columns from OUTPUTS on are zero
+// Pixels beyond the last of a strip are computed from the last one and not stored; the last tile of a row starts
+// earlier, so that it ends with the row, and writes some of the middle again.
+// Preconditions: MR <= OUT_WIDTH, fewer than 2^31 elements in each buffer.
+
+#ifndef MAPS
+#define MAPS 1               // batch
+#define HEIGHT 8             // of the input
+#define WIDTH 8
+#define INPUTS 8             // channels of the input
+#define CHANNELS 8           // of expanded and the middle
+#define OUTPUTS 8            // channels of the output
+#define OUT_HEIGHT 8
+#define OUT_WIDTH 8
+#define KH 3                 // the depthwise kernel
+#define KW 3
+#define SH 1                 // strides
+#define SW 1
+#define PT 1                 // padding: top, left
+#define PL 1
+#define DH 1                 // dilations
+#define DW 1
+#endif
+#ifndef MR
+#define MR 4                 // pixels of a tile
+#define ROWS 2               // rows of a strip
+#define NV 1                 // vectors of a tile's pixel
+#define VW 4                 // channels of a vector
+#define KU 1                 // unrolling of the reductions
+#define LN 1                 // work-items of a work-group, which share a strip
+#endif
+#ifndef EPILOGUE
+#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define EPILOGUE(value, T, LOAD, offset)
+#endif
+#ifndef EXPAND_EPILOGUE
+#define EXPAND_EPILOGUE(value, T)
+#define DEPTHWISE_EPILOGUE(value, T)
+#endif
+
+#include "vectors.cl"
+
+#define NW (NV * VW)
+#define CHANNEL_TILES ((CHANNELS + NW - 1) / NW)
+#define OUTPUT_TILES ((OUTPUTS + NW - 1) / NW)
+#define TAIL (OUTPUTS % VW)  // channels of a vector that reaches beyond the last one; they are stored one by one
+#define STRIPS ((OUT_HEIGHT + ROWS - 1) / ROWS)
+#define ROW_TILES ((OUT_WIDTH + MR - 1) / MR)
+#define SEEN_ROWS ((ROWS - 1) * SH + (KH - 1) * DH + 1)
+#define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
+#define WHOLE ((CHANNELS + VW - 1) / VW * VW)
+// A pixel of the middle; pixels that lie a multiple of 1 KiB apart would share few places of a cache.
+#define PITCH (WHOLE % 256 ? WHOLE : WHOLE + 16)
+// Whether pixel i of a span lies in the map; known when compiling for all but those that the padding can reach.
+#define INSIDE(i) ((i >= PL || left + i >= 0) && ((OUT_WIDTH - MR) * SW - PL + i < WIDTH || left + i < WIDTH))
+
+#if LN == 1
+#define MIDDLE               // private
+#define TOGETHER
+#else
+#define MIDDLE __local
+#define TOGETHER barrier(CLK_LOCAL_MEM_FENCE)
+#endif
+
+#define ACCUMULATE(k)                                                      \
+    {                                                                      \
+        vec right[NV];                                                     \
+        UNROLL for (int v = 0; v < NV; ++v)                                \
+            right[v] = LOAD(columns, (k) * NW + v * VW);                   \
+        UNROLL for (int r = 0; r < MR; ++r) {                              \
+            const vec left = rows[r][k];                                   \
+            UNROLL for (int v = 0; v < NV; ++v)                            \
+                total[r][v] = fma(left, right[v], total[r][v]);            \
+        }                                                                  \
+    }
+
+// A tile of [rows, LENGTH] times packed columns, plus their bias.
+#define PRODUCT(LENGTH)                                                    \
+    vec total[MR][NV];                                                     \
+    UNROLL for (int r = 0; r < MR; ++r)                                    \
+        UNROLL for (int v = 0; v < NV; ++v)                                \
+            total[r][v] = LOAD(bias, v * VW);                              \
+    int k = 0;                                                             \
+    for (; k + KU <= LENGTH; k += KU)                                      \
+        UNROLL for (int u = 0; u < KU; ++u)                                \
+            ACCUMULATE(k + u)                                              \
+    for (; k < LENGTH; ++k)                                                \
+        ACCUMULATE(k)
+
+// MR pixels from `first` on of the `count` that a strip sees: one tile of their channels.
+static inline void expand(__global const float *restrict source, __global const float *restrict expansion, int tile,
+                          int first, int count, MIDDLE float *expanded)
+{
+    __global const float *columns = expansion + tile * INPUTS * NW;
+    __global const float *bias = expansion + (CHANNEL_TILES * INPUTS + tile) * NW;
+    __global const float *rows[MR];
+    UNROLL for (int r = 0; r < MR; ++r)
+        rows[r] = source + min(first + r, count - 1) * INPUTS;
+    PRODUCT(INPUTS)
+    UNROLL for (int r = 0; r < MR; ++r)
+        if (first + r < count)
+            UNROLL for (int v = 0; v < NV; ++v) {
+                vec value = total[r][v];
+                EXPAND_EPILOGUE(value, vec)
+                STORE(value, expanded, (first + r) * NW + v * VW);
+            }
+}
+
+// MR pixels of a row of the middle, a vector of channels from `channel` on; line is row y of that vector in expanded.
+static inline void depthwise(MIDDLE const float *line, int y, int left, __global const float *restrict filter,
+                             MIDDLE float *target)
+{
+    vec total[MR];
+    UNROLL for (int r = 0; r < MR; ++r)
+        total[r] = LOAD(filter, KH * KW * WHOLE);
+    for (int ky = 0; ky < KH; ++ky)
+        if ((uint)(y + ky * DH) < HEIGHT) {
+            vec span[SPAN];
+            UNROLL for (int i = 0; i < SPAN; ++i)
+                span[i] = INSIDE(i) ? LOAD(line, (ky * DH * WIDTH + left + i) * NW) : (vec)(0.0f);
+            UNROLL for (int kx = 0; kx < KW; ++kx) {
+                const vec weight = LOAD(filter, (ky * KW + kx) * WHOLE);
+                UNROLL for (int r = 0; r < MR; ++r)
+                    total[r] = fma(span[r * SW + kx * DW], weight, total[r]);
+            }
+        }
+    UNROLL for (int r = 0; r < MR; ++r) {
+        vec value = total[r];
+        DEPTHWISE_EPILOGUE(value, vec)
+        STORE(value, target, r * PITCH);
+    }
+}
+
+__kernel __attribute__((reqd_work_group_size(LN, 1, 1)))
+void inverted_residual(__global const float *restrict input, __global const float *restrict expansion,
+                       __global const float *restrict filters, __global const float *restrict packed,
+                       __global float *restrict output OPERAND_PARAMETERS)
+{
+    MIDDLE float expanded[SEEN_ROWS * WIDTH * NW];
+    MIDDLE float middle[ROWS * OUT_WIDTH * PITCH];
+    const int item = get_local_id(0);
+    const int map = get_global_id(1) / STRIPS;
+    const int first_row = get_global_id(1) % STRIPS * ROWS;
+    const int out_rows = min(ROWS, OUT_HEIGHT - first_row);
+    const int top = max(first_row * SH - PT, 0);
+    const int bottom = min((first_row + out_rows - 1) * SH - PT + (KH - 1) * DH + 1, HEIGHT);
+    const int seen = (bottom - top) * WIDTH;
+
+    for (int tile = 0; tile < CHANNEL_TILES; ++tile) {
+        for (int first = item * MR; first < seen; first += LN * MR)
+            expand(input + (map * HEIGHT + top) * WIDTH * INPUTS, expansion, tile, first, seen, expanded);
+        TOGETHER;
+        for (int i = item; i < out_rows * ROW_TILES * NV; i += LN) {
+            const int row = i / (ROW_TILES * NV);
+            const int first = min(i / NV % ROW_TILES * MR, OUT_WIDTH - MR);
+            const int channel = tile * NW + i % NV * VW;
+            const int y = (first_row + row) * SH - PT;
+            if (channel < CHANNELS)
+                depthwise(expanded + (y - top) * WIDTH * NW + i % NV * VW, y, first * SW - PL, filters + channel,
+                          middle + (row * OUT_WIDTH + first) * PITCH + channel);
+        }
+        TOGETHER;
+    }
+
+    const int count = out_rows * OUT_WIDTH;
+    const int first_pixel = (map * OUT_HEIGHT + first_row) * OUT_WIDTH;
+    for (int tile = item; tile < OUTPUT_TILES; tile += LN)
+        for (int first = 0; first < count; first += MR) {
+            __global const float *columns = packed + tile * CHANNELS * NW;
+            __global const float *bias = packed + (OUTPUT_TILES * CHANNELS + tile) * NW;
+            MIDDLE const float *rows[MR];
+            UNROLL for (int r = 0; r < MR; ++r)
+                rows[r] = middle + min(first + r, count - 1) * PITCH;
+            PRODUCT(CHANNELS)
+#if TAIL
+            float lanes[MR * VW];
+#endif
+            UNROLL for (int r = 0; r < MR; ++r)
+                if (first + r < count)
+                    UNROLL for (int v = 0; v < NV; ++v) {
+                        const int channel = tile * NW + v * VW;
+                        const int offset = (first_pixel + first + r) * OUTPUTS + channel;
+                        vec value = total[r][v];
+                        if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
+                            EPILOGUE(value, vec, LOAD, offset)
+                            STORE(value, output, offset);
+                        }
+#if TAIL
+                        else if (v == OUTPUTS % NW / VW)
+                            STORE(value, lanes, r * VW);
+#endif
+                    }
+#if TAIL
+            if (tile == OUTPUT_TILES - 1)
+                for (int r = 0; r < MR && first + r < count; ++r)
+                    for (int i = 0; i < TAIL; ++i) {
+                        const int offset = (first_pixel + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
+                        float value = lanes[r * VW + i];
+                        EPILOGUE(value, float, ELEMENT, offset)
+                        output[offset] = value;
+                    }
+#endif
+        }
+}

@@ -1,0 +1,177 @@
+"""An inverted residual block over NHWC maps in one kernel: expand by 1x1, depthwise convolution, project by 1x1.
+
+expanded[n, y, x, c] = expand_epilogue(expand_bias[c] + sum over i of input[n, y, x, i] * expand_weight[i, c])
+and behind that the separable convolution of `expanded`. It is the fused form of a MatMul, a DepthwiseConv and another
+MatMul task: neither of the wide tensors between them is ever one in memory. Rows of the input that two strips of the
+output see are expanded twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gputune.kernels.block_strips import BlockStrips
+from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
+from gputune.kernels.ops.matmul import FAMILY as MATMUL
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.separable import FAMILY as SEPARABLE
+from gputune.kernels.ops.separable import SeparableProblem
+from gputune.kernels.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+from gputune.kernels.window import Pads, Pair
+
+
+@dataclass(frozen=True)
+class InvertedResidualProblem:
+    """An expansion of `in_channels` to `channels`, and a separable convolution of those.
+
+    input [N, H, W, I], expand_weight [I, C], depthwise_weight [C, 1, kh, kw], weight [C, O], output [N, Ho, Wo, O].
+    Pads are (top, left, bottom, right). The last epilogue's operands are output-shaped; the others have none.
+    """
+
+    batch: int
+    height: int
+    width: int
+    in_channels: int
+    channels: int
+    out_channels: int
+    kernel: Pair
+    strides: Pair = (1, 1)
+    pads: Pads = (0, 0, 0, 0)
+    dilations: Pair = (1, 1)
+    expand_bias: bool = False
+    depthwise_bias: bool = False
+    bias: bool = False
+    expand_epilogue: Chain = EMPTY
+    depthwise_epilogue: Chain = EMPTY
+    epilogue: Chain = EMPTY
+    layout: str = "NHWC"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.in_channels < 1:
+            raise ValueError("InvertedResidual needs positive input channels")
+        if self.expand_epilogue.operands or self.expand_epilogue.has_domain:
+            raise ValueError("InvertedResidual needs an expansion without operands that is defined everywhere")
+        check_indices("InvertedResidual", (self.expansion.m, self.in_channels), (self.in_channels, self.channels))
+        _ = self.separable  # which refuses what has no meaning
+
+    @property
+    def separable(self) -> SeparableProblem:
+        """The separable convolution alone."""
+        return SeparableProblem(
+            self.batch, self.height, self.width, self.channels, self.out_channels, self.kernel, self.strides, self.pads,
+            self.dilations, self.depthwise_bias, self.bias, self.depthwise_epilogue, self.epilogue, self.layout,
+            self.dtype,
+        )  # fmt: skip
+
+    @property
+    def expansion(self) -> MatMulProblem:
+        """The expansion alone."""
+        pixels = self.batch * self.height * self.width
+        return MatMulProblem(pixels, self.in_channels, self.channels, self.expand_bias, self.expand_epilogue)
+
+
+class InvertedResidualFamily(KernelFamily):
+    """One template: strips of whole rows, the channels of the expansion a tile at a time."""
+
+    op = "InvertedResidual"
+    templates = ("inverted_residual.cl", PACK_TEMPLATE)
+
+    def inputs(self, problem: InvertedResidualProblem) -> tuple[TensorSpec, ...]:
+        _, weight, *bias = MATMUL.inputs(problem.expansion)
+        return (
+            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
+            replace(weight, name="expand_weight"),
+            *(replace(each, name="expand_bias") for each in bias),
+            *SEPARABLE.inputs(problem.separable)[1:],
+        )
+
+    def output(self, problem: InvertedResidualProblem) -> TensorSpec:
+        return SEPARABLE.output(problem.separable)
+
+    def space(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> TuningSpace:
+        return _strips(problem).space(limits)
+
+    def default(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> dict[str, int]:
+        return _strips(problem).default(limits)
+
+    def starters(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _strips(problem).starters(limits)
+
+    def render(self, problem: InvertedResidualProblem, configuration: Configuration) -> Instance:
+        strips = _strips(problem)
+        sizes = {
+            "MAPS": problem.batch,
+            "INPUTS": problem.in_channels,
+            "CHANNELS": problem.channels,
+            "OUTPUTS": problem.out_channels,
+            **problem.separable.window.macros,
+        }
+        global_size, local_size = strips.launch_sizes(configuration)
+        main = Launch(
+            source=_prelude(problem) + template("inverted_residual.cl"),
+            entry="inverted_residual",
+            options=build_options(sizes | dict(configuration)),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=(
+                "input", "expansion", "filters", "packed", "output",
+                *(f"operand{i}" for i in range(problem.epilogue.operands)),
+            ),
+        )  # fmt: skip
+        packings = {
+            "expansion": (strips.expansion(configuration), "expand_weight", "expand_bias", problem.expand_bias),
+            "filters": (strips.filters(configuration), "depthwise_weight", "depthwise_bias", problem.depthwise_bias),
+            "packed": (strips.projection(configuration), "weight", "bias", problem.bias),
+        }
+        prepare = tuple(_packed(target, *packing) for target, packing in packings.items())
+        return Instance(main, prepare, {name: packing.nbytes for name, (packing, *_) in packings.items()})
+
+    def reference(self, problem: InvertedResidualProblem, inputs: Mapping[str, Array]) -> Array:
+        """numpy's product, then the separable convolution's reference."""
+        matrix = {"a": inputs["input"].reshape(problem.expansion.m, -1), "b": inputs["expand_weight"]}
+        if problem.expand_bias:
+            matrix["bias"] = inputs["expand_bias"]
+        expanded = MATMUL.reference(problem.expansion, matrix)
+        shape = (problem.batch, problem.height, problem.width, problem.channels)
+        return SEPARABLE.reference(problem.separable, {**inputs, "input": np.reshape(expanded, shape)})
+
+    def work(self, problem: InvertedResidualProblem) -> Work:
+        flops = MATMUL.work(problem.expansion).flops + SEPARABLE.work(problem.separable).flops
+        return Work(flops, sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem))))
+
+    def tolerance(self, problem: InvertedResidualProblem) -> Tolerance:
+        """The errors of all three sums."""
+        first, second = MATMUL.tolerance(problem.expansion), SEPARABLE.tolerance(problem.separable)
+        return Tolerance(first.relative + second.relative, second.absolute)
+
+
+def _packed(target: str, packing: Packing, weight: str, bias: str, has_bias: bool) -> Launch:
+    """The launch that fills the buffer `target`."""
+    launch, names = packing.launch(weight, has_bias), {"packed": target, "bias": bias}
+    return replace(launch, arguments=tuple(names.get(str(each), each) for each in launch.arguments))
+
+
+def _prelude(problem: InvertedResidualProblem) -> str:
+    """The three epilogues as macros."""
+    expand, depthwise = (
+        chain.source("(value)", vector="T") for chain in (problem.expand_epilogue, problem.depthwise_epilogue)
+    )
+    return (
+        f"#define EXPAND_EPILOGUE(value, T) {{ {expand} }}\n"
+        f"#define DEPTHWISE_EPILOGUE(value, T) {{ {depthwise} }}\n"
+        f"{problem.epilogue.prelude()}"
+    )
+
+
+def _strips(problem: InvertedResidualProblem) -> BlockStrips:
+    window = problem.separable.window
+    return BlockStrips(problem.batch, window, problem.in_channels, problem.channels, problem.out_channels)
+
+
+FAMILY = InvertedResidualFamily()
