@@ -37,7 +37,7 @@ RESIZES = [
 DECONVS = [
     ConvTransposeProblem(2, 5, 7, 24, 24, (2, 2), (2, 2), (10, 14), bias=True, epilogue=RELU),
     ConvTransposeProblem(1, 9, 13, 24, 1, (2, 2), (2, 2), (18, 26), bias=True, epilogue=RELU),
-    ConvTransposeProblem(2, 5, 6, 7, 5, (3, 3), (2, 2), (10, 11), (1, 1), bias=True, epilogue=CHAIN),
+    ConvTransposeProblem(2, 5, 6, 7, 5, (5, 5), (2, 2), (10, 11), (3, 2), bias=True, epilogue=CHAIN),
     ConvTransposeProblem(1, 4, 3, 6, 6, (3, 2), (2, 3), (11, 13), (0, 0), (2, 3), bias=True),
     ConvTransposeProblem(1, 3, 3, 4, 9, (2, 2), (3, 3), (9, 9), bias=True, epilogue=CHAIN),
 ]
