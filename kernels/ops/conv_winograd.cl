@@ -13,14 +13,14 @@
 //   +---+---------+                       +-----                 +----+----+
 //       step of ALG * SH                  times packed, [column tile][frequency][channel][NW]
 //
-// winograd_transform: a work-item transforms CHANNELS channels of one window, IW at a time; dimension 0 of the grid runs
-// over the channels, dimension 1 over the tiles, LM to a work-group. An element of a window outside the map is read from
-// the zeros, chosen once for all channels.
-// winograd_multiply: a work-item computes a block of MR*RB tiles by NW = NV*VW channels of the output: SIDE^2 products of
-// matrices, each in RB register tiles of MR x NV vectors, then its pixels. Its products stay in the cache, and so do the
-// filters of a frequency for all of its RB register tiles. With ORDER 0 column tiles are dimension 0 of the grid.
-//   packed = [column tile][frequency][channel][NW], then the bias, then a pixel of zeros; output channels from OUTPUTS on
-//   are zero.
+// winograd_transform: a work-item transforms CHANNELS channels of one window, IW at a time; dimension 0 of the grid
+// runs over the channels, dimension 1 over the tiles, LM to a work-group. An element of a window outside the map is
+// read from the zeros, chosen once for all channels.
+// winograd_multiply: a work-item computes a block of MR*RB tiles by NW = NV*VW channels of the output: SIDE^2 products
+// of matrices, each in RB register tiles of MR x NV vectors, then its pixels. Its products stay in the cache, and so do
+// the filters of a frequency for all of its register tiles. With ORDER 0 column tiles are dimension 0 of the grid.
+//   packed = [column tile][frequency][channel][NW], then the bias, then a pixel of zeros; output channels from OUTPUTS
+//   on are zero.
 // Tiles beyond the last are computed from what the buffer holds and not stored.
 // Preconditions: IW divides INPUTS; fewer than 2^31 elements in each buffer.
 
@@ -81,49 +81,54 @@ typedef CAT(float, IW) map_vec;
 #define ZEROS (BIAS + COLUMN_TILES * NW)
 #define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
 
-// One dimension of B^T, in place on the SIDE elements d[0], d[s], d[2 * s] ..., and of A^T, from P(0), P(1) ... to y.
+// Whether the lines of a tile are unrolled, too: the smaller tiles gain a little, the larger ones take long to compile.
+#if ALG == 2
+#define LINES UNROLL
+#else
+#define LINES
+#endif
+
+// One dimension: B^T times the SIDE elements of d, in place; and y = A^T times P(0), P(1) ...
 #if SH == 2
-#define TRANSFORM(d, s)                                                                                  \
+#define TRANSFORM(d)                                                                                     \
     {                                                                                                    \
-        const map_vec d1 = (d)[s], d2 = (d)[2 * (s)];                                                    \
-        (d)[0] -= d2, (d)[s] = d2, (d)[2 * (s)] = (d)[4 * (s)] - d2, (d)[4 * (s)] = (d)[3 * (s)];        \
-        (d)[3 * (s)] = d1;                                                                               \
+        const map_vec d1 = d[1], d2 = d[2], d3 = d[3];                                                   \
+        d[0] -= d2, d[1] = d2, d[2] = d[4] - d2, d[3] = d1, d[4] = d3;                                   \
     }
-#define RESULT(y, P)                     \
-    {                                    \
-        const vec m1 = P(1);             \
-        (y)[0] = P(0) + m1 + P(3);       \
-        (y)[1] = m1 + P(2) + P(4);       \
+#define RESULT(y, P)                                                                                     \
+    {                                                                                                    \
+        const vec m1 = P(1);                                                                             \
+        y[0] = P(0) + m1 + P(3);                                                                         \
+        y[1] = m1 + P(2) + P(4);                                                                         \
     }
 #elif ALG == 2
-#define TRANSFORM(d, s)                                                                                  \
+#define TRANSFORM(d)                                                                                     \
     {                                                                                                    \
-        const map_vec d1 = (d)[s], d2 = (d)[2 * (s)];                                                    \
-        (d)[0] -= d2, (d)[s] = d1 + d2, (d)[2 * (s)] = d2 - d1, (d)[3 * (s)] = d1 - (d)[3 * (s)];        \
+        const map_vec d1 = d[1], d2 = d[2];                                                              \
+        d[0] -= d2, d[1] = d1 + d2, d[2] = d2 - d1, d[3] = d1 - d[3];                                    \
     }
-#define RESULT(y, P)                     \
-    {                                    \
-        const vec m1 = P(1), m2 = P(2);  \
-        (y)[0] = P(0) + m1 + m2;         \
-        (y)[1] = m1 - m2 - P(3);         \
+#define RESULT(y, P)                                                                                     \
+    {                                                                                                    \
+        const vec m1 = P(1), m2 = P(2);                                                                  \
+        y[0] = P(0) + m1 + m2;                                                                           \
+        y[1] = m1 - m2 - P(3);                                                                           \
     }
 #else
-#define TRANSFORM(d, s)                                                                                  \
+#define TRANSFORM(d)                                                                                     \
     {                                                                                                    \
-        const map_vec d1 = (d)[s], d2 = (d)[2 * (s)], d3 = (d)[3 * (s)], d4 = (d)[4 * (s)];              \
+        const map_vec d1 = d[1], d2 = d[2], d3 = d[3], d4 = d[4];                                        \
         const map_vec even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, far = d4 - d2, twice = 2.0f * (d3 - d1); \
-        (d)[0] = 4.0f * (d)[0] - 5.0f * d2 + d4;                                                         \
-        (d)[s] = even + odd, (d)[2 * (s)] = even - odd;                                                  \
-        (d)[3 * (s)] = far + twice, (d)[4 * (s)] = far - twice;                                          \
-        (d)[5 * (s)] = 4.0f * d1 - 5.0f * d3 + (d)[5 * (s)];                                             \
+        d[0] = 4.0f * d[0] - 5.0f * d2 + d4;                                                             \
+        d[1] = even + odd, d[2] = even - odd, d[3] = far + twice, d[4] = far - twice;                    \
+        d[5] = 4.0f * d1 - 5.0f * d3 + d[5];                                                             \
     }
 #define RESULT(y, P)                                                                                     \
     {                                                                                                    \
         const vec near = P(1) + P(2), near_odd = P(1) - P(2), far = P(3) + P(4), far_odd = P(3) - P(4);  \
-        (y)[0] = P(0) + near + far;                                                                      \
-        (y)[1] = near_odd + 2.0f * far_odd;                                                              \
-        (y)[2] = near + 4.0f * far;                                                                      \
-        (y)[3] = near_odd + 8.0f * far_odd + P(5);                                                       \
+        y[0] = P(0) + near + far;                                                                        \
+        y[1] = near_odd + 2.0f * far_odd;                                                                \
+        y[2] = near + 4.0f * far;                                                                        \
+        y[3] = near_odd + 8.0f * far_odd + P(5);                                                         \
     }
 #endif
 
@@ -149,14 +154,22 @@ void winograd_transform(__global const float *restrict input, __global const flo
 
     for (int c = start; c < INPUTS && c < start + CHANNELS; c += IW) {
         map_vec window[FREQUENCIES];
-        UNROLL for (int f = 0; f < FREQUENCIES; ++f)
-            window[f] = MAP_LOAD(sources[f], c);
-        UNROLL for (int j = 0; j < SIDE; ++j)
-            TRANSFORM(window + j, SIDE)
-        UNROLL for (int i = 0; i < SIDE; ++i)
-            TRANSFORM(window + i * SIDE, 1)
-        UNROLL for (int f = 0; f < FREQUENCIES; ++f)
-            MAP_STORE(window[f], slice, f * SLICE + c);
+        LINES for (int j = 0; j < SIDE; ++j) {
+            map_vec line[SIDE];
+            UNROLL for (int i = 0; i < SIDE; ++i)
+                line[i] = MAP_LOAD(sources[i * SIDE + j], c);
+            TRANSFORM(line)
+            UNROLL for (int i = 0; i < SIDE; ++i)
+                window[i * SIDE + j] = line[i];
+        }
+        LINES for (int i = 0; i < SIDE; ++i) {
+            map_vec line[SIDE];
+            UNROLL for (int j = 0; j < SIDE; ++j)
+                line[j] = window[i * SIDE + j];
+            TRANSFORM(line)
+            UNROLL for (int j = 0; j < SIDE; ++j)
+                MAP_STORE(line[j], slice, (i * SIDE + j) * SLICE + c);
+        }
     }
 }
 
@@ -219,11 +232,11 @@ void winograd_multiply(__global const float *restrict transformed, __global cons
         for (int v = 0; v < NV; ++v) {
             const int channel = column * NW + v * VW;
             vec between[SIDE][ALG];
-            UNROLL for (int i = 0; i < SIDE; ++i) {
+            LINES for (int i = 0; i < SIDE; ++i) {
 #define PRODUCT(k) product[i * SIDE + (k)][t][v]
                 RESULT(between[i], PRODUCT)
             }
-            UNROLL for (int j = 0; j < ALG; ++j) {
+            LINES for (int j = 0; j < ALG; ++j) {
                 vec pixels[ALG];
 #define BETWEEN(k) between[k][j]
                 RESULT(pixels, BETWEEN)

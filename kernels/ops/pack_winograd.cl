@@ -3,9 +3,9 @@
 //   packed = [column tile][frequency][channel][NW], then the bias, then zeros
 //   packed[.., row * side + column, ..] = sum over ky, kx of G[row][ky] * weight[o][c][ky][kx] * G[column][kx]
 //
-// G has `side` rows, the first of which is row `first` of ROWS. Output channels from `outputs` on are zero, and so is the
-// bias without has_bias. A work-item writes RUN elements of packed; sizes are arguments, so that one build serves every
-// problem and configuration, and work-groups are of one work-item, which every device allows.
+// G has `side` rows, the first of which is row `first` of ROWS. Output channels from `outputs` on are zero, and so is
+// the bias without has_bias. A work-item writes RUN elements of packed; sizes are arguments, so that one build serves
+// every problem and configuration, and work-groups are of one work-item, which every device allows.
 
 #ifndef RUN
 #define RUN 16               // elements of a work-item
