@@ -1,7 +1,8 @@
 """A context's launches on their own: bound as the executor binds them, run over and over without inputs and outputs and
 without the conversions of layout that stand at a graph's ends."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gputune.runtime.context_format import ContextFile
 from gputune.runtime.context_records import BufferRef, LaunchRecord
 
 CONVERSION = "transpose_layout"
+MOST_LAUNCHES = 1000
 Array = npt.NDArray[Any]
 
 
@@ -26,13 +28,30 @@ class Chain:
         self._parts: dict[BufferRef, Buffer] = {}
         self._programs: dict[int, Program] = {}
         self._all = [self._bound(launch) for launch in self.graph.launches]
-        kept = [
+        self._kept = [
             bound
             for bound, launch in zip(self._all, self.graph.launches, strict=True)
             if CONVERSION not in launch.entry
         ]
-        *before, last = kept
-        self.bound = Bound(last.kernel, last.global_size, last.local_size, last.buffers, tuple(before))
+
+    def repeated(self, most_ns: float) -> Callable[[], float]:
+        """What runs the launches over and over, for about so long and at most MOST_LAUNCHES of them, and says how many
+        nanoseconds of the host's clock they took each time."""
+        once = self._timed(1)
+        once()
+        each_ns = min(once() for _ in range(3))
+        return self._timed(max(1, min(round(most_ns / max(each_ns, 1)), MOST_LAUNCHES // len(self._kept))))
+
+    def _timed(self, times: int) -> Callable[[], float]:
+        start = self._backend.in_order(times * self._kept)
+
+        def run() -> float:
+            begin = time.perf_counter_ns()
+            start()
+            self._backend.finish()
+            return (time.perf_counter_ns() - begin) / times
+
+        return run
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """One inference with everything, so that all buffers hold sensible numbers. Raises DeviceError."""

@@ -96,7 +96,7 @@ def measure_all(
         file.unlink(missing_ok=True)
     limit = [Entry("limit", "limit", {"device": settings.device})] if settings.with_limits else []
     with appending(file) as (lines, add), running(limit) as limits:
-        known = {one.key: one for one in (Measured(**line) for line in lines) if not one.drifted}
+        known = {one.key: one for one in (Measured(**line) for line in lines)}
         found = []
         for number, case in enumerate(cases, 1):
             title, key = f"[{number}/{len(cases)}] {case.name}", key_of(case, settings)

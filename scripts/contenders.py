@@ -24,7 +24,7 @@ import numpy.typing as npt
 WARM_UP_SECONDS = 0.1
 LEAST = 3
 """Runs of a block, whatever they take."""
-LAUNCH_SECONDS = 0.02
+BATCH_NS = 20e6
 """How long a batch of launches lasts that is timed as a whole."""
 CAPTURES = 3
 """Calls after which tinygrad replays what it has captured."""
@@ -97,17 +97,15 @@ class ChainKind:
         from gputune.runtime.context_format import open_context
         from gputune.runtime.devices import choose, discover, wanted_device
 
-        self._backend = open_backend(choose(discover(), wanted_device(device)).report, profiling=True)
+        backend = open_backend(choose(discover(), wanted_device(device)).report, profiling=False)
         self._inputs = inputs_in(inputs)
-        self._chain = Chain(self._backend, open_context(context))
+        self._chain = Chain(backend, open_context(context))
         self._chain.run(self._inputs)
-        each_ns = self._backend.time(self._chain.bound, 3).wall_ns / 3
-        self._launches = max(round(LAUNCH_SECONDS * 1e9 / max(each_ns, 1)), 1)
-        self.facts = {"computes": self._backend.computes}
+        self._repeated = self._chain.repeated(BATCH_NS)
+        self.facts = {"computes": backend.computes}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        count = self._launches
-        return repeated(lambda: self._backend.time(self._chain.bound, count).wall_ns / count, seconds, most)
+        return repeated(self._repeated, seconds, most)
 
     def outputs(self) -> Arrays:
         return self._chain.run(self._inputs)

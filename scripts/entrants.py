@@ -66,7 +66,7 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Pat
         performance_cache_dir=work / "performance_cache",
         device=settings.device,
     )
-    generate(request, os.environ, Reporter(sys.stderr, "warn"))
+    generate(request, os.environ, Reporter(sys.stderr))
     return file
 
 
