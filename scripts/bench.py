@@ -4,7 +4,6 @@ does, and what tuning finds."""
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -16,7 +15,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
+import executor_bench
 import kernels_bench
+import load_bench
 import material
 import models_bench
 import rpc_bench
@@ -142,35 +143,6 @@ def bench_warm(options: argparse.Namespace) -> None:
     report(result, rows, options.json)
 
 
-def bench_load(options: argparse.Namespace) -> None:
-    """What a fresh process pays before its first result, with every compiler's cache switched off."""
-    os.environ.update(POCL_KERNEL_CACHE="0", PYOPENCL_NO_CACHE="1")
-    model = material.orientation_model()
-    dimensions = f"{material.ORIENTATION_INPUT}={','.join(map(str, material.ORIENTATION_SHAPE))}"
-    context = tool.generate(WORK / "load", model, dimensions, options.effort, WORK / "warm_cache", options.device)
-    np.ones(material.ORIENTATION_SHAPE, np.float32).tofile(WORK / "ones.raw")
-    inputs = WORK / "load.txt"
-    inputs.write_text(f"{material.ORIENTATION_INPUT}:={WORK / 'ones.raw'}\n", encoding="utf-8")
-    runs = [
-        tool.net_run(WORK / "load_run", context.context, inputs, 50, quiet=True).summary for _ in range(options.rounds)
-    ]
-    over = [run["load_ns"] + run["first_inference_ns"] - run["median_inference_ns"] for run in runs]
-    result = {"device": runs[0]["device"], "runs": runs, "over_steady_ns": over}
-
-    def row(name: str) -> str:
-        values = [run[name] for run in runs]
-        return f"{tool.milliseconds(statistics.median(values))} ms, spread {spread(values):.1%} of {len(values)}"
-
-    rows = [
-        ("device", runs[0]["device"]),
-        ("load, device open before it", row("load_ns")),
-        ("first inference", row("first_inference_ns")),
-        ("steady inference", row("median_inference_ns")),
-        ("load + first - steady", f"{tool.milliseconds(statistics.median(over))} ms, at most {max(over) / 1e6:.1f} ms"),
-    ]
-    report(result, rows, options.json)
-
-
 def bench_accuracy(options: argparse.Namespace) -> None:
     """Outputs for random inputs against onnxruntime's: max|a-b| / max|b|, which must not exceed 0.001."""
     models = {
@@ -232,8 +204,9 @@ def bench_survive(options: argparse.Namespace) -> None:
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "accuracy": bench_accuracy,
     "conv": bench_conv,
+    "executor": executor_bench.run,
     "kernels": kernels_bench.run,
-    "load": bench_load,
+    "load": load_bench.run,
     "models": models_bench.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
@@ -244,7 +217,9 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
+    executor_bench.run: executor_bench.add_arguments,
     kernels_bench.run: kernels_bench.add_arguments,
+    load_bench.run: load_bench.add_arguments,
     models_bench.run: models_bench.add_arguments,
     search_bench.main: search_bench.add_arguments,
     tune_bench.main: tune_bench.add_arguments,
