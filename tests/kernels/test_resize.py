@@ -67,6 +67,7 @@ def test_default_and_starters_are_legal(device: str, sizes: tuple[int, int], cha
     ],
 )
 def test_a_wrong_problem_says_what_is_wrong(changed: dict[str, Any], message: str) -> None:
-    fields = {"batch": 1, "height": 4, "width": 4, "channels": 8, "output": (8, 8), "steps": (1, 1), "divisors": (2, 2)}
+    fields: dict[str, Any] = {"batch": 1, "height": 4, "width": 4, "channels": 8}
+    fields |= {"output": (8, 8), "steps": (1, 1), "divisors": (2, 2)}
     with pytest.raises(ValueError, match=message):
         ResizeProblem(**(fields | changed))
