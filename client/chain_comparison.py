@@ -19,7 +19,7 @@ from gputune.client.tuning.task_search import task_key
 from gputune.kernels.space import configuration_key
 
 ANY_LAUNCH_NS = 1e15
-"""What a launch would have to cost for everything to be fused."""
+"""What a launch would have to cost for as much as possible to be fused."""
 
 Finalists = Mapping[str, Sequence[WinnerRecord]]
 """By task digest, its winner and what comes close to it; nothing where there is no choice."""
@@ -73,25 +73,25 @@ def compare(
 
 def _fuse(model: Alternatives, race: ContextRace, reporter: Reporter, outcomes: Outcomes) -> Fusing:
     """Which groups pay by the times of their tasks in the chain, if whole inferences say so, too."""
-
-    def known(task: Task) -> float | None:
-        return None if outcomes[task_key(task).digest].tuned_ns is None else 1.0
-
-    if not (everything := model.gainful(known, ANY_LAUNCH_NS)):
+    covers = _covers(model, outcomes)
+    if not covers:
         return Fusing(model.plan)
-    reporter.info(f"comparing contexts without fusion and with {_groups(everything)} fused")
-    fused_plan = model.plan_with(everything)
-    plain, fused = race.load(model.plan, outcomes), race.load(fused_plan, outcomes)
-    tasks = race.task_ns([plain, fused])
-    times_ns = {**_each(fused_plan, tasks[1]), **_each(model.plan, tasks[0])}
-    launch_ns = _launch_ns((plain, fused), race.inference_ns([plain, fused]), tasks)
+    reporter.info(f"comparing contexts without fusion and with {' and '.join(map(_groups, covers))} fused")
+    plans = [model.plan, *map(model.plan_with, covers)]
+    contexts = [race.load(plan, outcomes) for plan in plans]
+    tasks = race.task_ns(contexts)
+    times_ns: dict[str, float] = {}
+    for plan, own in zip(reversed(plans), reversed(tasks), strict=True):
+        times_ns |= _each(plan, own)
+    launch_ns = _launch_ns(contexts[:2], race.inference_ns(contexts[:2]), tasks[:2])
     chosen = model.gainful(lambda task: times_ns.get(task_key(task).digest), launch_ns)
-    if chosen != everything:
-        race.free(fused)
+    plain, *fused = contexts
+    place = covers.index(chosen) if chosen in covers else None
+    race.free(*(context for number, context in enumerate(fused) if number != place))
     if not chosen:
         return Fusing(model.plan, plain, launch_ns=launch_ns)
     plan = model.plan_with(chosen)
-    context = fused if chosen == everything else race.load(plan, outcomes)
+    context = race.load(plan, outcomes) if place is None else fused[place]
     before, after = race.inference_ns([plain, context])
     gain = ratio(before, after)
     if gain.low <= 1:
@@ -99,6 +99,22 @@ def _fuse(model: Alternatives, race: ContextRace, reporter: Reporter, outcomes: 
         return Fusing(model.plan, plain, launch_ns=launch_ns, gain=gain)
     race.free(plain)
     return Fusing(plan, context, chosen, times_ns, launch_ns, gain)
+
+
+def _covers(model: Alternatives, outcomes: Outcomes) -> list[tuple[Group, ...]]:
+    """Groups that can be fused together, until each task of a group that was tuned is in one of them. Groups that share
+    operations are in different ones; those that save most launches come first."""
+    covers: list[tuple[Group, ...]] = []
+    covered: set[str] = set()
+
+    def known(task: Task) -> float | None:
+        key = task_key(task).digest
+        return None if key in covered or outcomes[key].tuned_ns is None else 1.0
+
+    while cover := model.gainful(known, ANY_LAUNCH_NS):
+        covers.append(cover)
+        covered.update(task_key(group.task).digest for group in cover)
+    return covers
 
 
 def _launch_ns(

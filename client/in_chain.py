@@ -1,10 +1,11 @@
 """Tuned in the chain: what is fused, and which of a task's finalists runs, is decided by whole contexts of the model.
 
-First the plan without fusion and the one with everything fused run in turns. What each task takes in there, and what
-a launch costs beside its kernel, decide which groups are fused; that plan replaces the plain one when whole inferences
-are faster by it for certain. Then contexts with every task's first, second, third finalist run in turns; a task gets
-the one that is faster than its winner in there for certain, and the context of all these replaces that of the winners
-in the same way. What was chosen is remembered for these operations and winners, so that nothing is compared twice.
+First the plan without fusion and those with everything fused in one way run in turns. What each task takes in there,
+and what a launch costs beside its kernel, decide which groups are fused; that plan replaces the plain one when whole
+inferences are faster by it for certain. Then contexts with every task's first, second, third finalist run in turns; a
+task gets the one that is faster than its winner in there for certain, and the context of all these replaces that of the
+winners in the same way. What was chosen is remembered for these operations and winners, so that nothing is compared
+twice.
 """
 
 from __future__ import annotations

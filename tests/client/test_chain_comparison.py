@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gputune.cache import ChainRecord, WinnerRecord
@@ -19,9 +20,11 @@ from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.task_search import device_limits, task_key
 from gputune.runtime.devices import NULL_REPORT
 
-from .models import save
+from .models import build, save
 from .test_alternatives import two_blocks
 
+assert NULL_REPORT.identity is not None
+IDENTITY = NULL_REPORT.identity
 LAUNCH_NS = 10.0
 ROUNDS = 12
 Cost = Callable[[Task, Outcome], float]
@@ -87,8 +90,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Alternatives:
 
 @pytest.fixture
 def outcomes(model: Alternatives) -> dict[str, Outcome]:
-    assert NULL_REPORT.identity is not None
-    limits = device_limits(NULL_REPORT.identity)
+    limits = device_limits(IDENTITY)
     found = [untuned(task, limits) for task in model.tasks]
     return {one.key: replace(one, tuned_ns=1000.0, binary=b"harvested") for one in found}
 
@@ -167,6 +169,25 @@ class TestFusing:
         ]
         assert len(race.loaded) == 3
         assert record.measured["fused"] == [list(model.groups[-1].names)]
+
+    def test_groups_that_share_operations_are_tried_in_turn(self, tmp_path: Path) -> None:
+        """A block may be fused whole or without its first convolution: each way has a context, and times of its own."""
+        body = """e = Conv(x, w) f = Clip(e, low, high) d = Conv<group=16, pads=[1,1,1,1]>(f, v) g = Clip(d, low, high)
+                  y = Conv(g, u)"""
+        weights: Any = {
+            "w": (16, 4, 1, 1), "v": (16, 1, 3, 3), "u": (4, 16, 1, 1), "low": np.float32(0), "high": np.float32(6),
+        }  # fmt: skip
+        block = build("(float[1,4,7,5] x) => (float[1,4,7,5] y)", body, weights)
+        model = Alternatives(read_model(save(block, tmp_path)))
+        assert len(model.groups) == 2
+        limits = device_limits(IDENTITY)
+        outcomes = {one.key: replace(one, tuned_ns=1.0) for one in (untuned(task, limits) for task in model.tasks)}
+        for best in ("InvertedResidual", "SeparableConv"):
+            costs = {"InvertedResidual": 500.0, "SeparableConv": 500.0, best: 10.0}
+            race = FakeRace(lambda task, _, costs=costs: costs.get(task.op, 200.0))  # type: ignore[misc]
+            record = run(model, outcomes, race)
+            assert best in ops(plan_by(model, record.times_ns, record.launch_ns))
+            assert len(race.loaded) == 3
 
     def test_whole_inferences_have_the_last_word(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         record = run(model, outcomes, FakeRace(flat, lambda one: 100.0 * (len(one.plan.operations) < 6)))
