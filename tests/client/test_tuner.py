@@ -26,7 +26,7 @@ from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, 
 
 from .fake_target import failed, gave_up, ok
 
-TASK = Task("MatMul", MatMulProblem(64, 32, 48, bias=True), 1)
+TASK = Task("MatMul", MatMulProblem(16, 16, 16, bias=True), 1)
 QUICK = EFFORTS["quick"]
 
 
