@@ -46,7 +46,7 @@ FEW = 24
 MOST = 2
 """A task may get so many times the trials that it has brought, where others do not need theirs."""
 
-HEAVY_OPS = frozenset({"Conv", "DepthwiseConv", "MatMul"})
+HEAVY_OPS = frozenset({"Conv", "ConvTranspose", "DepthwiseConv", "InvertedResidual", "MatMul", "SeparableConv"})
 """Ops whose time is arithmetic; they bring `trials`, all others `light_trials`."""
 
 
