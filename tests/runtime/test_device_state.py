@@ -1,7 +1,7 @@
 """The device's state from the files of a system made up here, and whatever this one has."""
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -130,13 +130,14 @@ def test_a_sleeping_gpu_is_not_busy(tmp_path: Path) -> None:
 
 def test_nothing_is_read_any_more_when_it_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path, {"proc/loadavg": "0.5 0.25 0.1", "sys/class/thermal/thermal_zone0/temp": "41200"})
-    content = device_state._content
+    content, now = device_state._content, [0.0]
 
     def slow(path: Path) -> str:
-        time.sleep(device_state.SECONDS_AT_MOST)
+        now[0] += 1.01 * device_state.SECONDS_AT_MOST
         return content(path)
 
     monkeypatch.setattr(device_state, "_content", slow)
+    monkeypatch.setattr(device_state, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     assert device_state.read(root) == {"load_1_minute": 0.5}
 
 
