@@ -30,6 +30,9 @@ FEW_COLUMNS = 64
 """Few rows of so few columns are done in no time by any vector width."""
 
 MOST_UNROLLED = 64
+PREFETCHED = 64
+"""With fewer steps ahead, a matrix that comes from memory comes too late."""
+
 MOST_SETS = 16
 
 LEAST_ROWS = 2
@@ -43,7 +46,7 @@ CPU_GUESSES = (
     {"MR": 14, "NV": 1, "VW": 16, "KU": 2, "KA": 8, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 6, "NV": 4, "VW": 16, "KU": 1, "KA": 2, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 7, "NV": 2, "VW": 16, "KU": 4, "KA": 2, "LM": 1, "LN": 1, "ORDER": 1},
-    {"MR": 8, "NV": 2, "VW": 16, "KU": 2, "KA": 2, "LM": 16, "LN": 1, "ORDER": 0},
+    {"MR": 8, "NV": 2, "VW": 16, "KU": 2, "KA": 2, "PF": PREFETCHED, "LM": 8, "LN": 1, "ORDER": 0},
 )
 GPU_GUESSES = (
     {"MR": 8, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0},
@@ -60,7 +63,8 @@ class Tiling:
     """A problem as the tiled kernels see it: `groups` products of [rows, taps * reduction] by a packed matrix.
 
     `columns` and `reduction` are those of one group and, for the reduction, of one tap; `zeros` are wanted behind the
-    packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction.
+    packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction, and PF,
+    prefetching.
     """
 
     rows: int
@@ -100,19 +104,22 @@ class Tiling:
         few = self.splits and self.rows <= FEW_ROWS
         unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
         least = self.packing(1, 1, 1).nbytes
-        sets = (Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction"),)
+        along = (
+            Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction"),
+            Parameter("PF", (0, PREFETCHED), "steps of the reduction that the packed matrix is prefetched ahead"),
+        )
         return TuningSpace(
             (
                 Parameter("MR", ROWS, "rows of a work-item's tile"),
                 Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
                 Parameter("VW", VECTOR_WIDTHS, "columns of a vector"),
-                *(sets if self.splits else ()),
+                *(along if self.splits else ()),
                 Parameter("KU", unrolls, "unrolling of the reduction"),
                 *group_parameters(),
             ),
             (
                 *self._tile_constraints(limits),
-                *self._reduction_constraints(),
+                *self._reduction_constraints(limits),
                 *group_constraints(("MR", "NV", "VW"), self.grid, limits),
                 Constraint(
                     ("NV", "VW", "LN"),
@@ -172,7 +179,7 @@ class Tiling:
         if limits.device_type == "cpu" and (self.rows > FEW_ROWS or self.columns > FEW_COLUMNS):
             yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
 
-    def _reduction_constraints(self) -> Iterator[Constraint]:
+    def _reduction_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         split = ("KA",) if self.splits else ()
 
         def product(values: tuple[int, ...]) -> int:
@@ -190,6 +197,11 @@ class Tiling:
         )
         if self.splits:
             yield Constraint(
+                ("PF",),
+                lambda ahead: ahead == 0 or (limits.device_type == "cpu" and ahead < self.reduction),
+                f"PF is for CPUs, and must stay below the {self.reduction} elements of the reduction",
+            )
+            yield Constraint(
                 ("KA", "MR", "NV"),
                 lambda ka, mr, nv: ka == 1 or ka * mr * nv <= MOST_SETS,
                 f"several sets of accumulators are for small tiles: MR*NV*KA of at most {MOST_SETS}",
@@ -197,7 +209,7 @@ class Tiling:
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """A guess made to fit: no taller, wider or longer than the problem, no more than the registers."""
-        cut = dict(guess)
+        cut = {"PF": 0, **guess}
         cut["MR"] = max(rows for rows in ROWS if rows <= min(self.rows, guess["MR"]))
         while cut["VW"] > 1 and cut["VW"] // 2 >= self.columns:
             cut["VW"] //= 2
@@ -211,7 +223,7 @@ class Tiling:
             else:
                 cut["VW"] //= 2
         if not self.splits:
-            del cut["KA"]
+            del cut["KA"], cut["PF"]
         elif self.rows > FEW_ROWS:
             cut["KA"] = 1
         else:
@@ -219,6 +231,8 @@ class Tiling:
             cut["KA"] = max(min(cut["KA"], MOST_SETS // (cut["MR"] * cut["NV"])), 1)
         while cut["KU"] > 1 and cut["KU"] * cut.get("KA", 1) > self.reduction:
             cut["KU"] //= 2
+        if cut.get("PF", 0) >= self.reduction:
+            cut["PF"] = 0
         while cut.get("KA", 1) > self.reduction:
             cut["KA"] //= 2
         return cut | clip_group(self.grid(cut["MR"], cut["NV"], cut["VW"]), cut, limits)

@@ -30,6 +30,7 @@
 #define VW 4                 // columns of a vector
 #define KU 1                 // unrolling of the reduction, on top of KA
 #define KA 1                 // sets of accumulators
+#define PF 0                 // packed is prefetched so many k ahead; 0: it is not
 #define LM 1                 // work-group along the rows
 #define LN 1                 // work-group along the columns
 #define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: row tiles are
@@ -46,12 +47,23 @@
 #define TAIL (N % VW)       // columns of a vector that reaches beyond the last one; they are stored one by one
 #define PANELS ((TILES + LN - 1) / LN)
 
+#if PF && defined(__has_builtin)
+#if __has_builtin(__builtin_prefetch)
+#define PREFETCH(p) __builtin_prefetch(p)
+#endif
+#endif
+#ifndef PREFETCH
+#define PREFETCH(p)
+#endif
+
 // One k: each row's element times the tile's row of packed, added to accumulator set s.
 #define ACCUMULATE(s, k)                                                   \
     {                                                                      \
         vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v)                                \
+        UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(columns, (k) * (LN * NW) + v * VW);            \
+            PREFETCH(columns + ((k) + PF) * (LN * NW) + v * VW);           \
+        }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = rows[r][k];                                   \
             UNROLL for (int v = 0; v < NV; ++v)                            \

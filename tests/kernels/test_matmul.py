@@ -5,9 +5,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 
-from .problems import CPU, MATMULS, random_inputs
+from .problems import CPU, GPU, MATMULS, random_inputs
 
 
 @pytest.mark.parametrize("name", MATMULS)
@@ -53,3 +54,13 @@ def test_the_reduction_is_split_only_for_few_rows() -> None:
 
     assert splits(1) == {1, 2, 3, 4, 6, 8}
     assert splits(64) == {1}
+
+
+def test_only_cpus_prefetch_and_only_what_is_there() -> None:
+    def ahead(problem: MatMulProblem, limits: DeviceLimits) -> set[int]:
+        return {one["PF"] for one in FAMILY.space(problem, limits).configurations()}
+
+    assert ahead(MatMulProblem(8, 65, 16), CPU) == {0, 64}
+    assert ahead(MatMulProblem(8, 64, 16), CPU) == {0}
+    assert ahead(MatMulProblem(8, 65, 16), GPU) == {0}
+    assert any(one["PF"] for one in FAMILY.starters(MatMulProblem(64, 576, 3136), CPU))

@@ -59,8 +59,8 @@ def test_configurations_compute_the_reference(bench: Any, op: str, name: str, pr
             "MatMul",
             MatMulProblem(301, 99, 150, bias=True, epilogue=RELU),
             [
-                {"MR": 7, "NV": 3, "VW": 16, "KU": 4, "KA": 1, "LM": 4, "LN": 2, "ORDER": 1},
-                {"MR": 2, "NV": 2, "VW": 2, "KU": 3, "KA": 4, "LM": 2, "LN": 32, "ORDER": 0},
+                {"MR": 7, "NV": 3, "VW": 16, "KU": 4, "KA": 1, "PF": 64, "LM": 4, "LN": 2, "ORDER": 1},
+                {"MR": 2, "NV": 2, "VW": 2, "KU": 3, "KA": 4, "PF": 0, "LM": 2, "LN": 32, "ORDER": 0},
             ],
         ),
     ],
