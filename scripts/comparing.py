@@ -45,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="only show that everything works; needs no device")
     parser.add_argument("--work", type=Path, default=material.ROOT / "build" / "bench", metavar="DIR")
     parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
-    parser.add_argument("--page", type=Path, help="put the tables into this page, between this benchmark's marks")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="put the tables into this page, between the marks that name this benchmark and its device",
+    )
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -79,7 +83,8 @@ def compare(
             return
         facts = machine(settings)
         attempts = 1 if options.force else ATTEMPTS
-        measured = measure_all(cases, settings, options.work / f"{name}.jsonl", options.resume, attempts)
+        file = options.work / f"{name}_{settings.device_stem}.jsonl"
+        measured = measure_all(cases, settings, file, options.resume, attempts)
     except (GputuneError, NotTimed) as error:
         sys.exit(f"scripts/bench {name}: {error}")
     drift = drift_of(measured)
@@ -100,7 +105,7 @@ def compare(
         figures = {"machine": facts, "settings": asdict(settings), "cases": list(map(asdict, measured)), "drift": drift}
         options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
     if options.page is not None:
-        put_into(options.page, name, text)
+        put_into(options.page, name if options.device is None else f"{name} --device {options.device}", text)
     if wrong := wrong_ones(measured):
         raise Failed(f"more than {LARGEST_DEVIATION} away from onnxruntime: {'; '.join(wrong)}")
 
@@ -158,9 +163,10 @@ def wrong_ones(measured: Sequence[Measured]) -> list[str]:
     ]
 
 
-def put_into(page: Path, name: str, text: str) -> None:
-    """Replaces what stands between the marks of a benchmark in a page; its tables go nowhere else. Raises Failed."""
-    begin, end = f"<!-- scripts/bench {name}: begin -->", f"<!-- scripts/bench {name}: end -->"
+def put_into(page: Path, command: str, text: str) -> None:
+    """Replaces what stands between the marks of `scripts/bench COMMAND` in a page; its tables go nowhere else. Raises
+    Failed."""
+    begin, end = f"<!-- scripts/bench {command}: begin -->", f"<!-- scripts/bench {command}: end -->"
     before = page.read_text(encoding="utf-8")
     after, count = re.subn(
         f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n\n{text}\n\n{end}", before, flags=re.DOTALL

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gputune.runtime.context_format import read_header
 from limits import LARGEST_DRIFT, spread
 from tune_tools import Ratio, appending, ratio
 from turns import Contender, Entry, running
@@ -22,6 +23,7 @@ from turns import Contender, Entry, running
 MOST_SAMPLES = 200
 NAIVE_SAMPLES = 2
 ATTEMPTS = 3
+CONTEXT_SUFFIX = ".bin"
 
 TUNED, DEFAULTS, NAIVE = "tuned", "defaults", "naive"
 PEER, PEER_ALONE, TINYGRAD = "onnxruntime", "1 thread", "tinygrad"
@@ -38,6 +40,11 @@ class Settings:
     device: str | None
     with_limits: bool = True
     most: int = MOST_SAMPLES
+
+    @property
+    def device_stem(self) -> str:
+        """What the device is called in names of files."""
+        return "".join(letter if letter.isalnum() else "_" for letter in self.device or "default")
 
 
 @dataclass(frozen=True)
@@ -133,13 +140,21 @@ def key_of(case: Case, settings: Settings) -> str:
     facts: list[Any] = [case.name, asdict(settings), version("onnxruntime")]
     for entry in case.entries:
         plain = dict(entry.arguments)
-        digests = [
-            hashlib.sha256(Path(plain.pop(name)).read_bytes()).hexdigest()
-            for name in ("context", "model", "inputs")
-            if name in plain
-        ]
+        digests = [digest_of(Path(plain.pop(name))) for name in ("context", "model", "inputs") if name in plain]
         facts.append([entry.name, entry.kind, plain, dict(entry.environment), digests])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def digest_of(file: Path) -> str:
+    """A name of a file's contents; of a context without its binaries, since compilers write the same code in files that
+    differ."""
+    if file.suffix != CONTEXT_SUFFIX:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    header = read_header(file)
+    facts = header.to_dict()
+    kept = [section.sha256 for section in header.sections if section.kind != "binary"]
+    options = [program.options for program in header.programs]
+    return hashlib.sha256(json.dumps([facts["graphs"], options, kept]).encode()).hexdigest()
 
 
 def _add_limits(measured: Measured, limits: Sequence[Contender], bandwidth: bool) -> None:

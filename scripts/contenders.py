@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 WARM_UP_SECONDS = 0.1
 LEAST = 3
-"""Runs of a block, whatever they take."""
+"""Runs of a block, whatever they take, where so many are allowed."""
 BATCH_NS = 20e6
 """How long a batch of launches lasts that is timed as a whole."""
 CAPTURES = 3
@@ -59,7 +59,7 @@ def repeated(run: Callable[[], float], seconds: float, most: int) -> list[float]
         run()
     samples: list[float] = []
     end = time.perf_counter() + seconds
-    while len(samples) < LEAST or (len(samples) < most and time.perf_counter() < end):
+    while len(samples) < min(LEAST, most) or (len(samples) < most and time.perf_counter() < end):
         samples.append(run())
     return samples
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import naive
-from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Settings
+from comparison import CONTEXT_SUFFIX, DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Settings
 from gputune.client.config import Config
 from gputune.client.generator import GenerationRequest, generate
 from gputune.client.plan import Plan
@@ -54,8 +54,7 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels
 def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Path:
     """The model's context. The performance cache makes the second time short, and what has changed since is tuned
     again. Raises GputuneError, CacheError."""
-    device = "".join(letter if letter.isalnum() else "_" for letter in settings.device or "default")
-    file = work / "contexts" / f"{model.path.stem}_{device}_{effort}.bin"
+    file = work / "contexts" / f"{model.path.stem}_{settings.device_stem}_{effort}{CONTEXT_SUFFIX}"
     print(f"generating {model.title}, {'defaults' if effort == 'none' else f'effort {effort}'}", flush=True)
     request = GenerationRequest(
         model=model.path,

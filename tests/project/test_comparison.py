@@ -18,7 +18,7 @@ import contenders
 import kernels_bench
 import models_bench
 import naive
-from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, measure_all
+from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, digest_of, measure_all
 from gputune.client.plan import Plan
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
@@ -26,7 +26,9 @@ from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.context_format import write_context
+from gputune.runtime.context_records import Context, GraphRecord, ProgramRecord
+from gputune.runtime.devices import NULL_REPORT, choose, discover, wanted_device
 from limits import Refused
 from tune_tools import NotTimed, Ratio
 from turns import Contender, Entry
@@ -107,7 +109,8 @@ def test_a_limit_that_drifts_is_refused_or_told(
     monkeypatch.setattr(comparing, "measure_all", lambda *_: found)
     monkeypatch.setattr(comparing, "machine", lambda _: {"device": "none"})
     page = tmp_path / "page.md"
-    page.write_text("a\n<!-- scripts/bench kernels: begin -->\nb\n<!-- scripts/bench kernels: end -->\nc\n")
+    begin, end = (f"<!-- scripts/bench kernels --device null: {word} -->" for word in ("begin", "end"))
+    page.write_text(f"a\n{begin}\nb\n{end}\nc\n")
     given = ["--device", "null", "--page", str(page), "--json", str(tmp_path / "numbers.json")]
     with pytest.raises(Refused, match="the multiply-add limit drifted"):
         comparing.compare("kernels", options_of(*given), lambda settings: cases, kernels_bench.tell)
@@ -154,6 +157,18 @@ def test_only_what_has_drifted_is_measured_again(tmp_path: Path, monkeypatch: py
     assert [one.drifted for one in measure_all(cases, settings, file, resume=False, attempts=2)] == [False, True]
     assert [one.drifted for one in measure_all(cases, settings, file, resume=True, attempts=2)] == [False, False]
     assert done == ["steady", "shaky", "shaky", "shaky"]
+
+
+def test_a_context_is_the_same_when_only_its_binaries_differ(tmp_path: Path) -> None:
+    def digest(binary: bytes, source: str) -> str:
+        assert NULL_REPORT.identity is not None
+        graph = GraphRecord("graph", (), (), (), ())
+        program = ProgramRecord(binary, source, "")
+        device = NULL_REPORT.identity.to_dict()
+        write_context(tmp_path / "context.bin", Context([graph], [program], [], device, "tier", {}, {}, computes=False))
+        return digest_of(tmp_path / "context.bin")
+
+    assert digest(b"1", "source") == digest(b"2", "source") != digest(b"1", "other")
 
 
 def test_the_mean_of_ratios_counts_occurrences() -> None:
