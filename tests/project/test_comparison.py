@@ -14,10 +14,10 @@ import pytest
 
 import classic_models
 import comparing
-import contenders
 import kernels_bench
 import models_bench
 import naive
+import rivals
 from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, digest_of, measure_all
 from gputune.client.plan import Plan
 from gputune.kernels.catalogue import family_of
@@ -80,7 +80,7 @@ def test_a_node_that_converts_a_layout_does_not_count() -> None:
     run = {"name": "model_run", "dur": 1000}
     first = [node("ReorderInput", 50), node("Conv", 7), node("Relu", 2), node("ReorderOutput", 60), run]
     other = {"name": "session_initialization", "dur": 5}
-    assert contenders.node_times([other, *first, node("Conv", 4), run, other]) == [9000, 4000]
+    assert rivals.node_times([other, *first, node("Conv", 4), run, other]) == [9000, 4000]
 
 
 def test_the_peers_nodes_are_timed_run_by_run(product: Entry) -> None:
