@@ -149,7 +149,9 @@ def test_what_cannot_be_recorded_is_one_line(
 def test_t4_keeps_to_the_published_schema(whole: Path) -> None:
     recorded = recording.read(whole)
     failed = [
-        dataclasses.replace(recorded.rows[0], values=(0,) * 8, status=status, samples_ns=())
+        dataclasses.replace(
+            recorded.rows[0], values=(0,) * len(recorded.header.parameters), status=status, samples_ns=()
+        )
         for status in recording.STATUSES[1:]
     ]
     plain = record_t4.to_t4(Recording("x", recorded.header, (*recorded.rows, *failed)))
