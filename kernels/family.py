@@ -10,7 +10,8 @@ there that defines FAMILY. It is made in these steps:
    Names follow the literature: VW vector width, MR rows of a register tile, LM and LN work-group.
 4. `default` is valid on any device and is measured first; `starters` won elsewhere. Guesses are cut to the problem.
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
-   the same for every configuration; sizes and parameters are -D integers. Weights are packed once, under `prepare`.
+   the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
+   under `prepare`.
 6. `reference` is numpy in float64 by another way than the kernel's; tests hold it against onnxruntime.
 7. `work` and `tolerance` say what the task costs at least, and how far a right result may be off.
 
