@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import bench
+import comparing
 import demo
 import material
 import tool
@@ -143,5 +144,5 @@ def test_accuracy_fails_on_a_large_deviation(tmp_path: Path, monkeypatch: pytest
     bench.bench_accuracy(options)
     assert options.json.is_file()
     monkeypatch.setattr(bench, "deviations_of", lambda *_: {"y": [1e-6, deviation]})
-    with pytest.raises(bench.Failed, match="orientation, output y; angle, output y"):
+    with pytest.raises(comparing.Failed, match="orientation, output y; angle, output y"):
         bench.bench_accuracy(options)
