@@ -85,7 +85,7 @@ class NumpyKind:
 
         (self._left,) = inputs_in(inputs).values()
         graph = onnx.load(model).graph
-        self._right = onnx.numpy_helper.to_array(graph.initializer[0])
+        self._right = onnx.numpy_helper.to_array(graph.initializer[0]).copy()  # aligned, or numpy copies it each time
         self._name = graph.output[0].name
         self._result = np.empty((self._left.shape[0], self._right.shape[1]), np.float32)
         self.facts = {"computes": True}
