@@ -14,7 +14,7 @@ from gputune.client.target_client import TargetClient
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance, Launch, Stage
+from gputune.kernels.family import Instance
 from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
@@ -73,7 +73,7 @@ def build(
                     refs[argument] if isinstance(argument, str) else argument for argument in kernel.arguments
                 ),
             )
-            for kernel in _kernels(instance)
+            for kernel in instance.main.sequence
         ]
     graph = GraphRecord(
         name=plan.name,
@@ -174,11 +174,6 @@ class _Storage:
 def _scratch_name(operation: int, name: str) -> str:
     """What the memory plan calls a scratch buffer: no name that a model's tensor may have."""
     return f"\0{operation} {name}"
-
-
-def _kernels(instance: Instance) -> tuple[Launch | Stage, ...]:
-    """What a run enqueues, in order."""
-    return (*instance.main.stages, instance.main)
 
 
 @dataclass

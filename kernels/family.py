@@ -89,6 +89,11 @@ class Launch:
     arguments: tuple[str | int, ...]
     stages: tuple[Stage, ...] = ()
 
+    @property
+    def sequence(self) -> "tuple[Stage | Launch, ...]":
+        """All kernels in the order in which they run."""
+        return (*self.stages, self)
+
 
 @dataclass(frozen=True)
 class Instance:

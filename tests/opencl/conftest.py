@@ -60,7 +60,7 @@ class KernelBench:
 
     def _launch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
         program = self.backend.build(launch.source, launch.options)
-        for kernel in (*launch.stages, launch):
+        for kernel in launch.sequence:
             arguments = [buffers[name] if isinstance(name, str) else name for name in kernel.arguments]
             bound = self.backend.bind(program, kernel.entry, kernel.global_size, kernel.local_size, arguments)
             self.backend.enqueue(bound)
