@@ -136,7 +136,8 @@ def _launch_ns(
 def _each(plan: Plan, tasks: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """By task digest, what one operation takes in the chain."""
     weights = {task_key(task).digest: task.weight for task in plan.tasks}
-    return {key: statistics.median(samples) / weights[key] for key, samples in tasks.items() if any(samples)}
+    medians = {key: statistics.median(samples) for key, samples in tasks.items()}
+    return {key: median_ns / weights[key] for key, median_ns in medians.items() if median_ns > 0}
 
 
 def _pick(

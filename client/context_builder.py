@@ -108,16 +108,18 @@ def _programs(
 
 
 def _constants(plan: Plan, operation: Operation, instance: Instance, target: TargetClient) -> dict[str, Any]:
-    """The constant buffers that the main launch reads: packed ones made on the target, others as they are."""
+    """The constant buffers that a run reads: packed ones made on the target, others as they are."""
     values = {name: plan.constants[t] for name, t in operation.inputs.items() if plan.is_constant(t)}
-    read = {argument for argument in instance.main.arguments if isinstance(argument, str)}
+    read = {argument for kernel in instance.main.sequence for argument in kernel.arguments}
     contents: dict[str, Any] = {name: np.ascontiguousarray(v).tobytes() for name, v in values.items() if name in read}
     if instance.prepare:
         needed = {argument for launch in instance.prepare for argument in launch.arguments}
         handles = {name: target.upload(value) for name, value in values.items() if name in needed}
         launches = tuple(launch_message(launch) for launch in instance.prepare)
-        contents.update(target.execute_kernel(ExecuteKernel(launches, handles, dict(instance.packed))))
-        target.free(*handles.values())
+        try:
+            contents.update(target.execute_kernel(ExecuteKernel(launches, handles, dict(instance.packed))))
+        finally:
+            target.free(*handles.values())
     return contents
 
 

@@ -61,7 +61,7 @@ class ContextRace:
         self._compiled = compiled
         self._reporter = reporter
         self._deadline = deadline
-        self._folder = tempfile.TemporaryDirectory(prefix="gputune-chain-")
+        self._folder: tempfile.TemporaryDirectory[str]  # from when the race begins
         self._loaded: list[RemoteExecutor] = []
         self._files = 0
         self._binaries: dict[tuple[str, str], bytes] = {}
@@ -70,6 +70,7 @@ class ContextRace:
         self._inferences = 0
 
     def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="gputune-chain-")
         return self
 
     def __exit__(

@@ -82,6 +82,8 @@ class InChain:
             (
                 self._tuner.identity(task),
                 sorted(outcomes[key].configuration.items()),
+                self._tuner.rendered_sha256(task, outcomes[key]),
+                sorted(outcomes[key].trials.items()),
                 outcomes[key].tuned_ns is not None,
                 self._tuner.is_free(task),
             )
@@ -91,6 +93,10 @@ class InChain:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _still_holds(self, record: ChainRecord) -> bool:
+        """Whether what is remembered leads to the plan that was raced, and its winners are what they were."""
+        groups = self._model.gainful(lambda task: record.times_ns.get(task_key(task).digest), record.launch_ns)
+        if [list(group.names) for group in groups] != record.measured.get("fused"):
+            return False
         return all(
             key in self._tasks and self._tuner.still_holds(self._tasks[key], winner)
             for key, winner in record.winners.items()
@@ -116,6 +122,7 @@ class InChain:
 
 def _gain(gain: object) -> str:
     """What an inference gains, for people."""
-    if not isinstance(gain, Mapping):
+    ends = [gain.get(end) for end in ("low", "high")] if isinstance(gain, Mapping) else []
+    if not ends or not all(isinstance(end, int | float) for end in ends):
         return ""
-    return f" ({gain['low']:.3f} to {gain['high']:.3f} times as fast)"
+    return f" ({ends[0]:.3f} to {ends[1]:.3f} times as fast)"

@@ -42,6 +42,7 @@ class Lowering:
         self.graph = graph
         self.uses = graph.uses()
         self.operations: list[Operation] = []
+        self._taken: set[str] = set()
         self.layouts = Layouts(graph, self._emit)
 
     def plan(self) -> Plan:
@@ -85,7 +86,12 @@ class Lowering:
             shape = self.layouts.tensors[tensors[spec.name]].shape
             if prod(shape) != prod(spec.shape):
                 raise ValueError(f"its {spec.name} has the shape {shape}, its kernel takes {spec.shape}")
-        self.operations.append(Operation(name, Task(op, problem, 1), dict(inputs), output, nodes))
+        unique, number = name, 1
+        while unique in self._taken:  # a conversion is called as its tensor, and a node may be called so, too
+            number += 1
+            unique = f"{name}.{number}"
+        self._taken.add(unique)
+        self.operations.append(Operation(unique, Task(op, problem, 1), dict(inputs), output, nodes))
 
     def run(self, node: Node, op: str, problem: object, inputs: Mapping[str, str], on_device: bool = True) -> None:
         """Emits the operation of a node, with the operands of its epilogue, which lie as its output does."""

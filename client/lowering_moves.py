@@ -127,9 +127,10 @@ def _cut_before(node: Node, size: Pair, kernel: Pair, strides: Pair, dilations: 
     mode = node.attributes.get("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.unsupported(f"auto_pad {mode!r} is unknown")
-    if mode == "VALID":
+    given = "output_shape" in node.attributes  # then the pads follow from it, with VALID as well
+    if mode == "VALID" and not given:
         return 0, 0
-    if mode == "NOTSET" and "output_shape" not in node.attributes:
+    if mode == "NOTSET" and not given:
         top, left, *_ = node.attributes.get("pads", (0, 0, 0, 0))
         return int(top), int(left)
     added = pair(node.attributes.get("output_padding", (0, 0)))

@@ -3,6 +3,7 @@ only writes inputs, launches and reads outputs."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,7 @@ class Executor:
         ContextError."""
         start = time.perf_counter_ns()
         self._backend = backend
+        self._turn = threading.Lock()  # buffers are one inference's at a time
         self.graph = graph
         self.header: ContextHeader = file.header
         self.device = backend.identity
@@ -122,13 +124,14 @@ class Executor:
     def _infer(self, ready: Mapping[str, Array], start: Callable[[], None]) -> tuple[dict[str, Array], int]:
         results = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self.graph.outputs}
         backend = self._backend
-        begun_ns = time.perf_counter_ns()
-        writes = [backend.begin_write(self._inputs[name], value) for name, value in ready.items()]
-        start()
-        for name, result in results.items():
-            backend.read(self._outputs[name], into=result.reshape(-1).view(np.uint8))
-        inference_ns = time.perf_counter_ns() - begun_ns
-        del writes  # all that was enqueued before the last read is finished
+        with self._turn:
+            begun_ns = time.perf_counter_ns()
+            writes = [backend.begin_write(self._inputs[name], value) for name, value in ready.items()]
+            start()
+            for name, result in results.items():
+                backend.read(self._outputs[name], into=result.reshape(-1).view(np.uint8))
+            inference_ns = time.perf_counter_ns() - begun_ns
+            del writes  # all that was enqueued before the last read is finished
         return results, inference_ns
 
     def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:

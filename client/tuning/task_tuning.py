@@ -63,6 +63,7 @@ class TaskTuning:
         batch = self.search.next_batch(most)
         if twins := self.search.twins(batch):
             self._store(twins)
+            self._progress.shrink(len(twins))
             known = {configuration_key(twin.configuration) for twin in twins}
             batch = [configuration for configuration in batch if configuration_key(configuration) not in known]
         if batch:

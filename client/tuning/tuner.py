@@ -168,6 +168,10 @@ class Tuner:
         """Where, and with which code, a task's times belong."""
         return self._search(task).validity.digest
 
+    def rendered_sha256(self, task: Task, outcome: Outcome) -> str:
+        """Identity of what a task's outcome renders to today."""
+        return self._search(task).rendered_sha256(outcome.configuration)
+
     def is_free(self, task: Task) -> bool:
         """Whether the user leaves the choice of a task's configuration to what is measured."""
         names = self._names(task)

@@ -151,6 +151,14 @@ class ConvTransposeFamily(KernelFamily):
         )
         return Instance(main, (_pack(problem, packing),), {"packed": packing.nbytes})
 
+    def sample_inputs(self, problem: ConvTransposeProblem, generator: np.random.Generator) -> dict[str, Array]:
+        """As everywhere, but the terms of a sum are the first axis of the weights times the taps."""
+        inputs = super().sample_inputs(problem, generator)
+        taken = problem.out_channels * math.prod(problem.kernel)
+        ratio = taken / (problem.in_channels * math.prod(problem.taps))
+        inputs["weight"] = inputs["weight"] * np.float32(ratio if problem.epilogue.has_domain else math.sqrt(ratio))
+        return inputs
+
     def reference(self, problem: ConvTransposeProblem, inputs: Mapping[str, Array]) -> Array:
         """Each tap scatters its products in float64 into an output without borders; the padding is cut from it."""
         (sh, sw), (dh, dw), (top, left) = problem.strides, problem.dilations, problem.pads

@@ -92,6 +92,18 @@ def test_a_depthwise_and_the_pointwise_convolution_that_reads_it_are_a_group(alt
     assert both.plan_with([]) == both.plan
 
 
+def test_a_node_called_as_its_output_shares_its_name_with_no_conversion(alternated: Alternated) -> None:
+    """The conversion that writes the output is called as the tensor."""
+    body = "d = Conv<group=4, pads=[1,1,1,1], strides=[2,2]>(x, v, b) y = Conv(d, w, c)"
+    model = build(SIGNATURE, body, WEIGHTS)
+    model.graph.node[-1].name = "y"
+    found = alternated(model)
+    for plan in (found.plan, found.plan_with(found.groups)):
+        names = [operation.name for operation in plan.operations]
+        assert len(set(names)) == len(names)
+        assert (plan.operations[-1].task.op, plan.operations[-1].output) == ("Transpose", "y")
+
+
 @pytest.mark.parametrize(
     "body",
     [

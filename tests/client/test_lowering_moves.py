@@ -162,6 +162,7 @@ class TestConvTranspose:
             '<strides=[2,2], auto_pad="SAME_LOWER">',
             '<strides=[2,3], auto_pad="VALID">',
             "<strides=[2,2], output_shape=[9,7]>",
+            '<strides=[2,2], auto_pad="VALID", output_shape=[9,7]>',
         ],
     )
     def test_agrees(self, lowered: Lowered, attributes: str, kernel: tuple[int, int]) -> None:
