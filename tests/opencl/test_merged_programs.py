@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,13 @@ from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.family import Instance
 from gputune.kernels.ops.concat import ConcatProblem
+from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.resize import ResizeProblem
+from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.runtime.backends import Backend, Buffer, Program, open_backend
@@ -24,7 +28,7 @@ from gputune.runtime.launching import compile_variant
 from gputune.runtime.measure import Protocol
 from gputune.runtime.profiler import Profiled, profile
 from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import Launch, Variant, Work
+from gputune.runtime.variant import Launch, Stage, Variant, Work
 
 from ..kernels.problems import CASES
 
@@ -55,8 +59,10 @@ PROBLEMS = {op: problem for op, _, problem in CASES} | {
         (2, 5, 7, 19),
         Chain((Step("sub", operand=0), Step("relu"), Step("mul", operand=1))),
     ),
+    "InvertedResidual": InvertedResidualProblem(2, 7, 9, 5, 19, 7, (3, 3), (2, 1), (1, 1, 1, 1), bias=True),
     "Pool": PoolProblem("max", 2, 13, 17, 19, (3, 5), (2, 3), (1, 2, 1, 1), (7, 6)),
     "Resize": ResizeProblem(2, 5, 7, 19, (10, 21), (1, 1), (2, 3)),
+    "SeparableConv": SeparableProblem(2, 7, 9, 19, 5, (3, 3), (1, 2), (1, 1, 1, 1), depthwise_bias=True),
     "Softmax": SoftmaxProblem(3, 100, 2),
     "Transpose": TransposeProblem(2, 19, 7, 5, "NCHW", "NHWC"),
 }
@@ -179,8 +185,20 @@ def test_configurations_of_each_family_compute_the_reference_in_one_program(
     bench: Any, backend: Backend, built: list[str], op: str
 ) -> None:
     family = family_of(op)
-    problem = PROBLEMS[op]
-    every = list(family.space(problem, bench.limits).configurations())
+    check_together(bench, backend, op, PROBLEMS[op], list(family.space(PROBLEMS[op], bench.limits).configurations()))
+    assert sum(bool(re.search("gputune_.*_2_", source)) for source in built) == 1
+
+
+def test_stages_find_their_kernels_in_a_program_of_several(bench: Any, backend: Backend, built: list[str]) -> None:
+    problem = ConvProblem(2, 9, 7, 16, 20, (3, 3), pads=(1, 1, 0, 1), bias=True)
+    every = [each for each in family_of("Conv").space(problem, bench.limits).configurations() if each["ALG"] == 4]
+    check_together(bench, backend, "Conv", problem, every)
+    assert sum(bool(re.search("gputune_.*_2_", source)) for source in built) == 1
+
+
+def check_together(bench: Any, backend: Backend, op: str, problem: Any, every: Sequence[Mapping[str, int]]) -> None:
+    """Three of these configurations compute what the reference does."""
+    family = family_of(op)
     instances = [family.render(problem, each) for each in random.Random(op).sample(every, min(3, len(every)))]
     inputs = family.sample_inputs(problem, np.random.default_rng(1))
     want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
@@ -191,13 +209,14 @@ def test_configurations_of_each_family_compute_the_reference_in_one_program(
         together=True,
     )
     assert statuses(profile(backend, request)) == ["ok"] * 3
-    assert sum(bool(re.search("gputune_.*_2_", source)) for source in built) == 1
 
 
 def _variant(instance: Instance) -> Variant:
     prepare = tuple(map(_launch, instance.prepare))
-    return Variant({}, prepare, _launch(instance.main), instance.packed)
+    return Variant({}, prepare, _launch(instance.main), instance.packed, instance.scratch)
 
 
 def _launch(launch: Any) -> Launch:
-    return Launch(launch.source, launch.entry, launch.options, launch.global_size, launch.local_size, launch.arguments)
+    sizes = launch.global_size, launch.local_size
+    stages = tuple(Stage(one.entry, one.global_size, one.local_size, one.arguments) for one in launch.stages)
+    return Launch(launch.source, launch.entry, launch.options, *sizes, launch.arguments, stages)
