@@ -131,15 +131,13 @@ class BlockStrips:
     def _strip_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         own = _own_bytes(limits)
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
-        # a row that no work-group can share must be some work-item's own, whatever it takes
-        alone = limits.device_type == "cpu" or most < 8 or self.strip_bytes(1, 1, 1) > limits.local_memory_bytes
         if limits.device_type == "cpu":
             yield Constraint(("LN",), lambda ln: ln == 1, "on a CPU, LN must be 1: barriers cost more than they bring")
         yield Constraint(("LN",), lambda ln: ln <= most, f"LN must not exceed the device's {most} work-items")
         yield Constraint(
             ("ROWS", "NV", "VW", "LN"),
-            lambda *v: v[-1] > 1 or (alone and v[0] == 1) or self.strip_bytes(*v[:-1]) <= own,
-            f"a work-item's own strip must not exceed {own} bytes" + (", or be one row" if alone else ""),
+            lambda *v: v[-1] > 1 or v[0] == 1 or self.strip_bytes(*v[:-1]) <= own,
+            f"a work-item's own strip of several rows must not exceed {own} bytes",
         )
         yield Constraint(
             ("ROWS", "NV", "VW", "LN"),

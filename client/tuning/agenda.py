@@ -123,6 +123,9 @@ class Agenda:
         waiting = [entry for entry in begun if not entry.search.begun and not (late and entry.search.best)]
         if waiting:  # what was to be measured first is, however little is left
             return waiting[0], Todo.STEP
+        few = [entry for entry in begun if len(entry.search.known) < entry.search.least]
+        if few and self._deadline is None:
+            return few[0], Todo.STEP
         if self.pool > 0 and not late:
             everything = [entry.standing for entry in self._entries if not entry.busy or entry.finished]
             place = most_promising([entry.standing for entry in begun], everything, self._effort.worth)

@@ -41,7 +41,8 @@ EFFORTS = {
 }
 
 FEW = 24
-"""A space is never too small to measure so many of its configurations."""
+"""A space is never too small to measure so many of its configurations. Where no budget presses, a task that brings as
+many gets them, however little it promises."""
 
 MOST = 2
 """A task may get so many times the trials that it has brought, where others do not need theirs."""

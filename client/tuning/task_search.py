@@ -8,7 +8,7 @@ from dataclasses import replace
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.client.errors import TuningError
 from gputune.client.plan import Task
-from gputune.client.tuning.effort import Effort, most_trials, trials_for
+from gputune.client.tuning.effort import FEW, Effort, most_trials, trials_for
 from gputune.client.tuning.stop_conditions import NoImprovement, StopCondition, Trials
 from gputune.client.tuning.strategies import Evaluation, Strategy
 from gputune.client.tuning.strategies.catalogue import STRATEGIES
@@ -118,6 +118,7 @@ class TaskSearch:
         self.title = f"{task.op} {self.key.digest[:10]}"
         self.base = trials_for(effort, task.op, self.space.size)
         self.most = most_trials(effort, self.space.size)
+        self.least = min(FEW, self.base)
         self.seed = int(self.key.digest[:15], 16)
         self.seeds: Sequence[Configuration] = ()
         """Configurations for the strategy to begin with; nobody looks at them before `next_batch` needs more than the

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from gputune.cache import PerformanceCache
 from gputune.client.errors import ConfigError, TargetError, TuningError
 from gputune.client.plan import Task
 from gputune.client.tuning.agenda import Agenda, Entry, Todo
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.effort import EFFORTS, FEW
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.schedule import Rates, Standing, expected_gain_ns, first_first, most_promising, rates_of
 from gputune.client.tuning.task_search import BATCH, TaskSearch, device_limits
@@ -140,11 +141,11 @@ def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
             self.answer = lambda c: ok((1e6 if slow else 10.0) / (1 + len(self.requests) % 7) / c["VW"])
             return super().profile_kernel(request, on_progress)
 
-    tuning = tuner([FakeTarget(by_width)], cache)
-    big = tuning._search(BIG).title
-    small, large = tuner([Unequal(by_width)], cache).tune([SMALL, BIG])
-    assert sum(small.trials.values()) == BATCH
-    assert sum(large.trials.values()) == 2 * QUICK.trials - BATCH  # type: ignore[operator]
+    big = tuner([FakeTarget(by_width)], cache)._search(BIG).title
+    effort, options = replace(QUICK, trials=2 * FEW), TuningOptions(strategy="random")
+    small, large = Tuner([Unequal(by_width)], cache, effort, None, options).tune([SMALL, BIG])  # type: ignore[list-item]
+    assert sum(small.trials.values()) == FEW
+    assert sum(large.trials.values()) == 2 * 2 * FEW - FEW
 
 
 def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(cache: PerformanceCache) -> None:
