@@ -1,4 +1,4 @@
-"""The model between import and lowering: nodes and static float32 tensors, free of onnx types."""
+"""The model between import and lowering: nodes and static tensors, free of onnx types."""
 
 import math
 from collections import Counter
@@ -49,6 +49,11 @@ class Node:
         return self.outputs[0]
 
     @property
+    def stands_for(self) -> tuple[str, ...]:
+        """The names of the model's nodes that this one stands for, each once."""
+        return tuple(dict.fromkeys(self.origins))
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Every tensor the node reads, once for each time it is read."""
         return tuple(name for name in (*self.inputs, *self.operands) if name)
@@ -96,6 +101,10 @@ class Graph:
         """How often each tensor is read; being an output of the graph counts as one more."""
         return Counter([*(name for node in self.nodes for name in node.reads), *self.outputs])
 
+    def is_float(self, node: Node) -> bool:
+        """Whether a node reads and computes float32 numbers and nothing else."""
+        return all(self.tensors[name].dtype == "float32" for name in (*node.reads, *filter(None, node.outputs)))
+
     def scalar(self, tensor: str) -> float | None:
         """The value of a constant that holds a single number, else None."""
         value = self.constants.get(tensor)
@@ -136,5 +145,5 @@ class Graph:
 
 
 def as_constant(value: Array | float) -> Array:
-    """A constant as graphs keep it: float32, contiguous."""
+    """A constant that was computed, as graphs keep it: float32, contiguous."""
     return np.array(value, dtype=np.float32, order="C")

@@ -6,6 +6,7 @@ onnx's shape inference with the known inputs at hand.
 """
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -13,7 +14,6 @@ from typing import NoReturn
 import numpy as np
 import onnx
 import onnx.checker
-import onnx.external_data_helper
 import onnx.inliner
 import onnx.shape_inference
 from onnx import TensorProto, TypeProto, helper, numpy_helper
@@ -21,18 +21,18 @@ from onnx.reference import ReferenceEvaluator
 
 from gputune.client.errors import ModelError
 from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.lowering.operators import LOWERINGS
+from gputune.client.passes.drop_identity import COPIES
+from gputune.client.passes.fuse_elementwise import ELEMENTWISE
+from gputune.client.passes.one_form import ONE_FORM_OPS
+from gputune.kernels.dtypes import OPENCL_TYPES
 from gputune.kernels.streaming import MOST_ELEMENTS
 
 OLDEST_OPSET = 7
 """Older operator sets give Add, BatchNormalization and others another meaning."""
 
+SUPPORTED_OPS = (frozenset(LOWERINGS) - {"Elementwise"}) | ELEMENTWISE | ONE_FORM_OPS | COPIES
 # fmt: off
-SUPPORTED_OPS = frozenset((
-    "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Dropout", "Exp",
-    "Flatten", "Gemm", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "MatMul",
-    "MaxPool", "Mul", "ReduceMean", "Relu", "Reshape", "Resize", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub",
-    "Sum", "Tanh", "Unsqueeze",
-))
 QUANTISED_OPS = frozenset((
     "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv",
     "QLinearMatMul", "QuantizeLinear",
@@ -43,14 +43,12 @@ NEVER_FOLDED = frozenset((
     "RandomUniformLike",
 ))
 # fmt: on
-QUANTISED_TYPES = {
-    TensorProto.INT8: "int8",
-    TensorProto.UINT8: "uint8",
-    TensorProto.INT4: "int4",
-    TensorProto.UINT4: "uint4",
-}
+KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
 POSITIVE = frozenset(("dilations", "group", "kernel_shape", "strides"))
 """Attributes of windows that count something."""
+
+FOLDED_AS = {"DequantizeLinear": 19}
+"""Operators that onnx evaluates from an operator set on, though they mean the same in those before."""
 
 LARGEST_HINT = 1024
 """Constants up to this many elements are handed to shape inference: they are the ones that hold shapes."""
@@ -61,14 +59,26 @@ def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]]
 
     `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}. Raises ModelError, one
     line, for everything that cannot be tuned: unreadable files, invalid models, dynamic shapes, quantised
-    models, inputs other than float32, unsupported operators (all of them at once).
+    models, element types that no kernel knows, unsupported operators (all of them at once).
     """
     path = Path(path)
-    model = _load(path)
-    _refuse_quantised(path, model)
+    return import_model(_load(path), path, input_dimensions or {})
+
+
+def import_model(
+    model: onnx.ModelProto,
+    path: Path,
+    input_dimensions: Mapping[str, tuple[int, ...]],
+    input_values: Mapping[str, Array] | None = None,
+) -> Graph:
+    """A valid model as a Graph, as `read_model` has it; `path` is what messages call it, and where its data lies.
+
+    `input_values` makes constants of inputs: of those that say how to compute, like axes and shapes, and of weights.
+    """
     opset = _opset(path, model)
     constants = {item.name: _constant(path, item) for item in model.graph.initializer}
-    inputs = _static_inputs(path, model, constants, input_dimensions or {})
+    constants.update(input_values or {})
+    inputs = _static_inputs(path, model, constants, input_dimensions)
     walk = _Walk(path, opset, constants, inputs)
     for index, node in enumerate(model.graph.node):
         walk.visit(index, node)
@@ -87,7 +97,6 @@ def _load(path: Path) -> onnx.ModelProto:
     except Exception as error:  # protobuf's DecodeError, which onnx does not export
         raise ModelError(f"model {path} is not an ONNX file: {error}") from error
     try:
-        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
         onnx.checker.check_model(str(path))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(f"model {path} is not valid: {_first_lines(error)}") from error
@@ -98,24 +107,6 @@ def _first_lines(error: Exception) -> str:
     """The part of onnx's long messages that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("==>")]
     return " ".join(lines[:2]) or type(error).__name__
-
-
-def _refuse_quantised(path: Path, model: onnx.ModelProto) -> None:
-    found = [
-        f"{node.op_type} node {node.name or node.output[0]!r}"
-        for node in model.graph.node
-        if node.op_type in QUANTISED_OPS or node.op_type.startswith("QLinear")
-    ]
-    found += [
-        f"{QUANTISED_TYPES[item.data_type]} weight {item.name!r}"
-        for item in model.graph.initializer
-        if item.data_type in QUANTISED_TYPES
-    ]
-    if found:
-        raise ModelError(
-            f"model {path} is quantised ({_listing(found, 3)}); only float32 models are supported, "
-            "use the one it was made from"
-        )
 
 
 def _listing(items: Iterable[str], most: int) -> str:
@@ -144,11 +135,31 @@ def _constant(path: Path, item: onnx.TensorProto) -> Array:
     try:
         if any(size < 0 for size in item.dims):
             raise ValueError("a dimension is negative")
+        if item.data_location == TensorProto.EXTERNAL:
+            return _mapped(path.parent, item)
         return numpy_helper.to_array(item)
     except KeyError as error:
         raise ModelError(f"weight {item.name!r} of model {path} has the unknown data type {item.data_type}") from error
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ModelError(f"weight {item.name!r} ({shape}) of model {path} is not valid: {error}") from error
+
+
+def _mapped(folder: Path, item: onnx.TensorProto) -> Array:
+    """A weight in a file of its own: mapped, not read, since there may be more of them than memory. Raises ValueError
+    for what lies outside of the model's folder or of the file."""
+    entries = {entry.key: entry.value for entry in item.external_data}
+    root = folder.resolve()
+    file = (root / entries.get("location", "")).resolve()
+    if not file.is_relative_to(root) or not file.is_file():
+        raise ValueError(f"its data file {entries.get('location', '')!r} is not in the folder of the model")
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(item.data_type))
+    count, offset = math.prod(item.dims), int(entries.get("offset", 0))
+    if dtype.hasobject or offset < 0 or offset + count * dtype.itemsize > file.stat().st_size:
+        raise ValueError(f"{count} {dtype} numbers from byte {offset} on are not in {file.name}")
+    if not count:
+        return np.empty(tuple(item.dims), dtype)
+    values: Array = np.memmap(file, dtype, "r", offset, tuple(item.dims) or (1,))
+    return values.reshape(tuple(item.dims))
 
 
 def _static_inputs(
@@ -168,10 +179,11 @@ def _static_inputs(
 def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...] | None) -> TensorInfo:
     where = f"input {item.name!r} of model {path}"
     kind = item.type.tensor_type
-    if kind.elem_type != TensorProto.FLOAT:
-        tensor = item.type.HasField("tensor_type")
-        found = TensorProto.DataType.Name(kind.elem_type).lower() if tensor else "not a tensor"
-        raise ModelError(f"{where} is {found}; only float32 inputs are supported")
+    if not item.type.HasField("tensor_type"):
+        raise ModelError(f"{where} is not a tensor; {KNOWN_DTYPES}")
+    dtype = _dtype(kind.elem_type)
+    if dtype not in OPENCL_TYPES:
+        raise ModelError(f"{where} is {dtype}; {KNOWN_DTYPES}")
     ranked = kind.HasField("shape")
     sizes = [max(dim.dim_value, 0) for dim in kind.shape.dim]
     shown = "x".join(str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?" for dim in kind.shape.dim)
@@ -182,7 +194,7 @@ def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...]
                 f"{where} has dynamic dimensions ({shown or 'of unknown rank'}); "
                 f"give them, e.g. --input_dimensions {item.name}={example}"
             )
-        return _countable(where, tuple(sizes))
+        return _countable(where, tuple(sizes), dtype)
     option = f"--input_dimensions {item.name}={','.join(map(str, wanted))}"
     if any(size < 1 for size in wanted):
         raise ModelError(f"{option}: every dimension must be at least 1")
@@ -191,11 +203,18 @@ def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...]
     for axis, size in enumerate(sizes):
         if size and size != wanted[axis]:
             raise ModelError(f"{option}: dimension {axis} of {where} is fixed at {size} ({shown})")
-    return _countable(option, tuple(wanted))
+    return _countable(option, tuple(wanted), dtype)
 
 
-def _countable(where: str, shape: tuple[int, ...]) -> TensorInfo:
-    info = TensorInfo(shape)
+def _dtype(elem_type: int) -> str:
+    """numpy's name of an element type, ONNX's where numpy has none."""
+    if elem_type in (TensorProto.STRING, TensorProto.UNDEFINED) or elem_type not in TensorProto.DataType.values():
+        return TensorProto.DataType.Name(elem_type).lower() if elem_type in TensorProto.DataType.values() else "unknown"
+    return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).name
+
+
+def _countable(where: str, shape: tuple[int, ...], dtype: str) -> TensorInfo:
+    info = TensorInfo(shape, dtype)
     if info.size > MOST_ELEMENTS:
         raise ModelError(f"{where} has {info.size} elements; {MOST_ELEMENTS} are supported")
     return info
@@ -220,6 +239,7 @@ class _Walk:
         self.nodes: list[Node] = []
         self.names: set[str] = set()
         self.unsupported: list[str] = []
+        self.quantised: list[str] = []
 
     def visit(self, index: int, node: onnx.NodeProto) -> None:
         reads = [name for name in node.input if name]
@@ -239,11 +259,17 @@ class _Walk:
             self._keep(index, node)
 
     def refuse_unsupported(self) -> None:
+        """Raises ModelError for what was met; what is quantised has an answer of its own."""
+        if self.quantised:
+            raise ModelError(
+                f"model {self.path} is quantised ({_listing(self.quantised, 3)}); only float32 models are supported, "
+                "use the one it was made from"
+            )
         if self.unsupported:
             raise ModelError(f"model {self.path} needs what is not supported: {', '.join(self.unsupported)}")
 
     def graph(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
-        """The finished graph, once all was supported; whatever it computes or weighs with is float32."""
+        """The finished graph, once all was supported; whatever it reads and computes has a type that kernels know."""
         graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors).rewritten(self.nodes)
         makers, uses = graph.producers(), graph.uses()
         for node in graph.nodes:
@@ -252,9 +278,9 @@ class _Walk:
                     self._refuse(node.label, f"has an output {tensor!r} whose shape depends on the data")
         for tensor in uses:
             dtype = graph.tensors[tensor].dtype
-            if dtype != "float32" and (tensor in makers or tensor in outputs or dtype.endswith(("16", "float64"))):
+            if dtype not in OPENCL_TYPES:
                 maker = makers[tensor].label if tensor in makers else "a constant"
-                self._refuse(f"tensor {tensor!r} ({maker})", f"is {dtype}; only float32 is supported")
+                self._refuse(f"tensor {tensor!r} ({maker})", f"is {dtype}; {KNOWN_DTYPES}")
         return graph
 
     def _keep(self, index: int, node: onnx.NodeProto) -> None:
@@ -273,7 +299,9 @@ class _Walk:
             {item.name: _plain(helper.get_attribute_value(item)) for item in node.attribute},
             origins=(name,),
         )
-        if operator not in SUPPORTED_OPS:
+        if operator in QUANTISED_OPS or operator.startswith("QLinear"):
+            self.quantised.append(kept.label)
+        elif operator not in SUPPORTED_OPS:
             self.unsupported.append(kept.label)
         for attribute in POSITIVE & kept.attributes.keys():  # onnx's shape inference divides by strides unchecked
             values = kept.attributes[attribute]
@@ -321,7 +349,7 @@ class _Walk:
 
     def _compute(self, node: onnx.NodeProto, feeds: dict[str, Array]) -> None:
         outputs = [name for name in node.output if name]
-        opsets = [helper.make_opsetid("", self.opset)]
+        opsets = [helper.make_opsetid("", max(self.opset, FOLDED_AS.get(node.op_type, 0)))]
         inputs = list(feeds)
         function = helper.make_function("gputune", "folded", inputs, outputs, [node], opsets)
         try:

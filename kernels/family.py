@@ -167,9 +167,10 @@ class KernelFamily(ABC):
     def sample_inputs(self, problem: Any, generator: np.random.Generator) -> dict[str, Array]:
         """Random inputs of a problem for which its reference is finite and far from overflowing.
 
-        Normal numbers, weights divided by the root of their fan-in so that sums keep unit variance. Where the chain has
-        a domain (sqrt, log, division by a tensor) everything is drawn from [0.5, 1.5], weights divided by their fan-in
-        so that sums stay positive and around one; activations, biases and operands take the signs that the chain wants.
+        Whole numbers are small, and bools both. All else is normal numbers, weights divided by the root of their fan-
+        in so that sums keep unit variance. Where the chain has a domain (sqrt, log, division by a tensor) everything
+        is drawn from [0.5, 1.5], weights divided by their fan-in so that sums stay positive and around one;
+        activations, biases and operands take the signs that the chain wants.
         """
         chains = [value for value in vars(problem).values() if isinstance(value, Chain) and value.has_domain]
         signs = chains[0].signs() if chains else ()
@@ -178,7 +179,9 @@ class KernelFamily(ABC):
             operand = spec.name.removeprefix("operand") if spec.name.startswith("operand") else ""
             weight = spec.constant and len(spec.shape) > 1 and not operand
             fan_in = math.prod(spec.shape[1:]) if len(spec.shape) == 4 else spec.shape[0] if weight else 1
-            if signs:
+            if spec.dtype != "float32":
+                values = _whole(spec, generator)
+            elif signs:
                 values = generator.uniform(0.5, 1.5, spec.shape).astype(np.float32)
                 values *= np.float32(1 / fan_in if weight else signs[1 + int(operand)] if operand else signs[0])
             else:
@@ -194,6 +197,13 @@ class KernelFamily(ABC):
     @abstractmethod
     def tolerance(self, problem: Any) -> Tolerance:
         """How far a right result may be from the reference, by dtype and reduction length."""
+
+
+def _whole(spec: TensorSpec, generator: np.random.Generator) -> Array:
+    """Small numbers, so that sums and products stay exact, among them zeros and negative ones where there are any."""
+    if spec.dtype == "bool":
+        return generator.integers(0, 2, spec.shape).astype(bool)
+    return generator.integers(0 if spec.dtype.startswith("u") else -9, 10, spec.shape).astype(spec.dtype)
 
 
 def problem_to_dict(problem: Any) -> dict[str, Any]:

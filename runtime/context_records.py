@@ -14,7 +14,10 @@ from gputune.runtime.variant import check_sizes
 
 BufferKind = Literal["input", "output", "arena", "weights"]
 BUFFER_KINDS = ("input", "output", "arena", "weights")
-DTYPES = {"float32": 4}  # name -> bytes of an element
+DTYPES = {  # name -> bytes of an element
+    "float32": 4, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
+}  # fmt: skip
 MEMORY_TYPES = ("raw",)
 LARGEST_TENSOR_BYTES = 1 << 40
 LARGEST_RANK = 16

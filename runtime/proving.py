@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from gputune.runtime.backends import Backend, Bound, Buffer, Program, Timing
 from gputune.runtime.launching import Launcher
 from gputune.runtime.merging import groups
 from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import OUTPUT, Launch, Variant
-from gputune.runtime.verify import GUARD_BYTES, Floats, GuardedBuffer, KeptBuffers, guarded, mismatch
+from gputune.runtime.verify import GUARD_BYTES, GuardedBuffer, KeptBuffers, Values, guarded, mismatch
 from gputune.runtime.watch import Course
 
 
@@ -53,7 +51,7 @@ class Prover:
         self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
         self._current: int | None = None  # whose work is being done
         self._course.step("preparing", None)
-        self._want: Floats = backend.read(request.reference).view(np.float32)
+        self._want: Values = backend.read(request.reference).view(request.dtype)
         self._output: GuardedBuffer = guarded(backend, request.reference.nbytes)
         sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
@@ -184,7 +182,7 @@ class Prover:
         beyond = [f"{name!r}: {wrong}" for name, buffer in scratch.items() if (wrong := buffer.read(backend)[1])]
         damage = "; ".join(filter(None, (damage, *beyond)))
         self.damaged += bool(damage)
-        wrong = mismatch(got.view(np.float32), self._want, request.relative, request.absolute)
+        wrong = mismatch(got.view(request.dtype), self._want, request.relative, request.absolute)
         if found := "; ".join(filter(None, (written, damage, wrong))):
             raise WrongOutput(found)
         return timing

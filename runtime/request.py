@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gputune.runtime.backends import Buffer
+from gputune.runtime.context_records import DTYPES
 from gputune.runtime.measure import Protocol
 from gputune.runtime.variant import OUTPUT, Variant, Work
 
@@ -22,7 +23,7 @@ class Ahead:
 @dataclass(frozen=True)
 class ProfileRequest:
     """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output
-    (float32, as many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is
+    (of `dtype`, as many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is
     raced with the variants and never wins, unless it is one of them; without one, the first variant is what the others
     are compared with; `best_ns` is the fastest launch known before, 0 when none is. `together`: variants may share a
     program where that saves time. `ahead`: who compiles some of them meanwhile. `harvest`: the best variant's binary is
@@ -41,13 +42,16 @@ class ProfileRequest:
     together: bool = False
     ahead: Ahead | None = None
     harvest: bool = True
+    dtype: str = "float32"
 
     def check(self) -> None:
         """Raises ValueError when the request itself makes no sense."""
         if OUTPUT in self.buffers:
             raise ValueError(f"the buffer name {OUTPUT!r} is reserved for what the variants write")
-        if self.reference.nbytes % 4:
-            raise ValueError(f"the reference has {self.reference.nbytes} bytes, which are no float32 values")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"outputs of dtype {self.dtype!r} are not known; there are {', '.join(DTYPES)}")
+        if self.reference.nbytes % DTYPES[self.dtype]:
+            raise ValueError(f"the reference has {self.reference.nbytes} bytes, which are no {self.dtype} values")
 
     @property
     def baseline_index(self) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ POISON = 0xFF  # as every byte of a float: a NaN
 POISON_FLOAT_BITS = 0xFFFFFFFF
 GUARD_BYTES = 64 << 10
 
-Floats = npt.NDArray[np.float32]
+Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +94,14 @@ class KeptBuffers:
         return "; ".join(found)
 
 
-def mismatch(got: Floats, want: Floats, relative: float, absolute: float) -> str:
-    """What is wrong with got, with numbers; nothing when |got - want| <= absolute + relative * max|want|
-    everywhere. An infinity is right where want is the same one; a NaN where want is one and got's was computed,
-    which the poison was not."""
+def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str:
+    """What is wrong with got, with numbers; nothing when |got - want| <= absolute + relative * max|want| everywhere,
+    and for whole numbers and bools when both are equal. An infinity is right where want is the same one; a NaN where
+    want is one and got's was computed, which the poison was not."""
     if got.shape != want.shape:
         return f"the output has shape {got.shape}, the reference {want.shape}"
+    if want.dtype.kind != "f":
+        return _different(got, want)
     finite = want[np.isfinite(want)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     limit = absolute + relative * largest
@@ -117,6 +120,17 @@ def mismatch(got: Floats, want: Floats, relative: float, absolute: float) -> str
     text += f", first at {first}: {got.flat[first]:.9g} instead of {want.flat[first]:.9g}"
     text += f"; maximum error {known.max() if known.size else np.nan:.3g}, allowed {limit:.3g}"
     return text + (f"; {unwritten} were never written or are from beyond a buffer" if unwritten else "")
+
+
+def _different(got: Values, want: Values) -> str:
+    """Whole numbers have no tolerance. A bool is one byte that is 0 or 1, and nothing else is true."""
+    if want.dtype.kind == "b":
+        got, want = got.view(np.uint8), want.view(np.uint8)
+    wrong = got != want
+    count = int(np.count_nonzero(wrong))
+    first = int(np.argmax(wrong))
+    found = f"first at {first}: {got.flat[first]} instead of {want.flat[first]}" if count else ""
+    return f"{count} of {got.size} elements are wrong, {found}" if count else ""
 
 
 def _damage(before: Bytes, after: Bytes) -> str:

@@ -214,6 +214,7 @@ def overhead(client: TargetClient, rounds: int) -> list[float]:
                 reference=reference,
                 relative=0.0,
                 absolute=0.0,
+                dtype="float32",
                 variants=variants,
                 baseline=None,
                 best_ns=0.0,

@@ -46,6 +46,7 @@ class Batch:
             reference=self._reference,
             relative=tolerance.relative,
             absolute=tolerance.absolute,
+            dtype="float32",
             variants=tuple(variant_message(self._family.render(self._problem, c), c) for c in configurations),
             baseline=None,
             best_ns=0.0,

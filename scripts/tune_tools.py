@@ -135,6 +135,7 @@ class TaskOnTarget:
             reference=self._reference,
             relative=tolerance.relative,
             absolute=tolerance.absolute,
+            dtype="float32",
             variants=tuple(map(variant, configurations)),
             baseline=None if baseline is None else variant(baseline),
             best_ns=best_ns,

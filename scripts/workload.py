@@ -30,6 +30,7 @@ def batch(data: int, variants: tuple[Variant, ...]) -> ProfileKernel:
         reference=data,
         relative=0.0,
         absolute=0.0,
+        dtype="float32",
         variants=variants,
         baseline=None,
         best_ns=0.0,

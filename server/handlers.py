@@ -126,6 +126,7 @@ class Handlers:
             together=request.together,
             ahead=ahead,
             harvest=request.harvest,
+            dtype=request.dtype,
         )
         try:
             asked.check()

@@ -2,6 +2,9 @@
 
 from gputune.client.graph import Graph, Node, renamed
 
+COPIES = frozenset(("Dropout", "Identity"))
+"""Operators that return what they are given."""
+
 
 def drop_identity(graph: Graph) -> Graph:
     """The same graph with every reader of a copy reading the original.

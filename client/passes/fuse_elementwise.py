@@ -27,10 +27,11 @@ WITH_EPILOGUE = POOLING | {"Conv", "ConvTranspose", "Elementwise", "Gemm", "Resi
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
-    """The same graph in which the only elementwise operator left is Elementwise: inputs[0] through a chain."""
+    """The same graph in which the only elementwise operator of float32 numbers left is Elementwise: inputs[0] through a
+    chain."""
     fusion = _Fusion(graph)
     for node in graph.nodes:
-        if node.op in ELEMENTWISE:
+        if node.op in ELEMENTWISE and graph.is_float(node):
             with refusing(node):
                 fusion.take(node)
         else:

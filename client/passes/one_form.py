@@ -182,3 +182,4 @@ FORMS: dict[str, Callable[[_Work, Node], Iterator[Node]]] = {
     "Sum": _sum,
     "Unsqueeze": _reshape,
 }
+ONE_FORM_OPS = frozenset(FORMS)

@@ -168,6 +168,7 @@ class Workbench:
             reference=self._reference,
             relative=tolerance.relative,
             absolute=tolerance.absolute,
+            dtype=search.family.output(problem).dtype,
             variants=tuple(map(self._variant, batch)),
             baseline=None if search.baseline is None else self._variant(search.baseline),
             best_ns=search.best_ns * self._level,
@@ -198,7 +199,7 @@ class Workbench:
         """Puts random inputs, the same for every run of this task, and their reference output on the target."""
         family, problem = self._search.family, self._search.task.problem
         inputs = family.sample_inputs(problem, np.random.default_rng(self._search.seed))
-        reference = family.reference(problem, inputs).astype(np.float32)
+        reference = family.reference(problem, inputs).astype(family.output(problem).dtype)
         self._buffers = {name: self._target.upload(values) for name, values in inputs.items()}
         self._reference = self._target.upload(reference)
         self.bytes = reference.nbytes + sum(values.nbytes for values in inputs.values())

@@ -30,7 +30,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from gputune.server.protocol.decoder import Within
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
@@ -241,6 +241,7 @@ class ProfileKernel:
     reference: Handle  # the right output: |got - want| <= absolute + relative * max|want|
     relative: Annotated[float, Within(0, 1)]
     absolute: Annotated[float, Within(0, 1e30)]
+    dtype: Name  # of the output, in numpy's words
     variants: Annotated[tuple[Variant, ...], Within(1, 1024)]
     baseline: Variant | None  # raced with the others, to notice that the device has changed
     best_ns: Sample  # the fastest known so far, 0 when none is: time limits scale with it

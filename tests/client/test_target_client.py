@@ -69,6 +69,7 @@ def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKe
         reference=reference,
         relative=0.0,
         absolute=0.0,
+        dtype="float32",
         variants=tuple(Variant({"N": number}, (), launch, {}) for number in range(variants)),
         baseline=None,
         best_ns=0.0,

@@ -112,6 +112,7 @@ def profile_request(client: TargetClient, *variants: Variant, baseline: Variant 
         reference=client.upload(data * 2),
         relative=1e-6,
         absolute=0.0,
+        dtype="float32",
         variants=variants,
         baseline=baseline,
         best_ns=0.0,

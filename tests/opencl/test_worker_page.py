@@ -116,6 +116,7 @@ def batch(*entries: str) -> ProfileKernel:
         reference=1,
         relative=0.0,
         absolute=0.0,
+        dtype="float32",
         variants=variants,
         baseline=None,
         best_ns=0.0,

@@ -121,7 +121,7 @@ def test_imports_follow_the_table(path: Path) -> None:
         ("server/session.py", "import socket"),
         ("server/daemon.py", "import ssl"),
         ("client/generator.py", "import click"),
-        ("client/lowering.py", "from onnx import helper"),
+        ("client/lowering/lowering.py", "from onnx import helper"),
         ("server/worker.py", "import pickle"),
         ("cache/tier.py", "import sqlite3"),
     ],

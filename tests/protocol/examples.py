@@ -59,6 +59,7 @@ PROFILE = ProfileKernel(
     reference=2,
     relative=1e-3,
     absolute=0.0,
+    dtype="float32",
     variants=(VARIANT, VARIANT),
     baseline=BASELINE,
     best_ns=1499.5,

@@ -374,6 +374,30 @@ def test_a_nan_is_right_where_the_reference_has_one_and_it_was_computed() -> Non
     assert "3 of 3 elements are wrong" in mismatch(poison, want, 0.01, 0)
 
 
+def test_whole_numbers_have_no_tolerance() -> None:
+    want = np.array([2**62, -1], np.int64)
+    assert mismatch(want.copy(), want, 1, 1) == ""
+    near = np.array([2**62 + 1, -1], np.int64)  # the same number in double precision
+    assert "1 of 2 elements are wrong, first at 0: 4611686018427387905" in mismatch(near, want, 1, 1)
+
+
+def test_a_bool_is_zero_or_one() -> None:
+    want = np.array([True, False])
+    assert mismatch(want.copy(), want, 0, 0) == ""
+    assert "first at 0: 255 instead of 1" in mismatch(np.array([255, 0], np.uint8).view(bool), want, 0, 0)
+
+
+def test_outputs_are_read_as_their_type(null: Backend) -> None:
+    values = null.upload(np.arange(SIZE, dtype=np.int64))
+    for dtype, words in (("int64", ""), ("complex64", "dtype 'complex64'")):
+        asked = ProfileRequest("t", [variant(1)], {"x": values}, values, 0, 0, Work(1, 1), dtype=dtype)
+        if not words:
+            assert profile(null, asked).trials[0].status == "ok"
+            continue
+        with pytest.raises(ValueError, match=words):
+            profile(null, asked)
+
+
 def test_guards_notice_writes_on_both_sides(null: Backend) -> None:
     buffer = guarded(null, 10)
     assert buffer.read(null)[1] == ""

@@ -155,6 +155,7 @@ def make_profile() -> Callable[..., ProfileKernel]:
             "reference": reference,
             "relative": 1e-3,
             "absolute": 0.0,
+            "dtype": "float32",
             "variants": variants,
             "baseline": None,
             "best_ns": 0.0,

@@ -101,6 +101,7 @@ def profile_request(variants: int, **fields: Any) -> ProfileKernel:
         reference=8,
         relative=1e-3,
         absolute=0.0,
+        dtype="float32",
         variants=tuple(map(variant, range(variants))),
         baseline=None,
         best_ns=0.0,

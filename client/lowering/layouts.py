@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from gputune.client.errors import ModelError
-from gputune.client.graph import Array, Graph, as_constant
+from gputune.client.graph import Array, Graph
 from gputune.kernels.chain import EMPTY
 from gputune.kernels.family import TensorSpec
 from gputune.kernels.ops.elementwise import ElementwiseProblem
@@ -26,7 +28,7 @@ def same_in_memory(shape: tuple[int, ...]) -> bool:
 class Layouts:
     """The device tensors of a graph while it is being lowered.
 
-    A graph tensor of rank 4 has up to two device tensors, one in ONNX order and one in device order; others have
+    A float32 tensor of rank 4 has up to two device tensors, one in ONNX order and one in device order; others have
     one. The graph's inputs, outputs and constants own their names in ONNX order, all others in device order. What
     is asked for and not there yet is made: constants are permuted, what lies the same in memory is a view, and for
     the rest `emit(name, op, problem, inputs, output)` gets a conversion to run.
@@ -39,6 +41,7 @@ class Layouts:
         self._graph = graph
         self._emit = emit
         self._shapes = {name: info.shape for name, info in graph.tensors.items()}
+        self._dtypes = {name: info.dtype for name, info in graph.tensors.items()}
         self._known = dict(graph.constants)
         self._names: dict[tuple[str, bool], str] = {}
         for name in graph.inputs:
@@ -47,6 +50,10 @@ class Layouts:
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Shape in ONNX order."""
         return self._shapes[tensor]
+
+    def dtype(self, tensor: str) -> str:
+        """numpy's name of its element type."""
+        return self._dtypes[tensor]
 
     def define(self, tensor: str, on_device: bool) -> str:
         """The device tensor for a result that is about to be computed, in device or in ONNX order."""
@@ -77,12 +84,18 @@ class Layouts:
         if not on_device or rank != 4 or len(shape) == 4:
             return self.get(tensor, on_device)
         padded = self._free_name(f"{tensor}/4d")
-        self._shapes[padded] = (1,) * (4 - len(shape)) + shape
+        self._shapes[padded], self._dtypes[padded] = (1,) * (4 - len(shape)) + shape, self.dtype(tensor)
         if tensor in self._known:
             self._known[padded] = self._known[tensor].reshape(self._shapes[padded])
         else:
             self.reshape(padded, tensor)
         return self.get(padded, on_device)
+
+    def temporary(self, wanted: str, shape: tuple[int, ...], dtype: str = "float32") -> str:
+        """A device tensor that the graph does not know, between two operations of one node."""
+        name = self._free_name(wanted)
+        self.tensors[name] = TensorSpec(name, shape, dtype=dtype)
+        return name
 
     def reshape(self, target: str, source: str) -> None:
         """Makes `target` the elements of `source` in ONNX order, in another shape: a view."""
@@ -125,7 +138,7 @@ class Layouts:
                 self.aliases[root] = output
 
     def _has_two(self, tensor: str) -> bool:
-        return len(self.shape(tensor)) == 4
+        return len(self.shape(tensor)) == 4 and self.dtype(tensor) == "float32"
 
     def _claim(self, tensor: str, on_device: bool) -> str:
         owns_onnx_order = tensor in self._graph.inputs or tensor in self._graph.outputs or self.is_constant(tensor)
@@ -134,7 +147,7 @@ class Layouts:
             name = self._free_name(f"{tensor}/{'NHWC' if on_device else 'NCHW'}")
         self._names[tensor, on_device] = name
         shape = device_shape(self.shape(tensor)) if on_device else self.shape(tensor)
-        self.tensors[name] = TensorSpec(name, shape)
+        self.tensors[name] = TensorSpec(name, shape, dtype=self.dtype(tensor))
         return name
 
     def _constant(self, tensor: str, on_device: bool, value: Array) -> str:
@@ -143,8 +156,8 @@ class Layouts:
         return name
 
     def _add_constant(self, name: str, value: Array) -> None:
-        self.constants[name] = as_constant(value)
-        self.tensors[name] = TensorSpec(name, value.shape, constant=True)
+        self.constants[name] = np.array(value, order="C")
+        self.tensors[name] = TensorSpec(name, value.shape, constant=True, dtype=value.dtype.name)
 
     def _view(self, target: str, source: str) -> None:
         self.aliases[target] = self.aliases.get(source, source)

@@ -1,21 +1,20 @@
-"""Lowering of the operators that put elements elsewhere: Concat, Resize, and ConvTranspose, which also sums them."""
+"""Lowering of the operators that put elements elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import lcm, prod
 from typing import TYPE_CHECKING
 
 from gputune.client.graph import Graph, Node
-from gputune.client.layouts import TO_DEVICE, device_shape
-from gputune.client.windows import pair
+from gputune.client.lowering.layouts import TO_DEVICE, device_shape
 from gputune.kernels.ops.concat import ConcatProblem
-from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.resize import ResizeProblem
-from gputune.kernels.window import Pair
 
-if TYPE_CHECKING:  # lowering.py has the table that names these functions
-    from gputune.client.lowering import Lowering
+if TYPE_CHECKING:  # operators.py has the table that names these functions
+    from gputune.client.lowering.lowering import Lowering
+
 
 FINEST_SCALE = 10_000
 """Scales are float32 in models: 1.2 stands for 6/5 and not for the float next to it."""
@@ -103,39 +102,12 @@ def _scale(graph: Graph, node: Node, axis: int) -> Fraction:
     return near
 
 
-def conv_transpose(lowering: Lowering, node: Node) -> None:
-    """A ConvTranspose of one group over maps."""
-    batch, channels, size, output = lowering.maps(node)
-    weight, bias = lowering.constant(node, 1, "weight"), lowering.constant(node, 2, "bias")
-    seen, filters, *kernel = lowering.graph.shape(node.inputs[1])
-    if seen != channels:
-        raise node.unsupported(f"its weight takes {seen} channels, its input has {channels}")
-    window = pair(kernel)
-    strides, dilations = pair(node.attributes.get("strides", (1, 1))), pair(node.attributes.get("dilations", (1, 1)))
-    problem = ConvTransposeProblem(
-        batch, *size, channels, filters, window, strides, output,
-        _cut_before(node, size, window, strides, dilations, output), dilations,
-        bias=bool(bias), epilogue=node.chain,
-    )  # fmt: skip
-    biases = {"bias": bias} if bias else {}
-    inputs = {"input": lowering.layouts.get(node.inputs[0], on_device=True), "weight": weight}
-    lowering.run(node, "ConvTranspose", problem, inputs | biases)
+def reshape(lowering: Lowering, node: Node) -> None:
+    lowering.layouts.reshape(node.output, node.inputs[0])
 
 
-def _cut_before(node: Node, size: Pair, kernel: Pair, strides: Pair, dilations: Pair, output: Pair) -> Pair:
-    """How many rows and columns of the whole result lie before the first that is kept."""
-    mode = node.attributes.get("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise node.unsupported(f"auto_pad {mode!r} is unknown")
-    given = "output_shape" in node.attributes  # then the pads follow from it, with VALID as well
-    if mode == "VALID" and not given:
-        return 0, 0
-    if mode == "NOTSET" and not given:
-        top, left, *_ = node.attributes.get("pads", (0, 0, 0, 0))
-        return int(top), int(left)
-    added = pair(node.attributes.get("output_padding", (0, 0)))
-    whole = [(size[k] - 1) * strides[k] + (kernel[k] - 1) * dilations[k] + 1 + added[k] for k in (0, 1)]
-    cut = [max(whole[k] - output[k], 0) for k in (0, 1)]
-    # Less before than behind for SAME_UPPER, which is the other way round than for a convolution's padding.
-    top, left = (total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in cut)
-    return top, left
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    "Concat": concat,
+    "Reshape": reshape,
+    "Resize": resize,
+}

@@ -1,0 +1,90 @@
+"""Lowering of Conv and ConvTranspose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from gputune.client.graph import Node
+from gputune.client.lowering.windows import pair, window_of
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
+from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.window import Pair
+
+if TYPE_CHECKING:  # operators.py has the table that names these functions
+    from gputune.client.lowering.lowering import Lowering
+
+
+def conv(lowering: Lowering, node: Node) -> None:
+    batch, channels, size, output = lowering.maps(node)
+    weight, bias = lowering.constant(node, 1, "weight"), lowering.constant(node, 2, "bias")
+    filters, seen, *kernel = lowering.graph.shape(node.inputs[1])
+    groups = int(node.attributes.get("group", 1))
+    if seen * groups != channels:
+        raise node.unsupported(f"its weight sees {seen} channels in {groups} groups, its input has {channels}")
+    window = window_of(node, (kernel[0], kernel[1]), size, output)
+    source = lowering.layouts.get(node.inputs[0], on_device=True)
+    biases = {"bias": bias} if bias else {}
+    if window.is_point and groups == 1:
+        product = MatMulProblem(batch * size[0] * size[1], channels, filters, bool(bias), node.chain)
+        lowering.run(node, "MatMul", product, {"a": source, "b": lowering.layouts.matrix(weight), **biases})
+        return
+    inputs = {"input": source, "weight": weight, **biases}
+    if 1 < groups == channels == filters:
+        depthwise = DepthwiseProblem(
+            batch, *size, channels, window.kernel, window.strides, window.pads, window.dilations,
+            bias=bool(bias), epilogue=node.chain,
+        )  # fmt: skip
+        lowering.run(node, "DepthwiseConv", depthwise, inputs)
+    else:
+        conv = ConvProblem(
+            batch, *size, channels, filters, window.kernel, window.strides, window.pads, window.dilations,
+            groups, bias=bool(bias), epilogue=node.chain,
+        )  # fmt: skip
+        lowering.run(node, "Conv", conv, inputs)
+
+
+def conv_transpose(lowering: Lowering, node: Node) -> None:
+    """A ConvTranspose of one group over maps."""
+    batch, channels, size, output = lowering.maps(node)
+    weight, bias = lowering.constant(node, 1, "weight"), lowering.constant(node, 2, "bias")
+    seen, filters, *kernel = lowering.graph.shape(node.inputs[1])
+    if seen != channels:
+        raise node.unsupported(f"its weight takes {seen} channels, its input has {channels}")
+    window = pair(kernel)
+    strides, dilations = pair(node.attributes.get("strides", (1, 1))), pair(node.attributes.get("dilations", (1, 1)))
+    problem = ConvTransposeProblem(
+        batch, *size, channels, filters, window, strides, output,
+        _cut_before(node, size, window, strides, dilations, output), dilations,
+        bias=bool(bias), epilogue=node.chain,
+    )  # fmt: skip
+    biases = {"bias": bias} if bias else {}
+    inputs = {"input": lowering.layouts.get(node.inputs[0], on_device=True), "weight": weight}
+    lowering.run(node, "ConvTranspose", problem, inputs | biases)
+
+
+def _cut_before(node: Node, size: Pair, kernel: Pair, strides: Pair, dilations: Pair, output: Pair) -> Pair:
+    """How many rows and columns of the whole result lie before the first that is kept."""
+    mode = node.attributes.get("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise node.unsupported(f"auto_pad {mode!r} is unknown")
+    given = "output_shape" in node.attributes  # then the pads follow from it, with VALID as well
+    if mode == "VALID" and not given:
+        return 0, 0
+    if mode == "NOTSET" and not given:
+        top, left, *_ = node.attributes.get("pads", (0, 0, 0, 0))
+        return int(top), int(left)
+    added = pair(node.attributes.get("output_padding", (0, 0)))
+    whole = [(size[k] - 1) * strides[k] + (kernel[k] - 1) * dilations[k] + 1 + added[k] for k in (0, 1)]
+    cut = [max(whole[k] - output[k], 0) for k in (0, 1)]
+    # Less before than behind for SAME_UPPER, which is the other way round than for a convolution's padding.
+    top, left = (total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in cut)
+    return top, left
+
+
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+}

@@ -1,0 +1,21 @@
+"""Which function lowers which operator: the tables of the modules beside this one, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from gputune.client.graph import Node
+from gputune.client.lowering import convolutions, elementwise, moves, pooling, products, reductions
+
+if TYPE_CHECKING:  # lowering.py calls what is named here
+    from gputune.client.lowering.lowering import Lowering
+
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    **convolutions.LOWERINGS,
+    **elementwise.LOWERINGS,
+    **moves.LOWERINGS,
+    **pooling.LOWERINGS,
+    **products.LOWERINGS,
+    **reductions.LOWERINGS,
+}

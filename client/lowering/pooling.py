@@ -1,0 +1,51 @@
+"""Lowering of poolings, and of ReduceMean over maps, which is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from gputune.client.graph import Node
+from gputune.client.lowering.windows import Window, window_of
+from gputune.client.passes.fuse_elementwise import POOLING
+from gputune.kernels.ops.pool import PoolProblem
+
+if TYPE_CHECKING:  # operators.py has the table that names these functions
+    from gputune.client.lowering.lowering import Lowering
+
+
+def pool(lowering: Lowering, node: Node) -> None:
+    batch, channels, size, output = lowering.maps(node)
+    if any(lowering.uses[name] for name in node.outputs[1:] if name):
+        raise node.unsupported("its indices are used")
+    if node.op == "ReduceMean" and reduced_axes(lowering, node) != (2, 3):
+        raise node.unsupported("it reduces other axes than the two of a map")
+    if "kernel_shape" in node.attributes:
+        kernel = node.attributes["kernel_shape"]
+        window = window_of(node, (int(kernel[0]), int(kernel[1])), size, output)
+    else:
+        window = Window(size, (1, 1), (0, 0, 0, 0), (1, 1))
+    if window.dilations != (1, 1):
+        raise node.unsupported(f"its window is dilated by {window.dilations}")
+    kind = "max" if "Max" in node.op else "average"
+    padding = bool(node.attributes.get("count_include_pad", 0))
+    problem = PoolProblem(
+        kind, batch, *size, channels, window.kernel, window.strides, window.pads, output, padding, node.chain
+    )
+    lowering.run(node, "Pool", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
+
+
+def reduced_axes(lowering: Lowering, node: Node) -> tuple[int, ...]:
+    """The axes of a reduction, sorted; they are an attribute or, since operator set 18, an input."""
+    rank = len(lowering.graph.shape(node.inputs[0]))
+    axes = node.attributes.get("axes", ())
+    if name := lowering.constant(node, 1, "list of axes"):
+        axes = lowering.graph.constants[name]
+    elif not axes and not node.attributes.get("noop_with_empty_axes", 0):
+        axes = range(rank)
+    return tuple(sorted(int(axis) % rank for axis in axes))
+
+
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    **dict.fromkeys(POOLING, pool),
+}
