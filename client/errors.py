@@ -1,6 +1,7 @@
 """Errors that a user can act on: one line, and the exit code of the command that meets it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 
 class GputuneError(Exception):
@@ -30,6 +31,27 @@ class ModelError(GputuneError):
     """The model is missing, broken, or needs what is not supported."""
 
     exit_code = 3
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A node of a model that cannot run, and why not."""
+
+    op: str
+    node: str
+    why: str
+
+
+class UnsupportedNodes(ModelError):
+    """Nodes of a model that cannot run, one or several of them.
+
+    `refusals` are what the message says of each; `looked_at` is how many nodes were looked at, these included.
+    """
+
+    def __init__(self, message: str, refusals: Sequence[Refusal], looked_at: int = 1) -> None:
+        super().__init__(message)
+        self.refusals = tuple(refusals)
+        self.looked_at = looked_at
 
 
 class TargetError(GputuneError):

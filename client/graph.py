@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.errors import ModelError
+from gputune.client.errors import Refusal, UnsupportedNodes
 from gputune.kernels.chain import EMPTY, Chain
 
 Array = npt.NDArray[Any]
@@ -63,9 +63,9 @@ class Node:
         """How messages name the node."""
         return f"{self.op} node {self.name!r}"
 
-    def unsupported(self, why: str) -> ModelError:
+    def unsupported(self, why: str) -> UnsupportedNodes:
         """The error to raise for a node of a supported operator that is used in a way which is not."""
-        return ModelError(f"{self.label} is not supported: {why}")
+        return UnsupportedNodes(f"{self.label} is not supported: {why}", (Refusal(self.op, self.name, why),))
 
 
 def renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> Iterator[Node]:

@@ -19,8 +19,9 @@ import onnx.shape_inference
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from gputune.client.errors import ModelError
+from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.lowering.added import Shape, lowering_of, shape_of
 from gputune.client.lowering.operators import LOWERINGS
 from gputune.client.passes.drop_identity import COPIES
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
@@ -238,7 +239,7 @@ class _Walk:
         self.undecided: set[str] = set()
         self.nodes: list[Node] = []
         self.names: set[str] = set()
-        self.unsupported: list[str] = []
+        self.unsupported: list[Node] = []
         self.quantised: list[str] = []
 
     def visit(self, index: int, node: onnx.NodeProto) -> None:
@@ -266,7 +267,12 @@ class _Walk:
                 "use the one it was made from"
             )
         if self.unsupported:
-            raise ModelError(f"model {self.path} needs what is not supported: {', '.join(self.unsupported)}")
+            names = ", ".join(node.label for node in self.unsupported)
+            raise UnsupportedNodes(
+                f"model {self.path} needs what is not supported: {names}",
+                [Refusal(node.op, node.name, "no kernels for this operator") for node in self.unsupported],
+                len(self.nodes),
+            )
 
     def graph(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
         """The finished graph, once all was supported; whatever it reads and computes has a type that kernels know."""
@@ -301,8 +307,8 @@ class _Walk:
         )
         if operator in QUANTISED_OPS or operator.startswith("QLinear"):
             self.quantised.append(kept.label)
-        elif operator not in SUPPORTED_OPS:
-            self.unsupported.append(kept.label)
+        elif operator not in SUPPORTED_OPS and lowering_of(operator) is None:
+            self.unsupported.append(kept)
         for attribute in POSITIVE & kept.attributes.keys():  # onnx's shape inference divides by strides unchecked
             values = kept.attributes[attribute]
             counts = values if isinstance(values, tuple) else (values,)
@@ -314,6 +320,9 @@ class _Walk:
     def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
         """Types and shapes of the outputs; behind an unsupported operator they may stay unknown."""
         if any(name not in self.tensors for name in kept.reads):
+            return
+        if (shape := shape_of(kept.op)) is not None:
+            self._ask(shape, kept)
             return
         types = {name: _type_of(self.tensors[name]) for name in kept.reads}
         hints = {
@@ -338,6 +347,16 @@ class _Walk:
                 if info.size > MOST_ELEMENTS:
                     self._refuse(kept.label, f"computes {info.size} elements; {MOST_ELEMENTS} are supported")
                 self.tensors[output] = info
+
+    def _ask(self, shape: Shape, node: Node) -> None:
+        """Types and shapes of the outputs, from an op package."""
+        try:
+            found = tuple(shape(node, self.tensors, self.constants))
+        except ValueError as error:
+            self._refuse(node.label, f"is not valid: {_first_lines(error)}")
+        if len(found) != len(node.outputs) or not all(isinstance(info, TensorInfo) for info in found):
+            self._refuse(node.label, f"has {len(node.outputs)} outputs; its op package knows other shapes: {found}")
+        self.tensors.update((name, info) for name, info in zip(node.outputs, found, strict=True) if name)
 
     def _fold_shape(self, node: onnx.NodeProto) -> None:
         """Shape and Size of a static tensor: a stand-in of that shape, which costs no memory, is folded."""

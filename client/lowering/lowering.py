@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from gputune.client.errors import ModelError
+from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.graph import Array, Graph, Node
+from gputune.client.lowering.added import lowering_of
 from gputune.client.lowering.layouts import Layouts
 from gputune.client.lowering.operators import LOWERINGS
 from gputune.client.passes import simplify
@@ -55,16 +56,20 @@ class Lowering:
 
     def _lower_nodes(self) -> None:
         problems: list[str] = []
+        refusals: list[Refusal] = []
         for node in self.graph.nodes:
             try:
-                LOWERINGS[node.op](self, node)
+                (lowering_of(node.op) or LOWERINGS[node.op])(self, node)
             except (ModelError, ValueError) as error:  # a ValueError says why no kernel family has such a problem
                 refusal = error if isinstance(error, ModelError) else node.unsupported(str(error))
                 problems.append(refusal.message)
+                known = refusal.refusals if isinstance(refusal, UnsupportedNodes) else ()
+                refusals += known or (Refusal(node.op, node.name, refusal.message),)
                 for output in filter(None, node.outputs):  # so that the nodes behind it can be looked at
                     self.layouts.define(output, on_device=True)
         if problems:
-            raise ModelError(f"model {self.graph.name!r}: {'; '.join(problems)}")
+            message = f"model {self.graph.name!r}: {'; '.join(problems)}"
+            raise UnsupportedNodes(message, refusals, len(self.graph.nodes))
 
     def _spec(self, tensor: str) -> TensorSpec:
         info = self.graph.tensors[tensor]
