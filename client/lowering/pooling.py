@@ -25,13 +25,13 @@ def pool(lowering: Lowering, node: Node) -> None:
         window = window_of(node, (int(kernel[0]), int(kernel[1])), size, output)
     else:
         window = Window(size, (1, 1), (0, 0, 0, 0), (1, 1))
-    if window.dilations != (1, 1):
-        raise node.unsupported(f"its window is dilated by {window.dilations}")
-    kind = "max" if "Max" in node.op else "average"
+    kind = "max" if "Max" in node.op else "lp" if "Lp" in node.op else "average"
+    norm = int(node.attributes.get("p", 2)) if kind == "lp" else 0
     padding = bool(node.attributes.get("count_include_pad", 0))
     problem = PoolProblem(
-        kind, batch, *size, channels, window.kernel, window.strides, window.pads, output, padding, node.chain
-    )
+        kind, batch, *size, channels, window.kernel, window.strides, window.pads, output, padding, node.chain,
+        window.dilations, norm,
+    )  # fmt: skip
     lowering.run(node, "Pool", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
 
 

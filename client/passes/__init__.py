@@ -7,6 +7,7 @@ from gputune.client.passes.drop_identity import drop_identity
 from gputune.client.passes.fold_affine import fold_affine
 from gputune.client.passes.fuse_elementwise import fuse_elementwise
 from gputune.client.passes.hard_swish import recognise_hard_swish
+from gputune.client.passes.lift_lines import lift_lines
 from gputune.client.passes.one_form import one_form
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -14,7 +15,8 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     drop_identity,  # patterns then see the real producers; behind one_form, which shows which reshapes do nothing
     recognise_hard_swish,  # before its Add, Mul and Div could go elsewhere
     fold_affine,  # before activations are fused, since only a bare result can take a scale
-    fuse_elementwise,  # last: it takes whatever elementwise operators are left
+    fuse_elementwise,  # it takes whatever elementwise operators are left
+    lift_lines,  # behind it, so that few operators lie between the windows
 )
 
 

@@ -22,7 +22,9 @@ UNARY = {
     "Tanh": "tanh",
 }
 ELEMENTWISE = frozenset((*BINARY, *UNARY, "Clip", "HardSigmoid", "Identity"))
-POOLING = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean"))
+POOLING = frozenset(
+    ("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "ReduceMean")
+)
 WITH_EPILOGUE = POOLING | {"Conv", "ConvTranspose", "Elementwise", "Gemm", "Resize"}
 
 

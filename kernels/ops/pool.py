@@ -1,4 +1,4 @@
-"""Max and average pooling over NHWC maps; global pooling is a window as large as the map. See pool_window.cl."""
+"""Max, average and Lp pooling over NHWC maps; global pooling is a window as large as the map. See pool_window.cl."""
 
 import math
 from collections.abc import Mapping
@@ -31,16 +31,19 @@ from gputune.kernels.streaming import (
     round_up,
 )
 from gputune.kernels.template import build_options, template
+from gputune.kernels.window import Pads, Pair
+
+KINDS = ("max", "average", "lp")
 
 
 @dataclass(frozen=True)
 class PoolProblem:
-    """output[n, y, x, c] = epilogue(max or average of the window at y, x).
+    """output[n, y, x, c] = epilogue(max, average or lp norm of the window at y, x).
 
-    `kernel`, `strides` and `output` are (height, width), `pads` (top, left, bottom, right). `output` is
+    `kernel`, `strides`, `output` and `dilations` are (height, width), `pads` (top, left, bottom, right). `output` is
     given and not computed, so that rounding up (ceil mode) is decided before; a window may then reach
     beyond the padding. An average divides by the positions inside the map, with `count_include_pad` by
-    those inside map and padding. The epilogue's operands are output-shaped.
+    those inside map and padding; lp is (sum |x|^norm)^(1/norm). The epilogue's operands are output-shaped.
     """
 
     kind: str
@@ -48,26 +51,31 @@ class PoolProblem:
     height: int
     width: int
     channels: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    pads: tuple[int, int, int, int]
-    output: tuple[int, int]
+    kernel: Pair
+    strides: Pair
+    pads: Pads
+    output: Pair
     count_include_pad: bool = False
     epilogue: Chain = EMPTY
+    dilations: Pair = (1, 1)
+    norm: int = 0
     layout: str = "NHWC"
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("max", "average"):
-            raise ValueError(f"Pool knows the kinds max and average, not {self.kind!r}")
+        if self.kind not in KINDS:
+            raise ValueError(f"Pool knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
+        if (self.kind == "lp") != (self.norm > 0):
+            raise ValueError(f"Pool needs a positive norm for lp, and none for others; it is {self.norm}")
         if self.layout != "NHWC" or self.dtype != "float32":
             raise ValueError(f"Pool knows NHWC in float32, not {self.layout} in {self.dtype}")
         sizes = (self.batch, self.height, self.width, self.channels)
-        if min(*sizes, *self.kernel, *self.strides, *self.output) < 1 or min(self.pads) < 0:
+        if min(*sizes, *self.kernel, *self.strides, *self.output, *self.dilations) < 1 or min(self.pads) < 0:
             raise ValueError("Pool needs positive sizes and pads that are not negative")
         for axis, size in enumerate((self.height, self.width)):
-            last = (self.output[axis] - 1) * self.strides[axis] - self.pads[axis]
-            if self.pads[axis] >= self.kernel[axis] or last >= size:
+            starts = np.arange(self.output[axis]) * self.strides[axis] - self.pads[axis]
+            first = np.maximum(-(starts // self.dilations[axis]), 0)  # the first tap that is not before the map
+            if np.any((first >= self.kernel[axis]) | (starts + first * self.dilations[axis] >= size)):
                 raise ValueError(f"Pool has a window that sees nothing but padding along axis {axis + 1}")
         check_indices("Pool", self.input_shape, self.output_shape)
 
@@ -82,7 +90,8 @@ class PoolProblem:
     @property
     def is_global(self) -> bool:
         """Whether the one window is exactly the map, so that its rows are one run of pixels."""
-        return self.kernel == (self.height, self.width) and not any(self.pads) and self.output == (1, 1)
+        plain = not any(self.pads) and self.dilations == (1, 1)
+        return plain and self.kernel == (self.height, self.width) and self.output == (1, 1)
 
 
 class PoolFamily(KernelFamily):
@@ -156,7 +165,9 @@ class PoolFamily(KernelFamily):
             **dict(zip(("KH", "KW"), kernel, strict=True)),
             **dict(zip(("SH", "SW"), problem.strides, strict=True)),
             **dict(zip(("PT", "PL", "PB", "PR"), problem.pads, strict=True)),
-            "AVERAGE": int(problem.kind == "average"),
+            **dict(zip(("DH", "DW"), problem.dilations, strict=True)),
+            "KIND": KINDS.index(problem.kind),
+            "NORM": problem.norm,
             "COUNT_INCLUDE_PAD": int(problem.count_include_pad),
         }
         strips = problem.batch * problem.output[0] * ceil_div(problem.output[1], configuration["WPT"])
@@ -176,27 +187,32 @@ class PoolFamily(KernelFamily):
         """Pads the map by what counts for nothing, and reduces the shifted copies of it one tap at a time."""
         top, left, bottom, right = problem.pads
         height, width = problem.height, problem.width
-        (rows, columns), (step_y, step_x) = problem.output, problem.strides
-        below = max((rows - 1) * step_y + problem.kernel[0] - top - height, 0)
-        beside = max((columns - 1) * step_x + problem.kernel[1] - left - width, 0)
+        (rows, columns), (step_y, step_x), (apart_y, apart_x) = problem.output, problem.strides, problem.dilations
+        below = max((rows - 1) * step_y + (problem.kernel[0] - 1) * apart_y + 1 - top - height, 0)
+        beside = max((columns - 1) * step_x + (problem.kernel[1] - 1) * apart_x + 1 - left - width, 0)
         around = ((0, 0), (top, below), (left, beside), (0, 0))
-        average = problem.kind == "average"
-        maps = np.pad(inputs["input"].astype(np.float64), around, constant_values=0 if average else -np.inf)
+        nothing = -np.inf if problem.kind == "max" else 0.0
+        maps = np.pad(inputs["input"].astype(np.float64), around, constant_values=nothing)
+        if problem.kind == "lp":
+            maps = np.abs(maps) ** problem.norm
         counted = np.pad(np.ones((1, height, width, 1)), around)
         if problem.count_include_pad:
             counted[:, : top + height + bottom, : left + width + right] = 1
-        total = np.full(problem.output_shape, 0.0 if average else -np.inf)
+        total = np.full(problem.output_shape, nothing)
         count = np.zeros((1, rows, columns, 1))
-        for y in range(problem.kernel[0]):
-            for x in range(problem.kernel[1]):
+        for y in range(0, problem.kernel[0] * apart_y, apart_y):
+            for x in range(0, problem.kernel[1] * apart_x, apart_x):
                 taps_y = slice(y, y + (rows - 1) * step_y + 1, step_y)
                 taps_x = slice(x, x + (columns - 1) * step_x + 1, step_x)
                 tap = maps[:, taps_y, taps_x]
-                total = total + tap if average else np.fmax(total, tap)
+                total = np.fmax(total, tap) if problem.kind == "max" else total + tap
                 count += counted[:, taps_y, taps_x]
+        if problem.kind == "average":
+            total = total / count
+        elif problem.kind == "lp":
+            total = total ** (1 / problem.norm)
         operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
-        result = total / count if average else total
-        return problem.epilogue.apply(result, operands).astype(np.float32)
+        return problem.epilogue.apply(total, operands).astype(np.float32)
 
     def work(self, problem: PoolProblem) -> Work:
         outputs = math.prod(problem.output_shape)
@@ -204,7 +220,7 @@ class PoolFamily(KernelFamily):
         return Work(outputs * (math.prod(problem.kernel) + len(problem.epilogue.steps)), moved)
 
     def tolerance(self, problem: PoolProblem) -> Tolerance:
-        taps = math.prod(problem.kernel) if problem.kind == "average" else 1
+        taps = 1 if problem.kind == "max" else math.prod(problem.kernel)
         return Tolerance(relative=1e-5, absolute=1e-6 * math.sqrt(taps))
 
 

@@ -1,9 +1,10 @@
-// Max and average pooling of NHWC maps.
+// Max, average and Lp pooling of NHWC maps.
 //
-//   output[n, y, x, c] = EPILOGUE(reduce over ky < KH, kx < KW of input[n, y*SH - PT + ky, x*SW - PL + kx, c])
+//   output[n, y, x, c] = EPILOGUE(reduce over ky < KH, kx < KW of input[n, y*SH - PT + ky*DH, x*SW - PL + kx*DW, c])
 //
 // Positions outside the map take no part; max passes over NaN. An average divides by the positions inside the map,
-// with COUNT_INCLUDE_PAD by those inside map and padding. Global pooling is a window as large as the map.
+// with COUNT_INCLUDE_PAD by those inside map and padding; Lp is (sum |input|^NORM)^(1/NORM). Global pooling is a window
+// as large as the map.
 //
 // Work split: dimension 0 runs over vectors of VW channels, dimension 1 over strips of WPT neighbouring pixels of an
 // output row. A window's row is reduced in ACC independent accumulators.
@@ -24,7 +25,10 @@
 #define PL 1
 #define PB 1
 #define PR 1
-#define AVERAGE 0            // 1: average, 0: max
+#define DH 1                 // dilations
+#define DW 1
+#define KIND 0               // 0: max, 1: average, 2: Lp
+#define NORM 0               // of Lp
 #define COUNT_INCLUDE_PAD 0
 #endif
 #ifndef VW
@@ -43,15 +47,30 @@
 
 #define VECTORS ((CHANNELS + VW - 1) / VW)
 #define STRIPS ((OUT_WIDTH + WPT - 1) / WPT)
+// The first tap of a window at `start` that is not before the map, and the first that is behind `size` elements.
+#define FIRST_TAP(start, dilation) (max(-(start) + (dilation) - 1, 0) / (dilation))
+#define END_TAP(start, dilation, taps, size) min(taps, ((size) - (start) + (dilation) - 1) / (dilation))
 // Whether any window reaches out of the map.
-#define CLIPPED (PT > 0 || PL > 0 || (OUT_HEIGHT - 1) * SH + KH > HEIGHT || (OUT_WIDTH - 1) * SW + KW > WIDTH)
+#define LAST_ROW ((OUT_HEIGHT - 1) * SH + (KH - 1) * DH)
+#define LAST_COLUMN ((OUT_WIDTH - 1) * SW + (KW - 1) * DW)
+#define CLIPPED (PT > 0 || PL > 0 || LAST_ROW >= HEIGHT || LAST_COLUMN >= WIDTH)
 
-#if AVERAGE
+#if KIND == 0
+#define START (-INFINITY)
+#define TERM(value) (value)
+#define REDUCE(total, value) ((value) > (total) ? (value) : (total))
+#else
 #define START 0.0f
 #define REDUCE(total, value) ((total) + (value))
+#if KIND == 1
+#define TERM(value) (value)
+#elif NORM == 1
+#define TERM(value) fabs(value)
+#elif NORM == 2
+#define TERM(value) ((value) * (value))
 #else
-#define START (-INFINITY)
-#define REDUCE(total, value) ((value) > (total) ? (value) : (total))
+#define TERM(value) pow(fabs(value), (vec)(NORM))
+#endif
 #endif
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
@@ -71,39 +90,43 @@ void pool_window(__global const float *restrict input, __global float *restrict 
     for (int column = first; column < last; ++column) {
         const int left = column * SW - PL;
 #if CLIPPED
-        const int y_begin = max(top, 0), y_end = min(top + KH, HEIGHT);
-        const int x_begin = max(left, 0), x_end = min(left + KW, WIDTH);
+        const int y_begin = FIRST_TAP(top, DH), y_end = END_TAP(top, DH, KH, HEIGHT);
+        const int x_begin = FIRST_TAP(left, DW), x_end = END_TAP(left, DW, KW, WIDTH);
 #else
-        const int y_begin = top, y_end = top + KH;
-        const int x_begin = left, x_end = left + KW;
+        const int y_begin = 0, y_end = KH;
+        const int x_begin = 0, x_end = KW;
 #endif
         vec total[ACC];
         for (int i = 0; i < ACC; ++i)
             total[i] = (vec)(START);
         for (int y = y_begin; y < y_end; ++y) {
-            __global const float *line = input + (map * HEIGHT + y) * WIDTH * CHANNELS + channel;
+            __global const float *line = input + ((map * HEIGHT + top + y * DH) * WIDTH + left) * CHANNELS + channel;
             int x = x_begin;
 #if ACC > 1
             for (; x + ACC <= x_end; x += ACC) {
                 #pragma unroll
                 for (int i = 0; i < ACC; ++i) {
-                    const vec value = LOAD(line, (x + i) * CHANNELS);
-                    total[i] = REDUCE(total[i], value);
+                    const vec value = LOAD(line, (x + i) * DW * CHANNELS);
+                    total[i] = REDUCE(total[i], TERM(value));
                 }
             }
 #endif
             for (; x < x_end; ++x) {
-                const vec value = LOAD(line, x * CHANNELS);
-                total[0] = REDUCE(total[0], value);
+                const vec value = LOAD(line, x * DW * CHANNELS);
+                total[0] = REDUCE(total[0], TERM(value));
             }
         }
         vec result = total[0];
         for (int i = 1; i < ACC; ++i)
             result = REDUCE(result, total[i]);
-#if AVERAGE && COUNT_INCLUDE_PAD
-        result /= (vec)((min(top + KH, HEIGHT + PB) - top) * (min(left + KW, WIDTH + PR) - left));
-#elif AVERAGE
+#if KIND == 1 && COUNT_INCLUDE_PAD
+        result /= (vec)(END_TAP(top, DH, KH, HEIGHT + PB) * END_TAP(left, DW, KW, WIDTH + PR));
+#elif KIND == 1
         result /= (vec)((y_end - y_begin) * (x_end - x_begin));
+#elif KIND == 2 && NORM == 2
+        result = sqrt(result);
+#elif KIND == 2 && NORM > 2
+        result = pow(result, (vec)(1.0f / NORM));
 #endif
 
         const int offset = (row * OUT_WIDTH + column) * CHANNELS + channel;

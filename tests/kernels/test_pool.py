@@ -117,7 +117,11 @@ def test_padding_and_strides_do_not_move_the_window(data: st.DataObject) -> None
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"kind": "lp"}, "max and average, not 'lp'"),
+        ({"kind": "median"}, "max, average, lp, not 'median'"),
+        ({"kind": "lp"}, "positive norm for lp"),
+        ({"norm": 2}, "none for others"),
+        ({"dilations": (0, 1)}, "positive sizes"),
+        ({"dilations": (1, 7), "pads": (0, 1, 0, 1), "output": (3, 1)}, "nothing but padding along axis 2"),
         ({"layout": "NCHW"}, "not NCHW"),
         ({"dtype": "float16"}, "float16"),
         ({"channels": 0}, "positive sizes"),
