@@ -1,8 +1,9 @@
 """ONNX file -> Graph: everything static, constants folded, and whatever is not supported refused by name.
 
-The one door to the onnx library. A single walk over the nodes does what several library passes would: a node
-whose inputs are all known is computed by onnx's reference evaluator, any other gets its output shapes from
-onnx's shape inference with the known inputs at hand.
+A single walk over the nodes does what several library passes would: a node whose inputs are all known is computed by
+onnx's reference evaluator, any other gets its output shapes from onnx's shape inference with the known inputs at hand.
+An operator that no kernel knows is replaced by its body where ONNX defines one, an If whose condition is known by its
+branch. A tensor without elements is a constant: there is nothing to compute.
 """
 
 import difflib
@@ -21,6 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.inlining import STANDARD, body_of, branch, expanded, opset_of
 from gputune.client.lowering.added import Shape, lowering_of, shape_of
 from gputune.client.lowering.operators import LOWERINGS
 from gputune.client.passes.drop_identity import COPIES
@@ -80,7 +82,8 @@ def import_model(
     constants = {item.name: _constant(path, item) for item in model.graph.initializer}
     constants.update(input_values or {})
     inputs = _static_inputs(path, model, constants, input_dimensions)
-    walk = _Walk(path, opset, constants, inputs)
+    taken = [output for node in model.graph.node for output in node.output]
+    walk = _Walk(path, opset, constants, inputs, taken)
     for index, node in enumerate(model.graph.node):
         walk.visit(index, node)
     walk.refuse_unsupported()
@@ -116,7 +119,7 @@ def _listing(items: Iterable[str], most: int) -> str:
 
 
 def _opset(path: Path, model: onnx.ModelProto) -> int:
-    opset = max((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), default=0)
+    opset = max((item.version for item in model.opset_import if item.domain in STANDARD), default=0)
     if opset < OLDEST_OPSET:
         raise ModelError(
             f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported, "
@@ -229,10 +232,18 @@ class _Walk:
     """
 
     def __init__(
-        self, path: Path, opset: int, constants: Mapping[str, Array], inputs: Mapping[str, TensorInfo]
+        self,
+        path: Path,
+        opset: int,
+        constants: Mapping[str, Array],
+        inputs: Mapping[str, TensorInfo],
+        taken: Iterable[str],
     ) -> None:
+        """taken: the names of all tensors that the model's nodes compute."""
         self.path = path
         self.opset = opset
+        self.taken = tuple(taken)
+        self.origin = ""  # the model's node whose parts are being visited
         self.constants = dict(constants)
         self.tensors = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in constants.items()}
         self.tensors.update(inputs)
@@ -245,8 +256,13 @@ class _Walk:
     def visit(self, index: int, node: onnx.NodeProto) -> None:
         reads = [name for name in node.input if name]
         known = all(name in self.constants for name in reads)
-        standard = node.domain in ("", "ai.onnx") and node.op_type not in NEVER_FOLDED
+        standard = node.domain in STANDARD
         simple = standard and not any(item.HasField("g") for item in node.attribute)
+        if node.op_type == "If" and standard and node.input[0] in self.constants:
+            condition = self.constants[node.input[0]]
+            self._visit_parts(index, node, branch(node, bool(condition.all()), self._prefix(node)), self.opset)
+            return
+        simple = simple and node.op_type not in NEVER_FOLDED
         if node.op_type in ("Shape", "Size") and simple:
             if reads[0] in self.tensors:
                 self._fold_shape(node)
@@ -256,7 +272,7 @@ class _Walk:
             self._fold(node)
         elif reads and simple and all(name in self.constants or name in self.undecided for name in reads):
             self.undecided.update(node.output)
-        else:
+        elif not self._expand(index, node):
             self._keep(index, node)
 
     def refuse_unsupported(self) -> None:
@@ -289,6 +305,37 @@ class _Walk:
                 self._refuse(f"tensor {tensor!r} ({maker})", f"is {dtype}; {KNOWN_DTYPES}")
         return graph
 
+    def _expand(self, index: int, node: onnx.NodeProto) -> bool:
+        """Visits the body of an operator that no kernel knows, where ONNX defines one."""
+        operator = _operator(node)
+        if operator in SUPPORTED_OPS or operator in QUANTISED_OPS or lowering_of(operator) is not None:
+            return False
+        if any(name not in self.tensors for name in node.input if name):
+            return False
+        types = [_type_of(self.tensors[name]) if name else TypeProto() for name in node.input]
+        body = body_of(node, self.opset, types)
+        if body is None:
+            return False
+        self._visit_parts(index, node, expanded(node, body, self._prefix(node)), opset_of(body))
+        return True
+
+    def _visit_parts(self, index: int, node: onnx.NodeProto, parts: Iterable[onnx.NodeProto], opset: int) -> None:
+        """Visits the nodes that a node stands for; they are written in an operator set of their own."""
+        around = self.origin, self.opset
+        self.origin, self.opset = self.origin or node.name or f"{node.op_type}_{index}", opset
+        for part in parts:
+            self.visit(index, part)
+        self.origin, self.opset = around
+
+    def _prefix(self, node: onnx.NodeProto) -> str:
+        """What the names of a node's parts begin with, and no other name does."""
+        name = node.name or node.output[0]
+        prefix, number = f"{name}/", 1
+        while any(each.startswith(prefix) for each in (*self.taken, *self.tensors)):
+            number += 1
+            prefix = f"{name}.{number}/"
+        return prefix
+
     def _keep(self, index: int, node: onnx.NodeProto) -> None:
         name = node.name or f"{node.op_type}_{index}"
         number = 1
@@ -296,25 +343,27 @@ class _Walk:
             number += 1
             name = f"{node.name or node.op_type}.{number}"
         self.names.add(name)
-        operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        operator = _operator(node)
         kept = Node(
             operator,
             name,
             tuple(node.input),
             tuple(node.output),
             {item.name: _plain(helper.get_attribute_value(item)) for item in node.attribute},
-            origins=(name,),
+            origins=(self.origin or name,),
         )
-        if operator in QUANTISED_OPS or operator.startswith("QLinear"):
-            self.quantised.append(kept.label)
-        elif operator not in SUPPORTED_OPS and lowering_of(operator) is None:
-            self.unsupported.append(kept)
         for attribute in POSITIVE & kept.attributes.keys():  # onnx's shape inference divides by strides unchecked
             values = kept.attributes[attribute]
             counts = values if isinstance(values, tuple) else (values,)
             if any(isinstance(count, int) and count < 1 for count in counts):
                 self._refuse(kept.label, f"is not valid: its {attribute} {values} must be positive")
         self._infer(kept, node)
+        if all(output in self.constants for output in kept.outputs if output):
+            return
+        if operator in QUANTISED_OPS or operator.startswith("QLinear"):
+            self.quantised.append(kept.label)
+        elif operator not in SUPPORTED_OPS and lowering_of(operator) is None:
+            self.unsupported.append(kept)
         self.nodes.append(kept)
 
     def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
@@ -347,6 +396,8 @@ class _Walk:
                 if info.size > MOST_ELEMENTS:
                     self._refuse(kept.label, f"computes {info.size} elements; {MOST_ELEMENTS} are supported")
                 self.tensors[output] = info
+                if not info.size:
+                    self.constants[output] = np.empty(info.shape, dtype)
 
     def _ask(self, shape: Shape, node: Node) -> None:
         """Types and shapes of the outputs, from an op package."""
@@ -382,6 +433,11 @@ class _Walk:
 
     def _refuse(self, what: str, why: str) -> NoReturn:
         raise ModelError(f"{what} of model {self.path} {why}")
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    """What an operator is called in tables: with its domain, unless that is ONNX's own."""
+    return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
 
 
 def _type_of(info: TensorInfo) -> TypeProto:

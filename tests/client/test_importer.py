@@ -9,6 +9,7 @@ import onnx.external_data_helper
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from gputune.client import importer
 from gputune.client.errors import ModelError
 from gputune.client.importer import read_model
 from gputune.client.lowering import lower
@@ -180,8 +181,8 @@ class TestUnsupported:
         assert "mine.Magic" in message
         assert "Concat" not in message
 
-    def test_a_branch(self, tmp_path: Path) -> None:
-        text = """<ir_version: 8, opset_import: ["" : 13]> g (float[2] x) => (float[2] y) <bool yes = {1}> {
+    def test_a_branch_that_depends_on_the_data(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 13]> g (float[2] x, bool yes) => (float[2] y) {
                     y = If(yes) <then_branch = a () => (float[2] p) { p = Relu(x) },
                                  else_branch = b () => (float[2] q) { q = Exp(x) }> }"""
         assert "If node" in refusal(save(onnx.parser.parse_model(text), tmp_path))
@@ -270,7 +271,7 @@ FILTERS = {"w": (4, 4, 3, 3)}
         (ROW, "y = Clip(x, w)", {"w": numbers(float("nan"))}, "'Clip_0' is not supported: clip with NaN"),
         (ROW, "y = Mul(x, w)", {"w": numbers(float("nan"))}, "Mul node 'Mul_0' is not supported: mul with NaN"),
         (ROW, "y = Gemm(x, w)", {"w": (4, 3)}, "its right side is 4x3, rows of its left side 3"),
-        (ROW, "y = MatMul(x, w)", {"w": (3, 0)}, "its right side is 3x0"),
+        (ROW, "y = MatMul(x, w)", {"w": (3, 0)}, "output 'y' of model 'small' is a constant"),
         (ROW, "y = Gemm(x, w, c)", {"w": (3, 4), "c": (5,)}, "'Gemm_0/add' is not supported: an input of shape (5,)"),
         (MAP, "y = Conv<strides=[0,0]>(x, w)", FILTERS, "its strides (0, 0) must be positive"),
         (MAP, "y = Conv<dilations=[-1,1]>(x, w)", FILTERS, "its dilations (-1, 1) must be positive"),
@@ -297,3 +298,48 @@ def test_what_makes_no_sense_is_refused_by_name(
         lower(read_model(path))
     message = caught.value.message
     assert complaint in message or re.match(r"\w+ node '\w+' of model \S+ is not valid: \[ShapeInference", message)
+
+
+class TestInlining:
+    """What takes the place of a node: the body of its operator, or a branch."""
+
+    @pytest.fixture(autouse=True)
+    def _no_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        supported = importer.SUPPORTED_OPS - {"MeanVarianceNormalization"} | {"ReduceMean", "Sub", "Pow", "Sqrt", "Div"}
+        monkeypatch.setattr(importer, "SUPPORTED_OPS", supported | {"Neg", "Exp"})
+
+    def test_a_known_branch_takes_the_place_of_its_if(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 13]> g (float[2] x) => (float[2] y, float[2] z) <bool yes = {0}> {
+                    y, z = If(yes) <then_branch = a () => (float[2] p, float[2] p2) { p = Relu(x) p2 = Relu(p) },
+                                    else_branch = b () => (float[2] q, float[2] q) { r = Neg(x) q = Exp(r) }> }"""
+        graph = read_model(save(onnx.parser.parse_model(text), tmp_path))
+        assert [(node.op, node.inputs[0], node.output) for node in graph.nodes] == [
+            ("Neg", "x", "y/r"),
+            ("Exp", "y/r", "y"),
+            ("Identity", "y", "z"),
+        ]
+
+    def test_an_operator_becomes_the_body_that_onnx_gives_it(self, tmp_path: Path) -> None:
+        model = build("(float[2,3,5,7] x) => (float[2,3,5,7] y)", "y = MeanVarianceNormalization<axes=[0,2]>(x)")
+        graph = read_model(save(model, tmp_path))
+        assert {"ReduceMean", "Sub", "Div"} <= {node.op for node in graph.nodes}
+        assert {node.attributes["axes"] for node in graph.nodes if node.op == "ReduceMean"} == {(0, 2)}
+        assert {node.stands_for for node in graph.nodes} == {("MeanVarianceNormalization_0",)}
+
+    def test_a_body_never_takes_the_names_of_others(self, tmp_path: Path) -> None:
+        body = 's = Neg(x) "m/X_RM" = Relu(s) m = MeanVarianceNormalization("m/X_RM") y = Add(m, s)'
+        model = build("(float[2,3,5,7] x) => (float[2,3,5,7] y)", body)
+        graph = read_model(save(model, tmp_path))
+        outputs = [output for node in graph.nodes for output in node.outputs]
+        assert len(set(outputs)) == len(outputs)
+
+
+class TestNothing:
+    """Tensors without elements."""
+
+    def test_what_has_no_elements_is_a_constant(self, tmp_path: Path) -> None:
+        body = "none = Slice(x, from, to, axis) y = Concat<axis=1>(none, x)"
+        weights = {"from": integers(2), "to": integers(2), "axis": integers(1)}
+        graph = read_model(save(build("(float[2,3] x) => (float[2,3] y)", body, weights), tmp_path))
+        assert [node.op for node in graph.nodes] == ["Concat"]
+        assert graph.constants["none"].shape == (2, 0)

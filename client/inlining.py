@@ -1,0 +1,134 @@
+"""What a node stands for: the body of its operator where ONNX defines one, or the branch of an If that is taken.
+
+Both become nodes of the graph around them. Names that are defined inside get a prefix, which must be unlike any
+other; names of the node's own inputs and outputs take the place of the formal ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+
+import onnx
+import onnx.defs
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper
+
+STANDARD = ("", "ai.onnx")
+
+
+def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
+    """The function that defines a node's operator in this operator set, None where there is none. `types` are those of
+    its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    content = _newest(schema.function_opset_versions, opset, schema.get_function_with_opset_version)
+    if not content:
+        given, known = node.SerializeToString(), [each.SerializeToString() for each in types]
+        content = _newest(
+            schema.context_dependent_function_opset_versions,
+            opset,
+            lambda version: schema.get_context_dependent_function_with_opset_version(version, given, known),
+        )
+    if not content:
+        return None
+    body = FunctionProto()
+    body.ParseFromString(content)
+    return body
+
+
+def opset_of(body: FunctionProto) -> int:
+    """The operator set that the nodes of a body are written in."""
+    return max(item.version for item in body.opset_import if item.domain in STANDARD)
+
+
+def expanded(node: NodeProto, body: FunctionProto, prefix: str) -> list[NodeProto]:
+    """The nodes of an operator's body for one use of it."""
+    names = dict(zip_longest(body.input, node.input, fillvalue=""))
+    names |= {formal: actual for formal, actual in zip(body.output, node.output, strict=False) if actual}
+    given = {item.name: item for item in (*_defaults(node, body), *body.attribute_proto, *node.attribute)}
+    return _renamed(body.node, names, prefix, given)
+
+
+def branch(node: NodeProto, condition: bool, prefix: str) -> list[NodeProto]:
+    """The nodes of the branch of an If that is taken."""
+    wanted = "then_branch" if condition else "else_branch"
+    graph = next(item.g for item in node.attribute if item.name == wanted)
+    constants = [helper.make_node("Constant", [], [item.name], value=item) for item in graph.initializer]
+    inside = {name for each in (*constants, *graph.node) for name in each.output}
+    names: dict[str, str] = {}
+    copies = []
+    for result, output in zip(graph.output, node.output, strict=True):
+        if not output:
+            continue
+        if result.name in inside and result.name not in names:
+            names[result.name] = output
+        else:  # it comes from outside, or twice
+            copies.append(helper.make_node("Identity", [result.name], [output]))
+            names[output] = output
+    return _renamed([*constants, *graph.node, *copies], names, prefix, {})
+
+
+def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) -> bytes:
+    """The newest body that is not newer than the operator set: that of the operator set where it still holds, else as
+    it was written."""
+    for version in (opset, *sorted((each for each in versions if each < opset), reverse=True)):
+        if content := bytes(get(version)):
+            return content
+    return b""
+
+
+def _defaults(node: NodeProto, body: FunctionProto) -> Iterator[AttributeProto]:
+    """The attributes that a node leaves to its schema."""
+    schema = onnx.defs.get_schema(node.op_type, opset_of(body), node.domain)
+    for name in body.attribute:
+        if name in schema.attributes and schema.attributes[name].default_value.name:
+            yield schema.attributes[name].default_value
+
+
+def _renamed(
+    nodes: Iterable[NodeProto], names: Mapping[str, str], prefix: str, attributes: Mapping[str, AttributeProto]
+) -> list[NodeProto]:
+    """Copies of nodes with other names, and with what refers to an attribute of the function in its place."""
+    originals = list(nodes)
+    every = {name: f"{prefix}{name}" for name in _defined(originals)} | dict(names)
+    return [_copy(node, every, prefix, attributes) for node in originals]
+
+
+def _copy(
+    node: NodeProto, names: Mapping[str, str], prefix: str, attributes: Mapping[str, AttributeProto]
+) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.name = f"{prefix}{node.name or node.op_type}"
+    copy.input[:] = [names.get(name, name) for name in node.input]
+    copy.output[:] = [names.get(name, name) for name in node.output]
+    del copy.attribute[:]
+    for item in node.attribute:
+        if item.ref_attr_name and item.ref_attr_name not in attributes:
+            continue  # an attribute that the node does not have, and that has no default
+        put = copy.attribute.add()
+        put.CopyFrom(attributes[item.ref_attr_name] if item.ref_attr_name else item)
+        put.name = item.name
+        if put.HasField("g"):
+            _rename_graph(put.g, names, prefix, attributes)
+    return copy
+
+
+def _rename_graph(
+    graph: GraphProto, names: Mapping[str, str], prefix: str, attributes: Mapping[str, AttributeProto]
+) -> None:
+    copies = [_copy(node, names, prefix, attributes) for node in graph.node]
+    del graph.node[:]
+    graph.node.extend(copies)
+    for item in (*graph.output, *graph.initializer):
+        item.name = names.get(item.name, item.name)
+
+
+def _defined(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """The names that nodes define, those in their branches included."""
+    for node in nodes:
+        yield from filter(None, node.output)
+        for item in node.attribute:
+            if item.HasField("g"):
+                yield from (each.name for each in item.g.initializer)
+                yield from _defined(item.g.node)
