@@ -73,7 +73,7 @@ def command(
     device: str | None,
     tuning_effort: str | None,
     wishes: TuningWishes,
-    input_dimensions: dict[str, tuple[int, ...]],
+    input_dimensions: tuple[dict[str, tuple[int, ...]], ...],
     log_level: str,
     summary_json: Path | None,
 ) -> None:
@@ -86,6 +86,8 @@ def command(
     gputune context-binary-generator --model model.onnx --binary_file model \\
         --output_dir output --input_dimensions x=1,3,224,224 --tuning_effort quick
     """
+    if len(input_dimensions) > 1:
+        raise ConfigError("--input_dimensions: a context has one graph so far; give each input one shape")
     config = read_config(config_file)
     effort = choose_effort(config, tuning_effort)
     if wishes.given and effort.name == "none":
@@ -98,7 +100,7 @@ def command(
         generate(
             GenerationRequest(
                 model=model,
-                input_dimensions=input_dimensions,
+                input_dimensions=input_dimensions[0],
                 binary_file=_binary_path(output_dir, binary_file),
                 config=config,
                 effort=effort,

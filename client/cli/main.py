@@ -15,6 +15,7 @@ COMMANDS = {
         "context_binary_generator",
         "Tune a model on a target and write its context binary.",
     ),
+    "model-check": ("model_check", "Say before any tuning what of a model runs, and what that costs."),
     "net-run": ("net_run", "Run a context binary on this machine's device or on a target."),
     "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
     "target-server": ("target_server", "Serve this machine's device to hosts."),
@@ -58,7 +59,8 @@ def cli() -> None:
         --input_list inputs.txt --output_dir results          where it runs
 
     Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
-    cache, 8 device or context, 130 interrupted.
+    cache, 8 device or context, 9 nodes that cannot run (model-check), 10 another result than onnxruntime's
+    (--verify), 130 interrupted.
     """
 
 

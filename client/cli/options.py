@@ -113,18 +113,35 @@ def default_performance_cache_dir() -> Path:
 
 def parse_input_dimensions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, tuple[int, ...]]:
-    """Callback of --input_dimensions NAME=1,3,224,224: shapes by input name."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for value in values:
-        name, separator, text = value.rpartition("=")
-        try:
-            shape = tuple(int(part) for part in text.split(","))
-        except ValueError:
-            shape = ()
-        if not separator or not name or not shape or min(shape) < 1:
-            raise click.BadParameter(f"{value!r} is not of the form NAME=1,3,224,224 with dimensions of at least 1")
-        if name in shapes:
-            raise click.BadParameter(f"input {name!r} is named twice")
-        shapes[name] = shape
-    return shapes
+) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """Callback of --input_dimensions NAME=1,3,224,224[;NAME=...]: for each graph, shapes by input name.
+
+    An input that is named several times has a shape for each graph; one that is named once has it in all of them.
+    """
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for value in (part.strip() for text in values for part in text.split(";")):
+        name, shape = _shape_of(value)
+        shapes.setdefault(name, []).append(shape)
+    graphs = max((len(several) for several in shapes.values()), default=1)
+    for name, several in shapes.items():
+        if len(several) not in (1, graphs):
+            raise click.BadParameter(
+                f"input {name!r} has {len(several)} shapes, another input {graphs}; give each input one shape, or one "
+                "for each graph"
+            )
+    found = tuple({name: several[place % len(several)] for name, several in shapes.items()} for place in range(graphs))
+    if len({tuple(sorted(one.items())) for one in found}) < graphs:
+        raise click.BadParameter("two graphs would have the same shapes")
+    return found
+
+
+def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
+    """Name and shape of NAME=1,3,224,224."""
+    name, separator, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(part) for part in sizes.split(","))
+    except ValueError:
+        shape = ()
+    if not separator or not name or not shape or min(shape) < 1:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=1,3,224,224 with dimensions of at least 1")
+    return name, shape

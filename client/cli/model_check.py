@@ -1,0 +1,130 @@
+"""gputune model-check"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.client.cli.options import parse_input_dimensions
+from gputune.client.cli.printable import printable
+from gputune.client.errors import ConfigError
+from gputune.client.model_check import check_model, describe
+from gputune.client.peaks import ASSUMED, Peaks, measured
+from gputune.client.progress import Reporter
+from gputune.client.target import choose_target
+from gputune.client.tuning.task_search import device_limits
+from gputune.kernels.family import DeviceLimits
+from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.identity import DeviceIdentity
+
+RUNS_NOT = 9
+MOST_ROWS = 20
+
+
+@click.command("model-check")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--input_dimensions",
+    metavar="NAME=D0,D1,...",
+    multiple=True,
+    callback=parse_input_dimensions,
+    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; as the generator takes it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+@click.option("--gflops", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 operations/s.")
+@click.option("--gbps", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 bytes/s.")
+@click.option(
+    "--device", metavar="D", help="Measure the peaks on this device: a name part or number of `gputune devices`."
+)
+def command(
+    model: Path,
+    input_dimensions: tuple[dict[str, tuple[int, ...]], ...],
+    as_json: bool,
+    gflops: float | None,
+    gbps: float | None,
+    device: str | None,
+) -> None:
+    """Say before any tuning which nodes of a model run, what they cost, and about how long tuning takes.
+
+    Nodes that cannot run are listed with the reason and the nearest form that can; then the exit code is 9. Else there
+    are the distinct tasks, their operations and bytes, an estimate of the tuning time for each effort, and the time of
+    an inference by the roofline: no operation can be faster than the device's peaks allow.
+
+    \b
+    gputune model-check model.onnx --input_dimensions x=1,3,224,224
+    """
+
+    if len(input_dimensions) > 1:
+        raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
+    peaks, limits = _device(gflops, gbps, device)
+    content = describe(check_model(model, input_dimensions[0]), peaks, limits)
+    if as_json:
+        click.echo(json.dumps(content, indent=1))
+    else:
+        for line in _lines(content):
+            click.echo(printable(line))
+    if not content["runs_wholly"]:
+        raise click.exceptions.Exit(RUNS_NOT)
+
+
+def _device(gflops: float | None, gbps: float | None, device: str | None) -> tuple[Peaks, DeviceLimits]:
+    """The peaks that options give, or that a device has, and the limits that spaces are counted for."""
+    assert NULL_REPORT.identity is not None
+    given = [name for name, value in (("--gflops", gflops), ("--gbps", gbps)) if value is not None]
+    if device is not None:
+        if given:
+            raise ConfigError(f"{' and '.join(given)}: with --device the peaks are measured; drop one of them")
+        reporter = Reporter(sys.stderr, "warn")
+        with choose_target(None, os.environ, device, speaker=reporter) as target, target.connect() as client:
+            return measured(client, reporter), device_limits(DeviceIdentity.from_dict(client.device))
+    limits = device_limits(NULL_REPORT.identity)
+    if gflops is not None and gbps is not None:
+        return Peaks(gflops, gbps, "given"), limits
+    if given:
+        raise ConfigError(f"{given[0]}: a roofline has two slopes; give --gflops and --gbps")
+    return ASSUMED, limits
+
+
+def _lines(content: Mapping[str, Any]) -> Iterator[str]:
+    """The report for people."""
+    unsupported = content["unsupported"]
+    if unsupported:
+        looked_at = f"of {content['nodes']} nodes that were looked at"
+        yield f"{content['model']}: cannot run; {looked_at}, {len(unsupported)} cannot:"
+        for one in unsupported:
+            yield f"  {one['op']} node {one['node']!r}: {one['why']}"
+            yield f"    instead: {one['nearest']}"
+        return
+    yield f"{content['model']}: runs wholly; {content['nodes']} nodes in {content['operations']} operations"
+    tasks, peaks = content["tasks"], content["peaks"]
+    yield (
+        f"{len(tasks)} tasks, {content['flops'] / 1e9:.3f} GFLOP, {content['bytes'] / 1e6:.1f} MB moved, "
+        f"{content['constant_bytes'] / 1e6:.1f} MB of weights"
+    )
+    yield (
+        f"roofline {content['roofline_ns'] / 1e6:.3f} ms at {peaks['gflops']:.1f} GFLOP/s and {peaks['gbps']:.1f} GB/s "
+        f"({peaks['origin']})"
+    )
+    yield "tuning: " + ", ".join(_effort(name, effort) for name, effort in content["tuning"].items())
+    yield f"assumes {'; '.join(content['assumes'])}"
+    yield f"{'roofline':>12} {'share':>6} {'runs':>5}  task"
+    slowest = sorted(tasks, key=lambda task: -task["weight"] * task["roofline_ns"])
+    rows = [([task], f"{task['op']} {task['problem']}") for task in slowest[:MOST_ROWS]]
+    if rest := slowest[MOST_ROWS:]:
+        rows.append((rest, f"{len(rest)} others together"))
+    for several, title in rows:
+        ns = sum(task["weight"] * task["roofline_ns"] for task in several)
+        share = ns / content["roofline_ns"] if content["roofline_ns"] else 0.0
+        yield f"{ns / 1e3:>9.1f} us {share:>6.1%} {sum(task['weight'] for task in several):>5}  {title}"
+
+
+def _effort(name: str, effort: Mapping[str, Any]) -> str:
+    if not effort["trials"]:
+        return f"{name} no trials"
+    minutes, more = effort["seconds"] / 60, "more than " if effort["at_least"] else "about "
+    time = f"{minutes:.0f} min" if minutes >= 2 else f"{effort['seconds']:.0f} s"
+    return f"{name} {more}{time} ({effort['trials']} trials)"
