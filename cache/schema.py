@@ -1,7 +1,7 @@
 """The tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
 
 APPLICATION_ID = 0x67707463  # "gptc": tells our files from other programs' databases
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _MEASURED = """
 -- What is computed: one row per TaskKey.
@@ -86,11 +86,30 @@ CREATE TABLE chain_winner (
 );
 """
 
-SCHEMAS = {2: _MEASURED, SCHEMA_VERSION: _MEASURED + _CHAINS}
+_ORIGINS = """
+-- Trials that were measured elsewhere: whose numbers are between first and last came from a file or an export.
+CREATE TABLE origin (
+    first INTEGER PRIMARY KEY,
+    last INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    stored_at REAL NOT NULL
+);
+"""
+
+SCHEMAS = {2: _MEASURED, 3: _MEASURED + _CHAINS, SCHEMA_VERSION: _MEASURED + _CHAINS + _ORIGINS}
 """What files hold by version. Those of an older one here get what they lack when they are opened for writing."""
 
-DATA_TABLES = ("chain_winner", "chain", "winner", "trial", "validity", "task")
+DATA_TABLES = ("origin", "chain_winner", "chain", "winner", "trial", "validity", "task")
 """What invalidating empties, in an order that keeps references whole."""
+
+
+ORPHANS = (
+    "DELETE FROM task WHERE id NOT IN (SELECT task FROM trial UNION SELECT task FROM winner)",
+    "DELETE FROM validity WHERE id NOT IN (SELECT validity FROM trial UNION SELECT validity FROM winner)",
+    "DELETE FROM chain_winner WHERE task NOT IN (SELECT digest FROM task)",
+    "DELETE FROM origin WHERE NOT EXISTS (SELECT 1 FROM trial WHERE trial.id BETWEEN first AND last)",
+)
+"""What removes rows that nothing refers to any more, in an order that keeps references whole."""
 
 
 def missing_tables(version: int) -> str:

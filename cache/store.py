@@ -1,4 +1,4 @@
-"""The performance cache: one SQLite file per device tier; the only file that knows SQLite.
+"""The performance cache: one SQLite file per device tier.
 
 Durability: each batch of trials is one transaction in a write-ahead log that is synchronised at every commit,
 so a stored batch survives kill -9 and power loss. Several processes may use one file; a writer waits for its
@@ -6,7 +6,6 @@ turn. An instance belongs to the thread that opened it.
 """
 
 import contextlib
-import functools
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,30 +15,27 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gputune.cache.chain import CHAIN_COLUMNS, ChainRecord, chain_from_rows, chain_to_row
+from gputune.cache.entry import Conclusion, Conflict, Contents, Entry, Merged, Origin, Stored, origin_from_row
 from gputune.cache.files import CacheError, folder_lock, set_aside, suspicion
 from gputune.cache.key import TaskKey, Validity, canonical_json
+from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_readonly, named_errors
 from gputune.cache.record import (
     TRIAL_COLUMNS,
     WINNER_COLUMNS,
     RecordError,
     TrialRecord,
     WinnerRecord,
+    finite,
     trial_from_row,
     trial_to_row,
     winner_from_row,
     winner_to_row,
 )
-from gputune.cache.schema import APPLICATION_ID, DATA_TABLES, SCHEMA_VERSION, SCHEMAS, missing_tables
+from gputune.cache.schema import DATA_TABLES, ORPHANS
 from gputune.cache.summary import TaskSummary, gather, summary_from_rows
 from gputune.cache.tier import tier_of
 
 _Parsed = TypeVar("_Parsed")
-
-BUSY_TIMEOUT_S = 30.0
-FULLY_CHECKED_BYTES = 32 << 20
-"""Files up to this size are read in full (PRAGMA quick_check) when opened; larger ones would make opening
-slow, so only their schema is checked. Damage inside shows when it is met; the mark that this leaves beside the
-file has it read in full when it is opened again, whatever its size."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +44,6 @@ class GenerationStart:
 
     resumed: bool
     invalidated: bool
-
-
-class _Damaged(Exception):
-    """The file is not a performance cache, or no longer."""
 
 
 class PerformanceCache:
@@ -81,10 +73,10 @@ class PerformanceCache:
         aside = None
         with folder_lock(path.parent):
             try:
-                connection = _connect(path, busy_timeout_s)
-            except _Damaged as damage:
+                connection = connect(path, busy_timeout_s)
+            except Damaged as damage:
                 reason, aside = str(damage), set_aside(path)
-                connection = _connect(path, busy_timeout_s)
+                connection = connect(path, busy_timeout_s)
             with contextlib.suppress(OSError):  # then it is checked once more
                 suspicion(path).unlink(missing_ok=True)
         cache = cls(connection, path, warn)
@@ -103,8 +95,8 @@ class PerformanceCache:
         if not path.is_file():
             raise CacheError(f"performance cache {path} does not exist")
         try:
-            return cls(_connect_readonly(path), path, warn)
-        except _Damaged as damage:
+            return cls(connect_readonly(path), path, warn)
+        except Damaged as damage:
             raise CacheError(f"performance cache {path} is damaged ({damage})") from damage
 
     def close(self) -> None:
@@ -185,14 +177,14 @@ class PerformanceCache:
 
     # What was chosen inside whole models.
 
-    def conclude_chain(self, digest: str, chain: ChainRecord) -> None:
-        """Remember what was chosen in a chain, in place of an earlier choice."""
+    def conclude_chain(self, digest: str, chain: ChainRecord, stored_at: float | None = None) -> None:
+        """Remember what was chosen in a chain, in place of an earlier choice; stored now unless told when."""
         row = chain_to_row(chain)
         with self._transaction("store what was chosen in a chain"):
             self._connection.execute("DELETE FROM chain_winner WHERE chain = ?", (digest,))
             self._connection.execute(
                 f"INSERT OR REPLACE INTO chain (digest, {', '.join(CHAIN_COLUMNS)}, stored_at) VALUES (?, ?, ?, ?, ?)",
-                (digest, *row, time.time()),
+                (digest, *row, time.time() if stored_at is None else stored_at),
             )
             self._connection.executemany(
                 f"INSERT INTO chain_winner (chain, task, {', '.join(WINNER_COLUMNS)})"
@@ -206,6 +198,86 @@ class PerformanceCache:
         winners = self._rows(f"SELECT task, {', '.join(WINNER_COLUMNS)} FROM chain_winner WHERE chain = ?", (digest,))
         chains = self._checked("chains", lambda row: chain_from_rows(row, winners), rows)
         return chains[0] if chains else None
+
+    # What travels.
+
+    def contents(self) -> Contents:
+        """Everything, to be taken in by another file or to be exported; malformed rows are left out with a warning."""
+        entries = [self._entry(summary.task, summary.validity) for summary in self.tasks()]
+        return Contents(tuple(entries), self.contents_of_chains())
+
+    def contents_of_chains(self) -> dict[str, tuple[ChainRecord, float]]:
+        """All that was chosen in chains by digest, and when it was stored; malformed ones are left out."""
+        rows = self._rows("SELECT digest, stored_at FROM chain ORDER BY digest") if self._has("chain") else []
+        known = {digest: (self.chain_of(digest), stored_at) for digest, stored_at in rows}
+        return {digest: (one, at) for digest, (one, at) in known.items() if one is not None}
+
+    def take_in(self, contents: Contents, source: str) -> Merged:
+        """Add what is not known yet, all or nothing. Of two winners of a task under one validity the one that rests on
+        more stays; its trials keep the times at which they were stored, and `source` says where they came from."""
+        merged = Merged()
+        with self._transaction(f"take in {source}"):
+            first = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM trial").fetchone()[0]
+            for entry in contents.entries:
+                self._take_in(entry, merged)
+            if merged.trials:
+                self._connection.execute(
+                    "INSERT INTO origin (first, last, source, stored_at) VALUES (?, ?, ?, ?)",
+                    (first, first + merged.trials - 1, source, time.time()),
+                )
+        for digest, (chain, stored_at) in contents.chains.items():
+            if not self._rows("SELECT 1 FROM chain WHERE digest = ?", (digest,)):
+                self.conclude_chain(digest, chain, stored_at)
+                merged.chains += 1
+        return merged
+
+    def origins(self) -> list[Origin]:
+        """Where trials came from that were not measured into this file, in the order in which they were taken in."""
+        if not self._has("origin"):
+            return []
+        rows = self._rows(
+            "SELECT source, (SELECT count(*) FROM trial WHERE id BETWEEN first AND last), stored_at FROM origin"
+            " ORDER BY first"
+        )
+        return self._checked("origins", origin_from_row, rows)
+
+    # Upkeep.
+
+    def forget(self, summaries: Iterable[TaskSummary]) -> int:
+        """Remove tasks under their validities, with their trials and winners, and give the space back; returns the
+        number of trials.
+        """
+        removed = 0
+        with self._transaction("remove old measurements"):
+            for summary in summaries:
+                owner = (summary.task.digest, summary.validity.digest)
+                for table in ("trial", "winner"):
+                    found = self._connection.execute(
+                        f"DELETE FROM {table} WHERE task = (SELECT id FROM task WHERE digest = ?)"
+                        " AND validity = (SELECT id FROM validity WHERE digest = ?)",
+                        owner,
+                    )
+                    removed += found.rowcount if table == "trial" else 0
+            for statement in ORPHANS:
+                self._connection.execute(statement)
+        self._shrink()
+        return removed
+
+    def problems(self) -> list[str]:
+        """What is wrong with the file: damaged pages, rows that cannot be read, binaries that have changed."""
+        known = len(self.warnings)
+        found = [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
+        for summary in self.tasks():
+            self._entry(summary.task, summary.validity)
+            self.winner_of(summary.task, summary.validity)
+        self.contents_of_chains()
+        self.origins()
+        return found + self.warnings[known:]
+
+    def _shrink(self) -> None:
+        with contextlib.suppress(sqlite3.OperationalError):  # others use it: the space is reused instead
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # Generations.
 
@@ -231,9 +303,7 @@ class PerformanceCache:
                 (fingerprint, int(had_invalidated or invalidates), time.time()),
             )
         if invalidates:
-            with contextlib.suppress(sqlite3.OperationalError):  # others use it: the space is reused instead
-                self._connection.execute("VACUUM")
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._shrink()
         return GenerationStart(resumed=mark is not None, invalidated=invalidates)
 
     def finish_generation(self, fingerprint: str) -> None:
@@ -242,6 +312,47 @@ class PerformanceCache:
             self._connection.execute("DELETE FROM generation WHERE fingerprint = ?", (fingerprint,))
 
     # Inside.
+
+    def _entry(self, task: TaskKey, validity: Validity) -> Entry:
+        owner = (task.digest, validity.digest)
+        columns = _columns("trial", TRIAL_COLUMNS)
+        rows = self._rows(f"SELECT trial.stored_at, {columns} FROM trial {_owned('trial')} ORDER BY trial.id", owner)
+        trials = self._checked("trials", lambda row: Stored(trial_from_row(row[1:]), finite(row[0], "stored_at")), rows)
+        columns = _columns("winner", WINNER_COLUMNS)
+        rows = self._rows(f"SELECT winner.stored_at, {columns} FROM winner {_owned('winner')}", owner)
+        winners = self._checked(
+            "winners", lambda row: Conclusion(winner_from_row(row[1:]), finite(row[0], "stored_at")), rows
+        )
+        return Entry(task, validity, tuple(trials), winners[0] if winners else None)
+
+    def _take_in(self, entry: Entry, merged: Merged) -> None:
+        """Inside the caller's transaction."""
+        owner = self._owner(entry.task, entry.validity)
+        for stored in entry.trials:
+            row = (*owner, *trial_to_row(stored.trial), stored.stored_at)
+            same = " AND ".join(f"{name} IS ?" for name in ("task", "validity", *TRIAL_COLUMNS, "stored_at"))
+            found = self._connection.execute(
+                f"INSERT INTO trial (task, validity, {', '.join(TRIAL_COLUMNS)}, stored_at)"
+                f" SELECT {', '.join('?' * len(row))} WHERE NOT EXISTS (SELECT 1 FROM trial WHERE {same})",
+                (*row, *row),
+            )
+            merged.trials += found.rowcount
+            merged.known += 1 - found.rowcount
+        if entry.conclusion is None:
+            return
+        mine = self._entry(entry.task, entry.validity).conclusion
+        kept, dropped = entry.conclusion, mine
+        if mine is not None and mine.foundation >= entry.conclusion.foundation:
+            kept, dropped = mine, entry.conclusion
+        if dropped is not None and dropped.winner.configuration != kept.winner.configuration:
+            merged.conflicts.append(Conflict(entry.task, entry.validity, kept.winner, dropped.winner))
+        if kept is not mine:
+            merged.winners += 1
+            self._connection.execute(
+                f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
+                f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
+                (*owner, *winner_to_row(kept.winner), kept.stored_at),
+            )
 
     def _owner(self, task: TaskKey, validity: Validity) -> tuple[int, int]:
         """Row ids of the task and the validity, made on demand inside the caller's transaction."""
@@ -262,7 +373,7 @@ class PerformanceCache:
 
     @contextlib.contextmanager
     def _transaction(self, doing: str) -> Iterator[None]:
-        with _named_errors(self.path, doing):
+        with named_errors(self.path, doing):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
@@ -271,8 +382,12 @@ class PerformanceCache:
                 self._connection.rollback()
                 raise
 
+    def _has(self, table: str) -> bool:
+        """Whether the file has a table; one of an older version that is only read may lack some."""
+        return bool(self._rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
+
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        with _named_errors(self.path, "read"):
+        with named_errors(self.path, "read"):
             return self._connection.execute(query, values).fetchall()
 
     def _checked(self, kind: str, parse: Callable[[Any], _Parsed], rows: Iterable[Any]) -> list[_Parsed]:
@@ -308,132 +423,3 @@ def _owned(table: str) -> str:
         f"JOIN task ON task.id = {table}.task JOIN validity ON validity.id = {table}.validity"
         " WHERE task.digest = ? AND validity.digest = ?"
     )
-
-
-# Opening.
-
-
-def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """A checked connection for reading and writing. Raises _Damaged or CacheError."""
-    with _named_errors(path, "open"):
-        connection = _connection(path, "mode=rwc", busy_timeout_s)
-        try:
-            version = _inspect(connection, path)
-            connection.execute("PRAGMA journal_mode = WAL")
-            if version != SCHEMA_VERSION:
-                connection.executescript(
-                    f"BEGIN IMMEDIATE; {missing_tables(version)} PRAGMA application_id = {APPLICATION_ID};"
-                    f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                )
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA foreign_keys = ON")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-def _connect_readonly(path: Path) -> sqlite3.Connection:
-    """A checked connection for reading. Raises _Damaged or CacheError.
-
-    Reading a file with a write-ahead log needs its -shm companion. Opened for writing, SQLite makes it and
-    cleans it up again, so that is tried first; then companions that are there; then, with no log to miss, the
-    file alone.
-    """
-    log = Path(f"{path}-wal")
-    without_log = not log.exists() or log.stat().st_size == 0
-    with _named_errors(path, "open"):
-        for mode in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
-            connection = _connection(path, mode, BUSY_TIMEOUT_S)
-            try:
-                connection.execute("PRAGMA query_only = ON")
-                if not _inspect(connection, path):
-                    raise _Damaged("it is empty")
-                return connection
-            except sqlite3.OperationalError as error:
-                connection.close()
-                last_resort = "immutable" in mode or (mode == "mode=ro" and not without_log)
-                if last_resort or _code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-                    raise
-            except BaseException:
-                connection.close()
-                raise
-    raise AssertionError("the last mode returns or raises")
-
-
-def _connection(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None)
-    # A bad byte spoils its row, not the whole read.
-    connection.text_factory = lambda text: text.decode("utf-8", "replace")
-    return connection
-
-
-def _inspect(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of the file, 0 where it is new and empty. Raises _Damaged if it is not ours, CacheError if it is too
-    new."""
-    try:
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        schema = _schema_of(connection)
-        if not schema and not application and not version:
-            return 0
-        if application != APPLICATION_ID:
-            raise _Damaged("it is not a performance cache")
-        if version > SCHEMA_VERSION:
-            raise CacheError(
-                f"performance cache {path} was written by a newer gputune (schema {version}, this one reads "
-                f"{SCHEMA_VERSION}): update gputune or name another folder with performance_cache_dir"
-            )
-        if version not in SCHEMAS or schema != _expected_schema(version):
-            raise _Damaged("its tables are not those of a performance cache")
-        suspect = suspicion(path).exists()
-        if suspect or path.stat().st_size <= FULLY_CHECKED_BYTES:
-            check = "integrity_check" if suspect else "quick_check"
-            verdict = connection.execute(f"PRAGMA {check}(1)").fetchone()[0]
-            if verdict != "ok":
-                raise _Damaged(" ".join(str(verdict).split()))
-    except UnicodeDecodeError as error:  # Python could not read what SQLite says of a bad name in the schema
-        raise _Damaged("malformed database schema") from error
-    except sqlite3.DatabaseError as error:
-        # Our statements are right, so a plain SQLITE_ERROR also comes from the file.
-        if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
-            raise _Damaged(str(error)) from error
-        raise
-    return int(version)
-
-
-def _schema_of(connection: sqlite3.Connection) -> set[tuple[Any, ...]]:
-    rows = connection.execute("SELECT type, name, sql FROM sqlite_master")
-    return {row for row in rows if not str(row[1]).startswith("sqlite_")}  # those are SQLite's own
-
-
-@functools.cache
-def _expected_schema(version: int) -> set[tuple[Any, ...]]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as model:
-        model.executescript(SCHEMAS[version])
-        return _schema_of(model)
-
-
-def _code(error: sqlite3.Error) -> int:
-    """The primary result code; 0 for an error that Python's own layer raised."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-@contextlib.contextmanager
-def _named_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn what SQLite raises into one clear line; damage also leaves its mark."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if _code(error) == sqlite3.SQLITE_CORRUPT:
-            with contextlib.suppress(OSError):  # a folder that cannot be written
-                suspicion(path).touch()
-        hints = {
-            sqlite3.SQLITE_BUSY: "another process keeps it locked; try again when that one has finished",
-            sqlite3.SQLITE_NOTADB: f"it is damaged ({error}); the next generation sets it aside",
-            sqlite3.SQLITE_CORRUPT: f"it is damaged ({error}); the next generation sets it aside",
-            sqlite3.SQLITE_FULL: "the disk is full",
-        }
-        why = hints.get(_code(error), " ".join(str(error).split()))
-        raise CacheError(f"performance cache {path}: cannot {doing}: {why}") from error

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputune.cache import CacheError, ChainRecord, PerformanceCache, check_writable, store
+from gputune.cache import CacheError, ChainRecord, PerformanceCache, check_writable
+from gputune.cache import opening as opening_module
 from gputune.cache.files import suspicion
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
@@ -74,7 +75,7 @@ def test_a_damaged_file_is_set_aside(path: Path, damage: object, reason: str) ->
 def test_damage_in_a_file_too_large_to_be_checked_is_set_aside_once_it_was_met(
     path: Path, opening: Callable[[Path], PerformanceCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "FULLY_CHECKED_BYTES", 0)
+    monkeypatch.setattr(opening_module, "FULLY_CHECKED_BYTES", 0)
     make(path)
     with sqlite3.connect(path) as connection:
         root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trial'").fetchone()[0]
@@ -185,22 +186,29 @@ def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     make(path)
-    change(path, "PRAGMA user_version = 4")
+    change(path, "PRAGMA user_version = 5")
     change(path, "CREATE TABLE news (x)")
     content = path.read_bytes()
     for opening in (PerformanceCache.open, PerformanceCache.open_readonly):
-        with pytest.raises(CacheError, match=r"newer gputune \(schema 4, this one reads 3\): update gputune"):
+        with pytest.raises(CacheError, match=r"newer gputune \(schema 5, this one reads 4\): update gputune"):
             opening(path)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_of_the_version_before_is_read_as_it_is_and_completed_for_writing(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "missing"), [(2, ("origin", "chain_winner", "chain")), (3, ("origin",))], ids=["2", "3"]
+)
+def test_a_file_of_a_version_before_is_read_as_it_is_and_completed_for_writing(
+    path: Path, version: int, missing: tuple[str, ...]
+) -> None:
     make(path)
-    for statement in ("DROP TABLE chain_winner", "DROP TABLE chain", "PRAGMA user_version = 2"):
+    for statement in (*(f"DROP TABLE {table}" for table in missing), f"PRAGMA user_version = {version}"):
         change(path, statement)
     with PerformanceCache.open_readonly(path) as cache:
         assert cache.winner_of(TASK, VALIDITY) == WINNER
+        assert len(cache.contents().entries) == 1
+        assert cache.origins() == []
     chain = ChainRecord({TASK.digest: WINNER}, {}, 0.0)
     with PerformanceCache.open(path) as cache:
         assert cache.winner_of(TASK, VALIDITY) == WINNER

@@ -33,7 +33,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
         "numpy": None,
         "rich": None,
         "adbutils": {"client/adb_device.py"},
-        "onnx": {"client/importer.py"},
+        "onnx": {"client/importer.py", "client/inlining.py", "client/onnx_backend.py"},
         "click": {"client/cli/"},
         "platformdirs": {"client/cli/"},
     },
@@ -41,7 +41,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
 
 # Parts of the standard library with one door. pickle has none: nothing on the wire or on disk is pickle.
 DOORS = {
-    "sqlite3": {"cache/store.py"},
+    "sqlite3": {"cache/store.py", "cache/opening.py"},
     "socket": {"server/listener.py", "server/worker_process.py", "client/stream.py", "client/doctor/target.py"},
     "ssl": {"server/guard.py", "client/credentials.py", "client/stream.py"},
     "pickle": set(),

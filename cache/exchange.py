@@ -1,0 +1,153 @@
+"""Contents of a performance cache as JSON, for other machines, other tools and the long run.
+
+    {"format": "gputune performance cache", "version": 1, "software": ..., "exported_at": ...,
+     "entries": [{"task_digest": ..., "task": {...}, "validity_digest": ..., "validity": {...},
+                  "trials": [{"configuration": ..., "status": ..., ..., "stored_at": ...}],
+                  "winner": {..., "binary": base64, "stored_at": ...} or null}],
+     "chains": [{"digest": ..., "times_ns": ..., "launch_ns": ..., "measured": ..., "stored_at": ...,
+                 "winners": {task digest: as above}}]}
+
+Fields are those of the records. JSON has no infinities: they are the texts "Infinity" and "-Infinity", which no field
+holds otherwise. What is read is checked as rows of a file are, and digests must be those of their keys.
+"""
+
+import base64
+import binascii
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gputune.cache.chain import ChainRecord
+from gputune.cache.entry import Conclusion, Contents, Entry, Stored
+from gputune.cache.files import CacheError
+from gputune.cache.key import TaskKey, Validity
+from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, finite
+
+FORMAT = "gputune performance cache"
+VERSION = 1
+INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def to_json(contents: Contents, software: str, exported_at: str, binaries: bool = True) -> str:
+    """Contents as a JSON text with a line for each entry; without `binaries`, winners are compiled where needed."""
+    head = {"format": FORMAT, "version": VERSION, "software": software, "exported_at": exported_at}
+    entries = _lines(_entry_to_json(entry, binaries) for entry in contents.entries)
+    chains = _lines(_chain_to_json(digest, *one, binaries) for digest, one in contents.chains.items())
+    return f'{_text(head)[:-1]},\n"entries": [{entries}],\n"chains": [{chains}]}}\n'
+
+
+def from_json(text: str, where: str) -> Contents:
+    """The contents of an export. Raises CacheError that names `where` and what is wrong with which entry."""
+    try:
+        content = json.loads(text)
+        found = content.get("format"), content.get("version")
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise CacheError(f"{where} is no export of a performance cache: {error}") from None
+    if found[0] != FORMAT:
+        raise CacheError(f"{where} is no export of a performance cache: its format is {found[0]!r}, not {FORMAT!r}")
+    if found[1] != VERSION:
+        raise CacheError(f"{where} is an export of version {found[1]!r}; this gputune reads {VERSION}")
+    entries = [_read(where, f"entries[{k}]", _entry, one) for k, one in enumerate(_list(where, content, "entries"))]
+    chains = [_read(where, f"chains[{k}]", _chain, one) for k, one in enumerate(_list(where, content, "chains"))]
+    return Contents(tuple(entries), dict(chains))
+
+
+def _lines(values: Iterable[Any]) -> str:
+    return ",".join(f"\n{_text(value)}" for value in values)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(_strict(value), allow_nan=False, separators=(",", ":"))
+
+
+def _strict(value: Any) -> Any:
+    """Plain JSON values without infinities."""
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: _strict(item) for name, item in value.items()}
+    return [_strict(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _loose(value: Any) -> Any:
+    """The values that `_strict` has written."""
+    if isinstance(value, str):
+        return INFINITIES.get(value, value)
+    if isinstance(value, dict):
+        return {name: _loose(item) for name, item in value.items()}
+    return [_loose(item) for item in value] if isinstance(value, list) else value
+
+
+def _entry_to_json(entry: Entry, binaries: bool) -> dict[str, Any]:
+    return {
+        "task_digest": entry.task.digest,
+        "task": entry.task.to_dict(),
+        "validity_digest": entry.validity.digest,
+        "validity": entry.validity.to_dict(),
+        "trials": [vars(stored.trial) | {"stored_at": stored.stored_at} for stored in entry.trials],
+        "winner": None
+        if entry.conclusion is None
+        else _winner_to_json(entry.conclusion.winner, binaries) | {"stored_at": entry.conclusion.stored_at},
+    }
+
+
+def _chain_to_json(digest: str, chain: ChainRecord, stored_at: float, binaries: bool) -> dict[str, Any]:
+    winners = {task: _winner_to_json(winner, binaries) for task, winner in chain.winners.items()}
+    return {"digest": digest, **vars(chain), "winners": winners, "stored_at": stored_at}
+
+
+def _winner_to_json(winner: WinnerRecord, binaries: bool) -> dict[str, Any]:
+    return vars(winner) | {"binary": base64.b64encode(winner.binary).decode() if binaries else ""}
+
+
+def _list(where: str, content: Mapping[str, Any], name: str) -> list[Any]:
+    found = content.get(name)
+    if not isinstance(found, list):
+        raise CacheError(f"{where}: {name!r} is not a list")
+    return found
+
+
+def _read(where: str, place: str, read: Any, value: Any) -> Any:
+    """What `read` makes of a value; whatever is wrong with it becomes one line."""
+    try:
+        return read(_loose(value))
+    except (RecordError, KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise CacheError(f"{where}: {place}: {why}") from None
+
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    task, validity = TaskKey(**fields["task"]), Validity(**fields["validity"])
+    for name, key in (("task", task), ("validity", validity)):
+        if fields[f"{name}_digest"] != key.digest:
+            raise RecordError(f"{name}_digest is not that of its key: it was changed, or another version wrote it")
+    trials = []
+    for one in fields["trials"]:
+        stored_at = finite(one.pop("stored_at"), "stored_at")
+        trials.append(Stored(TrialRecord(**one), stored_at))
+    winner = fields["winner"]
+    if winner is None:
+        return Entry(task, validity, tuple(trials), None)
+    stored_at = finite(winner.pop("stored_at"), "stored_at")
+    return Entry(task, validity, tuple(trials), Conclusion(_winner(winner), stored_at))
+
+
+def _winner(fields: dict[str, Any]) -> WinnerRecord:
+    try:
+        binary = base64.b64decode(fields["binary"], validate=True)
+    except binascii.Error as error:
+        raise RecordError(f"binary is not base64: {error}") from None
+    return WinnerRecord(**(fields | {"binary": binary}))
+
+
+def _chain(fields: dict[str, Any]) -> tuple[str, tuple[ChainRecord, float]]:
+    names = {field.name for field in dataclasses.fields(ChainRecord)}
+    values = {name: fields[name] for name in names} | {
+        "winners": {task: _winner(winner) for task, winner in fields["winners"].items()}
+    }
+    digest = fields["digest"]
+    if not isinstance(digest, str):
+        raise RecordError(f"digest is {digest!r}, not text")
+    return digest, (ChainRecord(**values), finite(fields["stored_at"], "stored_at"))

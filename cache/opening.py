@@ -1,0 +1,147 @@
+"""Opening a performance cache file: checks before anything of it is believed, and what SQLite raises in one line."""
+
+import contextlib
+import functools
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gputune.cache.files import CacheError, suspicion
+from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, missing_tables
+
+BUSY_TIMEOUT_S = 30.0
+FULLY_CHECKED_BYTES = 32 << 20
+"""Files up to this size are read in full (PRAGMA quick_check) when opened; larger ones would make opening
+slow, so only their schema is checked. Damage inside shows when it is met; the mark that this leaves beside the
+file has it read in full when it is opened again, whatever its size."""
+
+
+class Damaged(Exception):
+    """The file is not a performance cache, or no longer."""
+
+
+def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """A checked connection for reading and writing. Raises Damaged or CacheError."""
+    with named_errors(path, "open"):
+        connection = _connection(path, "mode=rwc", busy_timeout_s)
+        try:
+            version = _inspect(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            if version != SCHEMA_VERSION:
+                connection.executescript(
+                    f"BEGIN IMMEDIATE; {missing_tables(version)} PRAGMA application_id = {APPLICATION_ID};"
+                    f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                )
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def connect_readonly(path: Path) -> sqlite3.Connection:
+    """A checked connection for reading. Raises Damaged or CacheError.
+
+    Reading a file with a write-ahead log needs its -shm companion. Opened for writing, SQLite makes it and
+    cleans it up again, so that is tried first; then companions that are there; then, with no log to miss, the
+    file alone.
+    """
+    log = Path(f"{path}-wal")
+    without_log = not log.exists() or log.stat().st_size == 0
+    with named_errors(path, "open"):
+        for mode in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
+            connection = _connection(path, mode, BUSY_TIMEOUT_S)
+            try:
+                connection.execute("PRAGMA query_only = ON")
+                if not _inspect(connection, path):
+                    raise Damaged("it is empty")
+                return connection
+            except sqlite3.OperationalError as error:
+                connection.close()
+                last_resort = "immutable" in mode or (mode == "mode=ro" and not without_log)
+                if last_resort or _code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+    raise AssertionError("the last mode returns or raises")
+
+
+def _connection(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None)
+    # A bad byte spoils its row, not the whole read.
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
+    return connection
+
+
+def _inspect(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the file, 0 where it is new and empty. Raises Damaged if it is not ours, CacheError if it is too
+    new."""
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        schema = _schema_of(connection)
+        if not schema and not application and not version:
+            return 0
+        if application != APPLICATION_ID:
+            raise Damaged("it is not a performance cache")
+        if version > SCHEMA_VERSION:
+            raise CacheError(
+                f"performance cache {path} was written by a newer gputune (schema {version}, this one reads "
+                f"{SCHEMA_VERSION}): update gputune or name another folder with performance_cache_dir"
+            )
+        if version not in SCHEMAS or schema != _expected_schema(version):
+            raise Damaged("its tables are not those of a performance cache")
+        suspect = suspicion(path).exists()
+        if suspect or path.stat().st_size <= FULLY_CHECKED_BYTES:
+            check = "integrity_check" if suspect else "quick_check"
+            verdict = connection.execute(f"PRAGMA {check}(1)").fetchone()[0]
+            if verdict != "ok":
+                raise Damaged(" ".join(str(verdict).split()))
+    except UnicodeDecodeError as error:  # Python could not read what SQLite says of a bad name in the schema
+        raise Damaged("malformed database schema") from error
+    except sqlite3.DatabaseError as error:
+        # Our statements are right, so a plain SQLITE_ERROR also comes from the file.
+        if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
+            raise Damaged(str(error)) from error
+        raise
+    return int(version)
+
+
+def _schema_of(connection: sqlite3.Connection) -> set[tuple[Any, ...]]:
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master")
+    return {row for row in rows if not str(row[1]).startswith("sqlite_")}  # those are SQLite's own
+
+
+@functools.cache
+def _expected_schema(version: int) -> set[tuple[Any, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(SCHEMAS[version])
+        return _schema_of(model)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; 0 for an error that Python's own layer raised."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+@contextlib.contextmanager
+def named_errors(path: Path, doing: str) -> Iterator[None]:
+    """Turn what SQLite raises into one clear line; damage also leaves its mark."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if _code(error) == sqlite3.SQLITE_CORRUPT:
+            with contextlib.suppress(OSError):  # a folder that cannot be written
+                suspicion(path).touch()
+        hints = {
+            sqlite3.SQLITE_BUSY: "another process keeps it locked; try again when that one has finished",
+            sqlite3.SQLITE_NOTADB: f"it is damaged ({error}); the next generation sets it aside",
+            sqlite3.SQLITE_CORRUPT: f"it is damaged ({error}); the next generation sets it aside",
+            sqlite3.SQLITE_FULL: "the disk is full",
+        }
+        why = hints.get(_code(error), " ".join(str(error).split()))
+        raise CacheError(f"performance cache {path}: cannot {doing}: {why}") from error

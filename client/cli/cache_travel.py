@@ -1,0 +1,141 @@
+"""gputune performance-cache export, import and merge: measurements that go from one file or machine to another."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.cache import CacheError, PerformanceCache, tier_of
+from gputune.cache.entry import Contents, Entry, Merged
+from gputune.cache.exchange import from_json, to_json
+from gputune.client.cli.cache_words import as_json_option, find_file, folder_option, print_json, warned, words
+from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.outputs import check_output, writing
+from gputune.server.protocol.connection import software_version
+
+SHOWN_CONFLICTS = 10
+
+
+@click.command("export")
+@click.argument("file_or_tier")
+@click.option("--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The JSON to write.")
+@click.option("--task", "prefix", metavar="DIGEST", default="", help="Only tasks whose digest starts so.")
+@click.option("--without_binaries", is_flag=True, help="Leave program binaries out: smaller, compiled when needed.")
+@folder_option
+def export(
+    file_or_tier: str, output: Path, prefix: str, without_binaries: bool, performance_cache_dir: Path | None
+) -> None:
+    """Write what a cache file holds as JSON of a versioned form."""
+    check_output(output)
+    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    with PerformanceCache.open_readonly(path, warn=warned) as cache:
+        contents = cache.contents()
+    if prefix:
+        entries = tuple(entry for entry in contents.entries if entry.task.digest.startswith(prefix.lower()))
+        if not entries:
+            raise CacheError(f"no task in {path} has a digest that starts with {prefix!r}")
+        contents = Contents(entries, {})
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with writing(output):
+        output.write_text(to_json(contents, software_version(), now, not without_binaries), encoding="utf-8")
+    trials = sum(len(entry.trials) for entry in contents.entries)
+    click.echo(f"wrote {output}: {len(contents.entries)} tasks, {trials} trials")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@folder_option
+@as_json_option
+def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
+    """Take an export in: each task into the file of the device that it was measured on."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CacheError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    contents = from_json(text, str(file))
+    folder = performance_cache_dir or default_performance_cache_dir()
+    results = {}
+    for name, part in _by_file(contents).items():
+        with PerformanceCache.open(folder / name, warn=warned) as cache:
+            results[folder / name] = cache.take_in(part, str(file))
+    _report(results, as_json)
+
+
+@click.command("merge")
+@click.argument("files", nargs=-1, required=True, metavar="FILE_OR_TIER...")
+@click.option(
+    "--into", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The cache file to add them to."
+)
+@folder_option
+@as_json_option
+def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
+    """Add cache files to another, record by record.
+
+    Trials are kept once each. Of two winners of a task that were found in the same place the one that rests on more
+    (effort, then trials, then the later one) stays, and the conflict is listed.
+    """
+    folder = performance_cache_dir or default_performance_cache_dir()
+    results = {}
+    sources = [find_file(name, folder) for name in files]
+    with PerformanceCache.open(into, warn=warned) as cache:
+        for path in sources:
+            if path.resolve() == into.resolve():
+                raise CacheError(f"{path} cannot be merged into itself")
+            with PerformanceCache.open_readonly(path, warn=warned) as other:
+                results[path] = cache.take_in(other.contents(), str(path))
+    _report(results, as_json)
+
+
+def _by_file(contents: Contents) -> dict[str, Contents]:
+    """The contents by the name of the file of their device tier; chains go where the tasks of their winners are."""
+    entries: dict[str, list[Entry]] = {}
+    for entry in contents.entries:
+        validity = entry.validity
+        tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
+        entries.setdefault(tier.file_name, []).append(entry)
+    parts = {}
+    for name, found in entries.items():
+        tasks = {entry.task.digest for entry in found}
+        chains = {
+            digest: one
+            for digest, one in contents.chains.items()
+            if tasks.issuperset([*one[0].winners, *one[0].times_ns])
+        }
+        parts[name] = Contents(tuple(found), chains)
+    return parts
+
+
+def _report(results: Mapping[Path, Merged], as_json: bool) -> None:
+    if as_json:
+        print_json({str(path): _fields(merged) for path, merged in results.items()})
+        return
+    for path, merged in results.items():
+        click.echo(
+            f"{path}: {merged.trials} trials added, {merged.known} known already, {merged.winners} winners and "
+            f"{merged.chains} choices in chains added, {len(merged.conflicts)} conflicts"
+        )
+        for conflict in merged.conflicts[:SHOWN_CONFLICTS]:
+            kept, dropped = conflict.kept, conflict.dropped
+            click.echo(
+                f"  {conflict.task.op} {conflict.task.digest[:12]}: kept {words(kept.configuration)} "
+                f"({kept.median_ns / 1000:.4g} us, {kept.effort}), dropped {words(dropped.configuration)} "
+                f"({dropped.median_ns / 1000:.4g} us, {dropped.effort})"
+            )
+        if (more := len(merged.conflicts) - SHOWN_CONFLICTS) > 0:
+            click.echo(f"  and {more} more; --json lists all")
+
+
+def _fields(merged: Merged) -> dict[str, Any]:
+    conflicts = [
+        {
+            "task": conflict.task.digest,
+            "op": conflict.task.op,
+            "validity": conflict.validity.digest,
+            "kept": {"configuration": conflict.kept.configuration, "median_ns": conflict.kept.median_ns},
+            "dropped": {"configuration": conflict.dropped.configuration, "median_ns": conflict.dropped.median_ns},
+        }
+        for conflict in merged.conflicts
+    ]
+    return {**vars(merged), "conflicts": conflicts}

@@ -1,0 +1,116 @@
+"""Measurements that leave a file and come back: exports, what is taken in twice, and winners that disagree."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gputune.cache import CacheError, ChainRecord, PerformanceCache, WinnerRecord
+from gputune.cache.exchange import from_json, to_json
+from gputune.client.cli.performance_cache import command
+
+from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
+
+OPEN_CLIP = dataclasses.replace(TASK, problem={"clip": [float("-inf"), 6.0], "n": 3})
+CHAIN = ChainRecord({TASK.digest: WINNER}, {TASK.digest: 12.5}, 3.0, {"gain": 1.1})
+
+
+def filled(path: Path, winner: WinnerRecord = WINNER) -> Path:
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(TASK, VALIDITY, [trial(8), FAILED])
+        cache.conclude(TASK, VALIDITY, winner)
+        cache.store_trials(OPEN_CLIP, VALIDITY, [trial(1)])
+        cache.conclude_chain("f" * 64, CHAIN)
+    return path
+
+
+def contents(path: Path) -> Any:
+    with PerformanceCache.open_readonly(path) as cache:
+        return cache.contents()
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def test_an_export_comes_back_equal(tmp_path: Path) -> None:
+    before = contents(filled(tmp_path / "a.sqlite"))
+    after = from_json(to_json(before, "1", "now"), "here")
+    assert after == before
+    assert after.entries[1].task.digest == OPEN_CLIP.digest
+    bare = from_json(to_json(before, "1", "now", binaries=False), "here")
+    assert bare.entries[0].conclusion is not None
+    assert bare.entries[0].conclusion.winner.binary == b""
+
+
+def test_export_is_strict_json_and_import_finds_the_tier(tmp_path: Path) -> None:
+    file, folder = tmp_path / "export.json", tmp_path / "there"
+    assert run("export", filled(tmp_path / "a.sqlite"), "--output", file).exit_code == 0
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    json.loads(file.read_text(), parse_constant=refuse)
+    result = run("import", file, "--performance_cache_dir", folder)
+    assert "3 trials added, 0 known already, 1 winners and 1 choices in chains added, 0 conflicts" in result.output
+    (made,) = folder.glob("*.sqlite")
+    assert made.stem == "pthread-skylake-avx512-amd-epyc-cu2"
+    assert contents(made) == contents(tmp_path / "a.sqlite")
+    assert "0 trials added, 3 known already, 0 winners" in run("import", file, "--performance_cache_dir", folder).output
+    with PerformanceCache.open_readonly(made) as cache:
+        assert [(one.source, one.trials) for one in cache.origins()] == [(str(file), 3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda found: found.update(format="another"), "its format is 'another'"),
+        (lambda found: found.update(version=9), "version 9; this gputune reads 1"),
+        (lambda found: found.update(entries={}), "'entries' is not a list"),
+        (
+            lambda found: found["entries"][0]["task"].update(op="Other"),
+            "entries[0]: task_digest is not that of its key",
+        ),
+        (lambda found: found["entries"][0]["trials"][0].update(status="fine"), "entries[0]: status is 'fine'"),
+        (lambda found: found["entries"][0]["winner"].update(binary="%%"), "entries[0]: binary is not base64"),
+        (lambda found: found["entries"][0].pop("winner"), "entries[0]: 'winner' is missing"),
+        (lambda found: found["chains"][0].update(launch_ns=-1), "chains[0]: launch_ns is -1"),
+    ],
+)
+def test_a_changed_export_is_refused_where_it_was_changed(tmp_path: Path, change: Any, says: str) -> None:
+    found = json.loads(to_json(contents(filled(tmp_path / "a.sqlite")), "1", "now"))
+    change(found)
+    with pytest.raises(CacheError) as caught:
+        from_json(json.dumps(found), "e.json")
+    assert says in str(caught.value)
+
+
+def test_of_two_winners_the_better_founded_one_stays(tmp_path: Path) -> None:
+    weak = filled(tmp_path / "weak.sqlite")
+    other = dataclasses.replace(WINNER, configuration={"MWG": 16, "VWN": 4}, effort="full")
+    strong = filled(tmp_path / "strong.sqlite", other)
+    for into, source in ((weak, strong), (strong, weak)):
+        with PerformanceCache.open(into) as cache:
+            merged = cache.take_in(contents(source), str(source))
+            winner = cache.winner_of(TASK, VALIDITY)
+        (conflict,) = merged.conflicts
+        assert (conflict.kept.effort, conflict.dropped.effort) == ("full", "quick")
+        assert winner is not None
+        assert winner.configuration == other.configuration
+        assert merged.trials == 3  # measured at other times, so they are others
+        with PerformanceCache.open(into) as cache:
+            assert cache.take_in(contents(source), str(source)).trials == 0
+        into.unlink()
+        filled(into, WINNER if into == weak else other)
+
+
+def test_merging_lists_conflicts_and_refuses_itself(tmp_path: Path) -> None:
+    a = filled(tmp_path / "a.sqlite")
+    b = filled(tmp_path / "b.sqlite", dataclasses.replace(WINNER, configuration={"MWG": 16}, trials={"ok": 1}))
+    result = run("merge", b, "--into", a)
+    assert result.exit_code == 0
+    assert "kept MWG=8 VWN=16 (1 us, quick), dropped MWG=16" in result.output
+    assert isinstance(run("merge", a, "--into", a).exception, CacheError)

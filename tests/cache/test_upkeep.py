@@ -1,0 +1,113 @@
+"""What may go, what a file holds, whether it is whole, how two differ, and why a task has to be measured again."""
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gputune.cache import CacheError, PerformanceCache, Validity
+from gputune.cache.lookup import Change, counts, look_up
+from gputune.cache.upkeep import beyond_size, differences, not_changed_for
+from gputune.client.cli.performance_cache import command
+
+from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
+
+OTHER = dataclasses.replace(TASK, problem={"n": 1})
+NEW_DRIVER = dataclasses.replace(VALIDITY, driver_version="4.0")
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.sqlite"
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(TASK, VALIDITY, [trial(8), FAILED])
+        cache.conclude(TASK, VALIDITY, WINNER)
+        cache.store_trials(OTHER, NEW_DRIVER, [trial(1)] * 5)
+    return path
+
+
+def tasks(path: Path) -> Any:
+    with PerformanceCache.open_readonly(path) as cache:
+        return cache.tasks()
+
+
+def test_what_is_old_goes_and_leaves_nothing_behind(file: Path) -> None:
+    old, new = tasks(file)
+    now = datetime.now(UTC)
+    assert not_changed_for([old, new], 1, now) == []
+    assert not_changed_for([old, new], 1, now + timedelta(days=2)) == [old, new]
+    assert run("prune", file, "--driver", "3.1", "--dry_run").output.startswith(f"{file}: 1 of 2 tasks with 2 trials")
+    assert len(tasks(file)) == 2
+    assert "1 of 2 tasks with 2 trials are gone" in run("prune", file, "--driver", "3.1").output
+    (left,) = tasks(file)
+    assert (left.task, left.trials) == (OTHER, {"ok": 5})
+    with PerformanceCache.open(file) as cache:
+        assert cache._rows("SELECT count(*) FROM validity") == [(1,)]
+        assert cache.winner_of(TASK, VALIDITY) is None
+
+
+def test_the_oldest_go_until_the_file_is_small_enough(file: Path) -> None:
+    first, second = tasks(file)
+    older = dataclasses.replace(second, last_change=first.last_change - timedelta(days=1))
+    assert beyond_size([first, older], 900, 900) == []
+    assert beyond_size([first, older], 900, 400) == [older]
+    assert beyond_size([first, older], 900, 0) == [older, first]
+    assert "2 of 2 tasks" in run("prune", file, "--most_size", "0").output
+
+
+def test_pruning_needs_a_reason_and_a_size_that_is_one(file: Path) -> None:
+    assert isinstance(run("prune", file).exception, CacheError)
+    assert "is no size" in str(run("prune", file, "--most_size", "many").exception)
+
+
+def test_stats_count_and_verify_reads_everything(file: Path) -> None:
+    assert "2 tasks, 1 winners, 0 choices in chains" in run("stats", file).output
+    assert run("verify", file).exit_code == 0
+    with PerformanceCache.open(file) as cache:
+        cache._connection.execute("UPDATE trial SET samples_ns = 'x' WHERE id = 1")
+        cache._connection.execute("UPDATE winner SET binary = x'00'")
+    result = run("verify", file)
+    assert result.exit_code == 1
+    assert "malformed trials" in result.output
+    assert "the binary of a Conv is damaged" in result.output
+
+
+def test_differences_are_of_choices(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "b.sqlite"
+    with PerformanceCache.open(other) as cache:
+        cache.conclude(TASK, NEW_DRIVER, dataclasses.replace(WINNER, configuration={"MWG": 16}))
+    (found,) = differences(tasks(file), tasks(other))
+    assert (found.same_choice, found.same_place) == (False, False)
+    assert differences(tasks(file), tasks(file))[0].same_choice
+    assert "measured in different places" in run("diff", file, other).output
+    assert "1 of 1 tasks that both know have the same winner" in run("diff", file, file).output
+
+
+@pytest.mark.parametrize("field", [item.name for item in dataclasses.fields(Validity)])
+def test_every_field_of_a_validity_is_a_reason_that_is_named(file: Path, field: str) -> None:
+    value = getattr(VALIDITY, field)
+    changed: Any = {"POCL_AFFINITY": "0"} if isinstance(value, dict) else value + 1 if isinstance(value, int) else "new"
+    now = dataclasses.replace(VALIDITY, **{field: changed})
+    verdict = look_up(TASK, now, tasks(file))
+    if field in ("device_name", "compute_units", "vendor"):
+        assert (verdict.kind, verdict.changes) == ("seeded", ())
+        assert "AMD EPYC, 2 compute units" in verdict.origin
+    elif field == "settings":
+        assert verdict.changes == (Change("settings.POCL_AFFINITY", "1", "0"),)
+    else:
+        assert (verdict.kind, verdict.changes) == ("stale", (Change(field, value, changed),))
+
+
+def test_hits_and_what_was_never_seen(file: Path) -> None:
+    known = tasks(file)
+    verdicts = [look_up(TASK, VALIDITY, known), look_up(OTHER, NEW_DRIVER, known), look_up(OTHER, VALIDITY, [])]
+    assert [verdict.kind for verdict in verdicts] == ["hit", "seeded", "new"]
+    assert "begun and not finished" in verdicts[1].origin
+    assert counts(verdicts) == {"hit": 1, "stale": 0, "seeded": 1, "new": 1}
