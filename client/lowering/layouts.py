@@ -6,10 +6,9 @@ import numpy as np
 
 from gputune.client.errors import ModelError
 from gputune.client.graph import Array, Graph
-from gputune.kernels.chain import EMPTY
 from gputune.kernels.family import TensorSpec
-from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.transpose import TransposeProblem
+from gputune.kernels.ops.typed import TypedProblem
 
 TO_DEVICE = (0, 2, 3, 1)
 """For each axis of a rank-4 tensor on the device (NHWC), the ONNX axis that it is."""
@@ -102,6 +101,20 @@ class Layouts:
         viewed = self.get(source, on_device=False)
         self._view(self._claim(target, False), viewed)
 
+    def order(self, tensor: str, on_device: bool) -> tuple[int, ...]:
+        """The axes of a tensor as they follow each other in memory, in device or in ONNX order."""
+        return TO_DEVICE if on_device and self._has_two(tensor) else tuple(range(len(self.shape(tensor))))
+
+    def view(self, target: str, on_device: bool, source: str) -> None:
+        """Makes `target`, in device or in ONNX order, the elements of the device tensor `source` as they lie there."""
+        self._view(self.define(target, on_device), source)
+
+    def constant(self, wanted: str, value: Array) -> str:
+        """A constant that the graph does not know, as it is to lie on the device."""
+        name = self._free_name(wanted)
+        self._add_constant(name, value)
+        return name
+
     def lies_on_device(self, tensor: str) -> bool:
         """Whether a tensor is there in device order already, apart from ones that lie the same in both."""
         return (tensor, True) in self._names and not same_in_memory(self.shape(tensor))
@@ -130,9 +143,9 @@ class Layouts:
                 continue
             del self.aliases[output]
             if root in self._graph.inputs or root in outputs or root in self.constants:
-                shape = self.shape(output)
-                problem = ElementwiseProblem(shape, (), shape, EMPTY)
-                self._emit(output, "Elementwise", problem, {"input": root}, output)
+                shape, dtype = self.shape(output), self.dtype(output)
+                problem = TypedProblem("copy", shape, (shape,), (dtype,), dtype)
+                self._emit(output, "Typed", problem, {"input0": root}, output)
             else:  # the memory was the other tensor's; now that one is the view
                 self.aliases.update({view: output for view, owner in self.aliases.items() if owner == root})
                 self.aliases[root] = output

@@ -1,113 +1,158 @@
-"""Lowering of the operators that put elements elsewhere."""
+"""Lowering of the operators that put elements elsewhere, each into one Move, and of Reshape, which moves nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from fractions import Fraction
-from math import lcm, prod
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from gputune.client.graph import Graph, Node
-from gputune.client.lowering.layouts import TO_DEVICE, device_shape
-from gputune.kernels.ops.concat import ConcatProblem
-from gputune.kernels.ops.resize import ResizeProblem
+import numpy as np
+
+from gputune.client.graph import Node
+from gputune.client.lowering.rearranging import Along, Border, rearrange
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions
     from gputune.client.lowering.lowering import Lowering
 
 
-FINEST_SCALE = 10_000
-"""Scales are float32 in models: 1.2 stands for 6/5 and not for the float next to it."""
+def transpose(lowering: Lowering, node: Node) -> None:
+    shape = lowering.graph.shape(node.inputs[0])
+    order = node.attributes.get("perm", range(len(shape))[::-1])
+    rearrange(lowering, node, [[Along(shape[axis], axis)] for axis in order])
 
 
-def concat(lowering: Lowering, node: Node) -> None:
-    """A Concat, in the order in which any of its inputs lies already."""
-    shape = lowering.graph.shape(node.output)
-    sources = [name for name in node.inputs if lowering.graph.tensors[name].size]
-    on_device = any(lowering.layouts.lies_on_device(name) for name in sources)
-    axis = int(node.attributes["axis"]) % len(shape)
-    place = TO_DEVICE.index(axis) if on_device else axis
-    order = device_shape(shape) if on_device else shape
-    behind = prod(order[place + 1 :])
-    parts = tuple(lowering.graph.shape(name)[axis] * behind for name in sources)
-    inputs = {f"input{k}": lowering.layouts.get(name, on_device) for k, name in enumerate(sources)}
-    lowering.run(node, "Concat", ConcatProblem(prod(order[:place]), parts), inputs, on_device)
-
-
-def resize(lowering: Lowering, node: Node) -> None:
-    """A Resize of maps to their nearest elements."""
-    if (mode := node.attributes.get("mode", "nearest")) != "nearest":
-        raise node.unsupported(f"its mode is {mode!r}; nearest is supported")
-    if (policy := node.attributes.get("keep_aspect_ratio_policy", "stretch")) != "stretch":
-        raise node.unsupported(f"its aspect ratio policy is {policy!r}; stretch is supported")
-    shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
-    if len(shape) != 4 or shape[:2] != output[:2]:
-        raise node.unsupported("it resizes other axes than the two of a map")
-    lines = [_line(lowering.graph, node, axis) for axis in (2, 3)]
-    steps, offsets, divisors = ((down, across) for down, across in zip(*lines, strict=True))
-    batch, channels, height, width = shape
-    problem = ResizeProblem(
-        batch, height, width, channels, (output[2], output[3]), steps, divisors, offsets, epilogue=node.chain
+def slice_(lowering: Lowering, node: Node) -> None:
+    """A Slice; its bounds are attributes or, since operator set 10, inputs."""
+    shape = lowering.graph.shape(node.inputs[0])
+    given = _given(lowering, node, ("starts", "ends", "axes", "steps"))
+    starts, ends = given["starts"], given["ends"]
+    ranges = {axis: range(size) for axis, size in enumerate(shape)}
+    axes, steps = given["axes"] or range(len(starts)), given["steps"] or [1] * len(starts)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        size = shape[axis % len(shape)]
+        ranges[axis % len(shape)] = range(*slice(start, end, step).indices(size))
+    rearrange(
+        lowering,
+        node,
+        [[Along(len(kept), axis, kept.step)] for axis, kept in ranges.items()],
+        {axis: kept.start for axis, kept in ranges.items()},
     )
-    lowering.run(node, "Resize", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
 
 
-def _line(graph: Graph, node: Node, axis: int) -> tuple[int, int, int]:
-    """(step, offset, divisor): output element i is input element (i * step + offset) // divisor, cut to the map."""
-    size, output = graph.shape(node.inputs[0])[axis], graph.shape(node.output)[axis]
-    scale = _scale(graph, node, axis)
-    mode = node.attributes.get("coordinate_transformation_mode", "half_pixel" if graph.opset > 10 else "asymmetric")
-    slope = 1 / scale
-    match mode:
-        case "asymmetric":
-            start = Fraction(0)
-        case "half_pixel":
-            start = (slope - 1) / 2
-        case "pytorch_half_pixel":
-            slope, start = (slope, (slope - 1) / 2) if output > 1 else (Fraction(0), Fraction(0))
-        case "half_pixel_symmetric":
-            start = (slope - 1) / 2 + Fraction(size, 2) * (1 - output / (scale * size))
-        case "align_corners":
-            slope, start = Fraction(size - 1, output - 1) if output > 1 else Fraction(0), Fraction(0)
-        case _:
-            raise node.unsupported(f"its coordinate transformation {mode!r} is none of those for nearest elements")
-    if graph.opset > 10:
-        rounding = node.attributes.get("nearest_mode", "round_prefer_floor")
-    else:
-        rounding = "ceil" if scale < 1 else "floor"
-    divisor = lcm(slope.denominator, start.denominator)
-    step, offset = int(slope * divisor), int(start * divisor)
-    match rounding:
-        case "floor":
-            return step, offset, divisor
-        case "ceil":
-            return step, offset + divisor - 1, divisor
-        case "round_prefer_floor":
-            return 2 * step, 2 * offset + divisor - 1, 2 * divisor
-        case "round_prefer_ceil":
-            return 2 * step, 2 * offset + divisor, 2 * divisor
-    raise node.unsupported(f"its nearest mode {rounding!r} is unknown")
+def split(lowering: Lowering, node: Node) -> None:
+    axis = int(node.attributes.get("axis", 0)) % len(lowering.graph.shape(node.inputs[0]))
+    start = 0
+    for output in node.outputs:
+        shape = lowering.graph.shape(output)
+        if lowering.uses[output]:
+            rearrange(lowering, node, _plain(shape), {axis: start}, output=output)
+        start += shape[axis]
 
 
-def _scale(graph: Graph, node: Node, axis: int) -> Fraction:
-    """By how much an axis grows: as the node says, or as its sizes do."""
-    sizes = node.inputs[3] if len(node.inputs) > 3 else ""
-    scales = () if sizes else graph.constants.get(node.inputs[1 if graph.opset <= 10 else 2], ())
-    axes = [int(each) % 4 for each in node.attributes.get("axes", range(4))]
-    if not len(scales) or axis not in axes:
-        return Fraction(graph.shape(node.output)[axis], graph.shape(node.inputs[0])[axis])
-    scale = float(scales[axes.index(axis)])
-    if not (near := Fraction(scale).limit_denominator(FINEST_SCALE)):
-        raise node.unsupported(f"its scale {scale:g} is below 1/{FINEST_SCALE}")
-    return near
+def expand(lowering: Lowering, node: Node) -> None:
+    shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
+    added = len(output) - len(shape)
+    axes = []
+    for place, size in enumerate(output):
+        axis = place - added
+        axes.append([Along(size, axis if axis >= 0 and shape[axis] == size else None)])
+    rearrange(lowering, node, axes)
+
+
+def tile(lowering: Lowering, node: Node) -> None:
+    shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
+    pairs = enumerate(zip(shape, output, strict=True))
+    rearrange(lowering, node, [[Along(whole // size, None), Along(size, axis)] for axis, (size, whole) in pairs])
+
+
+def depth_to_space(lowering: Lowering, node: Node) -> None:
+    batch, channels, height, width = _map_shape(lowering, node)
+    side = int(node.attributes["blocksize"])
+    left = channels // side**2
+    if (mode := node.attributes.get("mode", "DCR")) not in ("DCR", "CRD"):
+        raise node.unsupported(f"its mode {mode!r} is none of DCR and CRD")
+    apart, down, across = (1, side * left, left) if mode == "DCR" else (side**2, side, 1)
+    axes = [
+        [Along(batch, 0)],
+        [Along(left, 1, apart)],
+        [Along(height, 2), Along(side, 1, down)],
+        [Along(width, 3), Along(side, 1, across)],
+    ]
+    rearrange(lowering, node, axes)
+
+
+def space_to_depth(lowering: Lowering, node: Node) -> None:
+    batch, channels, height, width = _map_shape(lowering, node)
+    side = int(node.attributes["blocksize"])
+    axes = [
+        [Along(batch, 0)],
+        [Along(side, 2), Along(side, 3), Along(channels, 1)],
+        [Along(height // side, 2, side)],
+        [Along(width // side, 3, side)],
+    ]
+    rearrange(lowering, node, axes)
+
+
+def pad(lowering: Lowering, node: Node) -> None:
+    """A Pad; since operator set 11 its sizes and what it fills in are inputs. Negative sizes cut off."""
+    shape = lowering.graph.shape(node.inputs[0])
+    given = _given(lowering, node, ("pads", "value", "axes")[: 1 if lowering.graph.opset < 11 else 3])
+    axes = [axis % len(shape) for axis in given.get("axes") or range(len(shape))]
+    before, behind = dict.fromkeys(range(len(shape)), 0), dict.fromkeys(range(len(shape)), 0)
+    before.update(zip(axes, given["pads"][: len(axes)], strict=True))
+    behind.update(zip(axes, given["pads"][len(axes) :], strict=True))
+    fill = given.get("value") or [node.attributes.get("value", 0)]
+    _pad(lowering, node, before, behind, Border(node.attributes.get("mode", "constant"), fill[0]))
+
+
+def center_crop_pad(lowering: Lowering, node: Node) -> None:
+    shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
+    added = {axis: whole - size for axis, (size, whole) in enumerate(zip(shape, output, strict=True))}
+    before = {axis: abs(more) // 2 * (1 if more > 0 else -1) for axis, more in added.items()}
+    _pad(lowering, node, before, {axis: more - before[axis] for axis, more in added.items()}, Border())
 
 
 def reshape(lowering: Lowering, node: Node) -> None:
     lowering.layouts.reshape(node.output, node.inputs[0])
 
 
+def _pad(lowering: Lowering, node: Node, before: dict[int, int], behind: dict[int, int], border: Border) -> None:
+    axes, starts = [], {}
+    for axis, size in enumerate(lowering.graph.shape(node.inputs[0])):
+        starts[axis] = max(-before[axis], 0)
+        kept = size - starts[axis] - max(-behind[axis], 0)
+        axes.append([Along(size + before[axis] + behind[axis], axis, 1, max(before[axis], 0), kept)])
+    rearrange(lowering, node, axes, starts, border)
+
+
+def _plain(shape: Iterable[int]) -> list[list[Along]]:
+    return [[Along(size, axis)] for axis, size in enumerate(shape)]
+
+
+def _given(lowering: Lowering, node: Node, names: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Lists of numbers, each an attribute of its name or an input behind the data; empty where there is none."""
+    given = {}
+    for index, name in enumerate(names, start=1):
+        value = lowering.value(node, index, name) if name not in node.attributes else node.attributes[name]
+        given[name] = [] if value is None else np.asarray(value).ravel().tolist()
+    return given
+
+
+def _map_shape(lowering: Lowering, node: Node) -> tuple[int, ...]:
+    shape = lowering.graph.shape(node.inputs[0])
+    if len(shape) != 4:
+        raise node.unsupported(f"it has {len(shape)} dimensions; 4 are supported")
+    return shape
+
+
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
-    "Concat": concat,
+    "CenterCropPad": center_crop_pad,
+    "DepthToSpace": depth_to_space,
+    "Expand": expand,
+    "Pad": pad,
     "Reshape": reshape,
-    "Resize": resize,
+    "Slice": slice_,
+    "SpaceToDepth": space_to_depth,
+    "Split": split,
+    "Tile": tile,
+    "Transpose": transpose,
 }

@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gputune.client.graph import Node
-from gputune.client.lowering import convolutions, elementwise, moves, pooling, products, reductions
+from gputune.client.lowering import (
+    convolutions,
+    elementwise,
+    joining,
+    moves,
+    pooling,
+    products,
+    reductions,
+    resizing,
+    typed,
+)
 
 if TYPE_CHECKING:  # lowering.py calls what is named here
     from gputune.client.lowering.lowering import Lowering
@@ -14,8 +24,11 @@ if TYPE_CHECKING:  # lowering.py calls what is named here
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
     **convolutions.LOWERINGS,
     **elementwise.LOWERINGS,
+    **joining.LOWERINGS,
     **moves.LOWERINGS,
     **pooling.LOWERINGS,
     **products.LOWERINGS,
     **reductions.LOWERINGS,
+    **resizing.LOWERINGS,
+    **typed.LOWERINGS,
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -54,8 +55,7 @@ class ConcatProblem:
             raise ValueError(f"Concat needs positive sizes, not {self.rows} rows of {self.parts}")
         if len(self.parts) > MOST_PARTS:
             raise ValueError(f"Concat joins up to {MOST_PARTS} tensors, not {len(self.parts)}")
-        if self.dtype != "float32":
-            raise ValueError(f"Concat knows dtype float32, not {self.dtype}")
+        check_dtype("Concat", self.dtype)
         check_indices("Concat", (self.rows, self.length))
 
     @property
@@ -75,10 +75,11 @@ class ConcatFamily(KernelFamily):
     templates = ("concat_parts.cl",)
 
     def inputs(self, problem: ConcatProblem) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(f"input{k}", (problem.rows, part)) for k, part in enumerate(problem.parts))
+        parts = enumerate(problem.parts)
+        return tuple(TensorSpec(f"input{k}", (problem.rows, part), dtype=problem.dtype) for k, part in parts)
 
     def output(self, problem: ConcatProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.rows, problem.length))
+        return TensorSpec("output", (problem.rows, problem.length), dtype=problem.dtype)
 
     def space(self, problem: ConcatProblem, limits: DeviceLimits) -> TuningSpace:
         return TuningSpace(
@@ -145,13 +146,14 @@ class ConcatFamily(KernelFamily):
 
 
 def _prelude(problem: ConcatProblem) -> str:
-    """The macros that concat_parts.cl takes: the parameters, and PART(name, size, start) for each part."""
+    """The macros that concat_parts.cl takes: the type, the parameters, and PART(name, size, start) for each part."""
     parameters, parts, start = [], [], 0
     for k, size in enumerate(problem.parts):
-        parameters.append(f"__global const float *restrict input{k}, ")
+        parameters.append(f"__global const TYPE *restrict input{k}, ")
         parts.append(f"PART(input{k}, {size}, {start})")
         start += size
-    return f"#define INPUT_PARAMETERS {''.join(parameters)}\n#define PARTS {' '.join(parts)}\n"
+    kind = f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n"
+    return f"{kind}#define INPUT_PARAMETERS {''.join(parameters)}\n#define PARTS {' '.join(parts)}\n"
 
 
 FAMILY = ConcatFamily()

@@ -23,14 +23,14 @@
 #define DIMY 1
 #endif
 #ifndef PARTS
-#define INPUT_PARAMETERS __global const float *restrict input0, __global const float *restrict input1,
+#define INPUT_PARAMETERS __global const TYPE *restrict input0, __global const TYPE *restrict input1,
 #define PARTS PART(input0, 16, 0) PART(input1, 8, 16)
 #endif
 
 #include "vectors.cl"
 
 // One vector of a few rows of a part.
-static void copy(__global const float *restrict part, __global float *restrict output, int size, int start, int vector)
+static void copy(__global const TYPE *restrict part, __global TYPE *restrict output, int size, int start, int vector)
 {
     const int x = vector * VW;
     const int first = get_global_id(1) * WPT;
@@ -53,7 +53,7 @@ static void copy(__global const float *restrict part, __global float *restrict o
     vector -= (size + VW - 1) / VW;
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void concat_parts(INPUT_PARAMETERS __global float *restrict output)
+void concat_parts(INPUT_PARAMETERS __global TYPE *restrict output)
 {
     int vector = get_global_id(0);
     PARTS

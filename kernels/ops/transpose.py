@@ -1,11 +1,11 @@
-"""Layout conversion of rank-4 tensors: NCHW to NHWC and back. See transpose_layout.cl."""
+"""Layout conversion of rank-4 tensors, NCHW to NHWC and back: matrices turned one by one. See transpose_layout.cl."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -52,8 +52,7 @@ class TransposeProblem:
             raise ValueError(f"Transpose knows NCHW to NHWC and back, not {self.source} to {self.target}")
         if min(self.batch, self.channels, self.height, self.width) < 1:
             raise ValueError("Transpose needs positive sizes")
-        if self.dtype != "float32":
-            raise ValueError(f"Transpose knows dtype float32, not {self.dtype}")
+        check_dtype("Transpose", self.dtype)
         check_indices("Transpose", (self.batch, self.channels, self.height, self.width))
 
     @property
@@ -75,21 +74,21 @@ class TransposeFamily(KernelFamily):
     templates = ("transpose_layout.cl",)
 
     def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", problem.shape(problem.source)),)
+        return (TensorSpec("input", problem.shape(problem.source), dtype=problem.dtype),)
 
     def output(self, problem: TransposeProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape(problem.target))
+        return TensorSpec("output", problem.shape(problem.target), dtype=problem.dtype)
 
     def space(self, problem: TransposeProblem, limits: DeviceLimits) -> TuningSpace:
         rows, columns = problem.matrix
-        local = limits.local_memory_bytes
+        local, each = limits.local_memory_bytes, np.dtype(problem.dtype).itemsize
         return TuningSpace(
             (
                 Parameter("VR", BLOCK_SIDES, "rows of a block, and the vector width of writes"),
                 Parameter("VC", BLOCK_SIDES, "columns of a block, and the vector width of reads"),
                 *group_parameters(),
                 Parameter("STAGED", (0, 1), "1: the work-group's blocks change hands in local memory"),
-                Parameter("PAD", (0, 1), "floats between the rows in local memory"),
+                Parameter("PAD", (0, 1), "elements between the rows in local memory"),
             ),
             (
                 fits(rows, "a column", "VR"),
@@ -110,7 +109,7 @@ class TransposeFamily(KernelFamily):
                 Constraint(("STAGED", "PAD"), lambda staged, pad: staged or not pad, "PAD is of use only with STAGED"),
                 Constraint(
                     ("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD"),
-                    lambda vr, vc, x, y, staged, pad: not staged or 4 * y * vr * (x * vc + pad) <= local,
+                    lambda vr, vc, x, y, staged, pad: not staged or each * y * vr * (x * vc + pad) <= local,
                     f"the blocks of a work-group must fit the device's {local} bytes of local memory",
                 ),
             ),
@@ -141,7 +140,7 @@ class TransposeFamily(KernelFamily):
         rows, columns = problem.matrix
         x, y = configuration["DIMX"], configuration["DIMY"]
         main = Launch(
-            source=template("transpose_layout.cl"),
+            source=f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n{template('transpose_layout.cl')}",
             entry="transpose_layout",
             options=build_options({"ROWS": rows, "COLUMNS": columns} | dict(configuration)),
             global_size=(
@@ -159,7 +158,7 @@ class TransposeFamily(KernelFamily):
         return np.ascontiguousarray(inputs["input"].transpose(order))
 
     def work(self, problem: TransposeProblem) -> Work:
-        return Work(0, 2 * 4 * math.prod(problem.shape(problem.target)))
+        return Work(0, 2 * self.output(problem).nbytes)
 
     def tolerance(self, problem: TransposeProblem) -> Tolerance:
         return Tolerance(relative=0.0, absolute=0.0)

@@ -7,7 +7,7 @@
 // Work split: a work-item reads a block of VR rows x VC columns, each row as one vector, and writes it column by
 // column, each column as one vector. Dimension 0 runs over blocks of columns, dimension 1 over blocks of rows,
 // dimension 2 over maps. With STAGED the work-group's blocks change hands in local memory, so that neighbouring
-// work-items write neighbouring vectors too; PAD more floats per row spread a column over the memory banks.
+// work-items write neighbouring vectors too; PAD more elements per row spread a column over the memory banks.
 // Blocks that reach out of the matrix are moved element by element.
 // Preconditions: fewer than 2^31 elements; STAGED needs local memory for the work-group's blocks.
 
@@ -21,7 +21,11 @@
 #define DIMX 1               // work-group
 #define DIMY 1
 #define STAGED 0             // 1: through local memory
-#define PAD 0                // floats between the rows there
+#define PAD 0                // elements between the rows there
+#endif
+
+#ifndef TYPE
+#define TYPE float
 #endif
 
 #define CAT_(a, b) a##b
@@ -40,13 +44,13 @@
 #define PITCH (DIMX * VC + PAD)
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void transpose_layout(__global const float *restrict input, __global float *restrict output)
+void transpose_layout(__global const TYPE *restrict input, __global TYPE *restrict output)
 {
     int row = get_global_id(1) * VR;
     int column = get_global_id(0) * VC;
     input += get_global_id(2) * ROWS * COLUMNS;
     output += get_global_id(2) * ROWS * COLUMNS;
-    float block[VR][VC];
+    TYPE block[VR][VC];
 
     if (row + VR <= ROWS && column + VC <= COLUMNS) {
         #pragma unroll
@@ -55,11 +59,11 @@ void transpose_layout(__global const float *restrict input, __global float *rest
     } else {
         for (int r = 0; r < VR; ++r)
             for (int c = 0; c < VC; ++c)
-                block[r][c] = row + r < ROWS && column + c < COLUMNS ? input[(row + r) * COLUMNS + column + c] : 0.0f;
+                block[r][c] = row + r < ROWS && column + c < COLUMNS ? input[(row + r) * COLUMNS + column + c] : (TYPE)0;
     }
 
 #if STAGED
-    __local float stage[DIMY * VR * PITCH];
+    __local TYPE stage[DIMY * VR * PITCH];
     for (int r = 0; r < VR; ++r)
         for (int c = 0; c < VC; ++c)
             stage[(get_local_id(1) * VR + r) * PITCH + get_local_id(0) * VC + c] = block[r][c];
@@ -77,7 +81,7 @@ void transpose_layout(__global const float *restrict input, __global float *rest
     if (row + VR <= ROWS && column + VC <= COLUMNS) {
         #pragma unroll
         for (int c = 0; c < VC; ++c) {
-            float lanes[VR];
+            TYPE lanes[VR];
             #pragma unroll
             for (int r = 0; r < VR; ++r)
                 lanes[r] = block[r][c];

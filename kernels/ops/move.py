@@ -1,0 +1,321 @@
+"""Elements put elsewhere: permuted, cut out, repeated, with borders; whatever is affine in the place of an element.
+
+See move_rows.cl.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.chain import EMPTY, Chain, literal
+from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, Parameter, TuningSpace
+from gputune.kernels.streaming import (
+    MOST_ELEMENTS,
+    VECTOR_WIDTHS,
+    busy,
+    ceil_div,
+    check_indices,
+    default_group,
+    default_width,
+    fits,
+    group_constraints,
+    group_parameters,
+    round_up,
+)
+from gputune.kernels.template import build_options, template
+
+BORDERS = ("constant", "edge", "reflect", "wrap")
+"""What a border holds, in the order of move_rows.cl's BORDER."""
+
+ROWS_OF_AN_ITEM = (1, 2, 4, 8, 16, 32)
+CPU_ROWS = 8
+GATHERED_ROWS = 4
+"""Neighbouring rows of a work-item where elements are read one by one: they share the lines that they are read from."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop over an output: element i of its `size` is position i - before among `extent`, `step` elements apart.
+
+    Positions outside of 0 ... extent - 1 lie in a border.
+    """
+
+    size: int
+    step: int
+    before: int = 0
+    extent: int = -1
+    """As many as the output has unless given: then there is no border."""
+
+    @property
+    def inside(self) -> int:
+        """The number of positions that are no border."""
+        return self.size if self.extent < 0 else self.extent
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the loop has no border."""
+        return self.before == 0 and self.inside >= self.size
+
+
+@dataclass(frozen=True)
+class MoveProblem:
+    """output[i0, i1, ...] = epilogue(input[start + (i0 - before0) * step0 + (i1 - before1) * step1 + ...]).
+
+    The input is seen as a line of `elements`. Where a position lies outside of its extent the output holds `fill`
+    (border constant), or the position is another one: the nearest (edge), mirrored at the ends (reflect), or from the
+    other end (wrap). The epilogue's operands are output-shaped, and there is one for float32 only.
+    """
+
+    elements: int
+    start: int
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    before: tuple[int, ...]
+    extents: tuple[int, ...]
+    border: str = "constant"
+    fill: float = 0
+    epilogue: Chain = EMPTY
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_dtype("Move", self.dtype)
+        if self.epilogue.steps and self.dtype != "float32":
+            raise ValueError(f"Move applies a chain to float32, not to {self.dtype}")
+        if self.border not in BORDERS:
+            raise ValueError(f"a border is one of {', '.join(BORDERS)}, not {self.border!r}")
+        if math.isnan(self.fill):
+            raise ValueError("a border cannot be filled with NaN")
+        if not len(self.sizes) == len(self.steps) == len(self.before) == len(self.extents) > 0:
+            raise ValueError("Move needs a size, a step, a border and an extent for every loop, and one loop at least")
+        if min(self.elements, *self.sizes, *self.extents) < 1 or min(self.before) < 0:
+            raise ValueError("Move needs positive sizes and extents, and borders that are not negative")
+        check_indices("Move", (self.elements,), self.sizes)
+        low = high = self.start
+        for loop in self.loops:
+            last = loop.inside - 1
+            if self.border == "constant":
+                last = max(min(last, loop.size - loop.before - 1), 0)
+            low += min(0, last * loop.step)
+            high += max(0, last * loop.step)
+        if low < 0 or high >= self.elements or max(map(abs, self.steps)) > MOST_ELEMENTS:
+            raise ValueError(f"Move reads elements {low} to {high} of {self.elements}")
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return tuple(map(Loop, self.sizes, self.steps, self.before, self.extents))
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.sizes[:-1])
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the output is the input, element by element."""
+        loop = self.loops[0]
+        copied = self.sizes == (self.elements,) and loop.is_whole and (loop.step == 1 or self.elements == 1)
+        return copied and not self.epilogue.steps
+
+    def arrays(self) -> tuple[Array, Array]:
+        """For each element of the output: where it lies in the input, and whether it is no border."""
+        place, inside = np.full((), self.start, np.int64), np.full((), True)
+        for loop in self.loops:
+            position = np.arange(loop.size) - loop.before
+            known = (position >= 0) & (position < loop.inside)
+            match self.border:
+                case "reflect":
+                    position = abs(position) % max(2 * (loop.inside - 1), 1)
+                    position = np.minimum(position, max(2 * (loop.inside - 1), 1) - position)
+                case "wrap":
+                    position = position % loop.inside
+            position = np.clip(position, 0, loop.inside - 1)
+            place = np.add.outer(place, position * loop.step)
+            inside = np.logical_and.outer(inside, known if self.border == "constant" else np.full(loop.size, True))
+        return place, inside
+
+
+def move(
+    elements: int,
+    start: int,
+    loops: Iterable[Loop],
+    border: str = "constant",
+    fill: float = 0,
+    epilogue: Chain = EMPTY,
+    dtype: str = "float32",
+) -> MoveProblem:
+    """The problem of these loops, outermost first; neighbours that walk on in one stride become one."""
+    merged: list[Loop] = []
+    for loop in loops:
+        if loop.size == 1 and loop.is_whole:
+            continue
+        outer = merged[-1] if merged else None
+        goes_on = outer is not None and loop.is_whole and outer.step == loop.step * loop.size
+        if outer is not None and goes_on and (outer.is_whole or border == "constant"):
+            merged[-1] = Loop(
+                outer.size * loop.size, loop.step, outer.before * loop.size,
+                -1 if outer.is_whole else outer.inside * loop.size,
+            )  # fmt: skip
+        else:
+            merged.append(loop)
+    kept = merged or [Loop(1, 1)]
+    return MoveProblem(
+        elements,
+        start,
+        tuple(loop.size for loop in kept),
+        tuple(loop.step for loop in kept),
+        tuple(loop.before for loop in kept),
+        tuple(loop.inside for loop in kept),
+        border,
+        fill,
+        epilogue,
+        dtype,
+    )
+
+
+class MoveFamily(KernelFamily):
+    """One template: vectors along the innermost loop of the output, all other loops folded into rows."""
+
+    op = "Move"
+    templates = ("move_rows.cl",)
+
+    def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:
+        operands = range(problem.epilogue.operands)
+        return (
+            TensorSpec("input", (problem.elements,), dtype=problem.dtype),
+            *(TensorSpec(f"operand{k}", problem.sizes) for k in operands),
+        )
+
+    def output(self, problem: MoveProblem) -> TensorSpec:
+        return TensorSpec("output", problem.sizes, dtype=problem.dtype)
+
+    def space(self, problem: MoveProblem, limits: DeviceLimits) -> TuningSpace:
+        inner = problem.sizes[-1]
+        return TuningSpace(
+            (
+                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
+                Parameter("WPT", ROWS_OF_AN_ITEM, "neighbouring rows of a work-item"),
+                *group_parameters(),
+            ),
+            (
+                fits(inner, "a row"),
+                busy(("WPT",), problem.rows, "the number of rows"),
+                busy(("VW", "DIMX"), inner, "the elements of a row"),
+                busy(("WPT", "DIMY"), problem.rows, "the number of rows"),
+                *group_constraints(limits),
+            ),
+        )
+
+    def default(self, problem: MoveProblem, limits: DeviceLimits) -> dict[str, int]:
+        inner, gathered = problem.sizes[-1], problem.steps[-1] not in (0, 1)
+        width = default_width(limits, inner)
+        divides = math.gcd(width, inner)  # whole vectors everywhere, unless they would be short ones
+        width = divides if divides >= 4 else width
+        rows = 1
+        if limits.device_type == "cpu":
+            rows = next(few for few in (CPU_ROWS, GATHERED_ROWS, 2, 1) if few <= problem.rows)
+        elif gathered and problem.rows >= GATHERED_ROWS:
+            width, rows = 1, 1  # neighbouring work-items then read and write side by side
+        across, down = default_group(limits, ceil_div(inner, width), ceil_div(problem.rows, rows))
+        return {"VW": width, "WPT": rows, "DIMX": across, "DIMY": down}
+
+    def starters(self, problem: MoveProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        space = self.space(problem, limits)
+        wanted = [
+            default | {"WPT": 16, "DIMY": 4},
+            default | {"WPT": 32, "DIMX": 1, "DIMY": 1},
+            default | {"VW": 16, "DIMX": 1, "DIMY": 16},
+            default | {"VW": 4, "DIMX": 16, "DIMY": 4},
+            default | {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
+            default | {"VW": 1, "WPT": 1, "DIMX": 64, "DIMY": 1},
+        ]
+        legal = [one for one in wanted if one != default and not space.violations(one)]
+        return [one for index, one in enumerate(legal) if one not in legal[:index]]
+
+    def render(self, problem: MoveProblem, configuration: Configuration) -> Instance:
+        across, down = configuration["DIMX"], configuration["DIMY"]
+        inner = problem.loops[-1]
+        macros = {
+            "INNER": inner.size,
+            "ROWS": problem.rows,
+            "STEP": inner.step,
+            "BEFORE": inner.before,
+            "EXTENT": inner.inside,
+            "BORDER": BORDERS.index(problem.border),
+        }
+        main = Launch(
+            source=_prelude(problem) + template("move_rows.cl"),
+            entry="move_rows",
+            options=build_options(macros | dict(configuration)),
+            global_size=(
+                round_up(ceil_div(inner.size, configuration["VW"]), across),
+                round_up(ceil_div(problem.rows, configuration["WPT"]), down),
+            ),
+            local_size=(across, down),
+            arguments=("input", "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+        )
+        return Instance(main)
+
+    def reference(self, problem: MoveProblem, inputs: Mapping[str, Array]) -> Array:
+        place, inside = problem.arrays()
+        fill = np.asarray(problem.fill).astype(problem.dtype)
+        moved = np.where(inside, inputs["input"].reshape(-1)[np.where(inside, place, 0)], fill)
+        if not problem.epilogue.steps:
+            return moved
+        return problem.epilogue.apply(moved, [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)])
+
+    def work(self, problem: MoveProblem) -> Work:
+        operands = sum(spec.nbytes for spec in self.inputs(problem)[1:])
+        written = self.output(problem).nbytes
+        read = min(written, self.inputs(problem)[0].nbytes)
+        return Work(math.prod(problem.sizes) * len(problem.epilogue.steps), written + read + operands)
+
+    def tolerance(self, problem: MoveProblem) -> Tolerance:
+        return Tolerance(relative=1e-5, absolute=1e-6) if problem.epilogue.steps else Tolerance(0.0, 0.0)
+
+
+def element(value: float, dtype: str) -> str:
+    """An OpenCL C expression of exactly this element; whole numbers have suffixes, the least of int64 is no literal."""
+    if dtype == "float32":
+        return literal(value)
+    number = int(value)
+    suffix = {"int64": "L", "uint64": "UL", "uint32": "U"}.get(dtype, "")
+    return f"({number + 1}{suffix} - 1)" if number < 0 else f"{number}{suffix}"
+
+
+def _prelude(problem: MoveProblem) -> str:
+    """The macros that move_rows.cl takes: the type, what a border holds, and where a row begins."""
+    statements = [f"base = {problem.start};"]
+    below = 1
+    for loop in problem.loops[-2::-1]:
+        position = "(row)" if below == 1 else f"(row) / {below}"
+        position = position if below * loop.size == problem.rows else f"{position} % {loop.size}"
+        if not loop.is_whole:
+            statements.append(f"{{ const int i = {position} - {loop.before};")
+            if problem.border == "constant":
+                statements.append(f"inside &= i >= 0 && i < {loop.inside}; base += i * ({loop.step}); }}")
+            else:
+                statements.append(f"base += PLACE(i, {loop.inside}) * ({loop.step}); }}")
+        elif loop.step:
+            statements.append(f"base += {position} * ({loop.step});")
+        below *= loop.size
+    kind = OPENCL_TYPES[problem.dtype]
+    return (
+        f"#define TYPE {kind}\n#define FILL {element(problem.fill, problem.dtype)}\n"
+        f"#define PLACE_ROW(row) {' '.join(statements)}\n{problem.epilogue.prelude()}"
+    )
+
+
+FAMILY = MoveFamily()
