@@ -2,7 +2,7 @@
 
 from gputune.cache.chain import ChainRecord
 from gputune.cache.files import CacheError, check_writable
-from gputune.cache.key import KEY_VERSION, TaskKey, Validity
+from gputune.cache.key import KEY_VERSION, TaskKey, Validity, canonical_json
 from gputune.cache.record import STATUSES, RecordError, TrialRecord, WinnerRecord
 from gputune.cache.store import GenerationStart, PerformanceCache
 from gputune.cache.summary import TaskSummary
@@ -22,6 +22,7 @@ __all__ = [
     "TrialRecord",
     "Validity",
     "WinnerRecord",
+    "canonical_json",
     "check_writable",
     "tier_of",
 ]

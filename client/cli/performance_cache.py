@@ -2,7 +2,7 @@
 
 import click
 
-from gputune.client.cli import cache_look, cache_travel, cache_upkeep
+from gputune.client.cli import cache_explain, cache_look, cache_travel, cache_upkeep
 
 
 @click.group("performance-cache")
@@ -11,6 +11,7 @@ def command() -> None:
 
 
 for each in (
+    cache_explain.explain,
     cache_look.list_files,
     cache_look.show,
     cache_travel.export,

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from gputune.cache import PerformanceCache, WinnerRecord
+from gputune.cache.lookup import Verdict, look_up
 from gputune.client.errors import TuningError
 from gputune.client.plan import Task
 from gputune.client.target_client import TargetClient
@@ -97,6 +98,20 @@ class Tuner:
             if (pin := self._pin(task)) is not None and (wrong := self._search(task).space.violations(pin)):
                 title = self._search(task).title
                 raise TuningError(f"{title}: the pinned configuration is not allowed: {'; '.join(wrong)}")
+
+    def verdicts(self, tasks: Sequence[Task]) -> dict[Task, Verdict]:
+        """What the cache knows of each task, and why it will be measured where it will be. Raises CacheError."""
+        known = self._cache.tasks()
+        seeding = Seeding(self._cache, self._progress.verbose)
+        found = {}
+        for task in tasks:
+            search = self._search(task)
+            verdict = look_up(search.key, search.validity, known)
+            if verdict.kind == "new":
+                seeds = seeding.seeds_for(search.key, search.validity, search.space, {})
+                verdict = Verdict("seeded", origin=seeds.origin) if seeds.configurations else verdict
+            found[task] = verdict
+        return found
 
     def expected_trials(self, tasks: Sequence[Task]) -> int:
         """How many variants will be measured at most, finalists included, drift apart."""
