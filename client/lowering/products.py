@@ -1,4 +1,4 @@
-"""Lowering of matrix products."""
+"""Lowering of matrix products and contractions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gputune.client.graph import Node
+from gputune.client.lowering.contraction import product_of, steps_of
 from gputune.kernels.ops.matmul import MatMulProblem
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions
@@ -21,6 +22,28 @@ def gemm(lowering: Lowering, node: Node) -> None:
     lowering.run(node, "MatMul", problem, {**inputs, "bias": bias} if bias else inputs, on_device=False)
 
 
+def einsum(lowering: Lowering, node: Node) -> None:
+    """A contraction of two tensors, each read in the order in which it lies, into the model's order."""
+    layouts, shape_of = lowering.layouts, lowering.graph.shape
+    inputs, result = node.attributes["equation"].split("->")
+    sizes: dict[str, int] = {}
+    steps, sources = [], []
+    for name, letters in zip(node.inputs, inputs.split(","), strict=True):
+        for letter, size in zip(letters, shape_of(name), strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+        on_device = layouts.lies_on_device(name)
+        steps.append(steps_of(letters, shape_of(name), layouts.order(name, on_device)))
+        sources.append(layouts.get(name, on_device))
+    for name in (node.output, *node.operands):
+        shape = shape_of(name)
+        steps.append(steps_of(result[len(result) - len(shape) :], shape, range(len(shape))))
+    left, right = (lowering.graph.tensors[name].size for name in node.inputs)
+    product = product_of(sizes, steps, (left, right), node.chain)
+    a, b = sources if product.a_is_left else reversed(sources)
+    lowering.run(node, "BatchedMatMul", product.problem, {"a": a, "b": b}, on_device=False)
+
+
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    "Einsum": einsum,
     "Gemm": gemm,
 }

@@ -159,12 +159,8 @@ def test_copies_vanish_except_for_a_second_name(simplified: Simplified) -> None:
 @pytest.mark.parametrize(
     ("signature", "body", "said"),
     [
-        ("(float[3,2] x) => (float[2,4] y)", "y = Gemm<transA=1>(x, w)", "transA"),
-        ("(float[2,3] x, float[3,4] v) => (float[2,4] y)", "y = MatMul(x, v)", "'v' is computed"),
-        ("(float[4,3] x) => (float[3,3] y)", "y = MatMul(w, x)", "'x' is computed"),
         ("(float[2] x, float b) => (float[2] y)", "y = Clip(x, b)", "'b' is computed"),
         ("(float[2,3] x, float[3] v) => (float[2,3] y)", "y = BatchNormalization(x, v, v, v, v)", "'v' is computed"),
-        ("(float[3] x) => (float[4] y)", "y = MatMul(x, w)", "vector"),
         ("(float[2] x) => (float[2] y, bool[2] m)", "y, m = Dropout(x)", "its mask is used"),
     ],
 )

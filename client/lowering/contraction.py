@@ -1,0 +1,108 @@
+"""From the letters of a contraction to a batch of matrix products.
+
+In "bmhk,bnhk->bhmn" each letter names an axis: an axis of both inputs and the output belongs to the batch, one of the
+left input and the output to the rows, one of the right input and the output to the columns; over all others is summed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gputune.kernels.chain import Chain
+from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
+
+Steps = Mapping[str, int]
+"""For each letter how many elements further the next one along its axis is; letters that are not here repeat."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One or more letters whose axes are one: how long it is, and its steps in a, b, the output and the operands."""
+
+    size: int
+    steps: tuple[int, ...]
+
+    def joined(self, inner: "_Axis") -> "_Axis | None":
+        """This axis and the one inside of it as one, None where they do not lie behind one another in every tensor."""
+        if all(outer == step * inner.size for outer, step in zip(self.steps, inner.steps, strict=True)):
+            return _Axis(self.size * inner.size, inner.steps)
+        return None
+
+
+@dataclass(frozen=True)
+class Product:
+    """The problem, and whether its a is the left input; they trade places where that gives whole rows of the output."""
+
+    problem: BatchedMatMulProblem
+    a_is_left: bool
+
+
+def steps_of(letters: str, shape: Sequence[int], order: Sequence[int]) -> dict[str, int]:
+    """The steps of a tensor's letters; `order` has its axes in the order in which they lie, the outermost first.
+
+    A letter that occurs twice is a diagonal: its steps are added.
+    """
+    steps: dict[str, int] = {}
+    step = 1
+    for axis in reversed(order):
+        if shape[axis] > 1:
+            steps[letters[axis]] = steps.get(letters[axis], 0) + step
+        step *= shape[axis]
+    return steps
+
+
+def product_of(sizes: Mapping[str, int], tensors: Sequence[Steps], elements: tuple[int, int], chain: Chain) -> Product:
+    """The problem for letters of these sizes; `tensors` are the steps of left, right, output and operands.
+
+    Raises ValueError for a sum over axes that no single step leads along.
+    """
+    axes = [_Axis(size, tuple(steps.get(letter, 0) for steps in tensors)) for letter, size in sizes.items() if size > 1]
+    rows = list(_joined([axis for axis in axes if axis.steps[2] and axis.steps[0] and not axis.steps[1]], 2))
+    columns = list(_joined([axis for axis in axes if axis.steps[2] and axis.steps[1] and not axis.steps[0]], 2))
+    batch = [axis for axis in axes if axis.steps[0] and axis.steps[1] and axis.steps[2]]
+    sums = list(_joined([axis for axis in axes if not axis.steps[2]], 0))
+    if len(sums) > 1:
+        raise ValueError("it sums over axes that do not lie behind one another; transpose and reshape its inputs first")
+    along = [axis.steps[2] for axis in columns]
+    swap = not columns or (1 not in along and any(axis.steps[2] == 1 for axis in rows))
+    if swap:
+        rows, columns, batch, sums = ([_swapped(axis) for axis in group] for group in (columns, rows, batch, sums))
+    one = _Axis(1, (0,) * len(tensors))
+    row = max(rows, key=lambda axis: axis.size, default=one)
+    column = max(columns, key=lambda axis: (axis.steps[2] == 1, axis.size), default=_Axis(1, (0, 1, 1, *one.steps[3:])))
+    depth = sums[0] if sums else one
+    others = [axis for axis in (*rows, *columns) if axis not in (row, column)]
+    outer = list(_joined([*batch, *others], 2))
+    a, b, output, *operands = (
+        tuple(axis.steps[tensor] for axis in (*outer, *matrix))
+        for tensor, matrix in enumerate([(row, depth), (depth, column), *[(row, column)] * (len(tensors) - 2)])
+    )
+    problem = BatchedMatMulProblem(
+        tuple(axis.size for axis in outer),
+        row.size,
+        depth.size,
+        column.size,
+        a,
+        b,
+        output,
+        elements[::-1] if swap else elements,
+        chain,
+        tuple(operands),
+    )
+    return Product(problem, not swap)
+
+
+def _swapped(axis: _Axis) -> _Axis:
+    left, right, *others = axis.steps
+    return _Axis(axis.size, (right, left, *others))
+
+
+def _joined(axes: Sequence[_Axis], tensor: int) -> Iterator[_Axis]:
+    """The axes from the outermost to the innermost one in a tensor, with neighbours as one where they can be."""
+    last: _Axis | None = None
+    for axis in sorted(axes, key=lambda axis: axis.steps[tensor], reverse=True):
+        both = last.joined(axis) if last else None
+        if last and not both:
+            yield last
+        last = both or axis
+    if last:
+        yield last

@@ -1,0 +1,261 @@
+"""Matrix products of computed tensors, a batch of them, each matrix read where it lies. See batched_matmul_tiled.cl.
+
+output[g, m, n] = epilogue(sum over k of a[g, m, k] * b[g, k, n])
+
+Transposed and broadcast operands are nothing but other steps, so no copy is made of them; a step of 0 repeats elements.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    Stage,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import ceil_div, check_indices, round_up
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling import Tiling
+from gputune.kernels.workgroups import launch_sizes
+
+Steps = tuple[int, ...]
+"""For the axes of the batch and the two of a matrix: how many elements further the next one along the axis is."""
+
+PACKED_ROWS = 16
+"""Rows of b that a work-item packs where work-groups are of one work-item."""
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class BatchedMatMulProblem:
+    """For all of `batch`, [m, k] x [k, n]; a, b, output and each operand of the epilogue have steps for (*batch, row,
+    column) and begin at their element 0.
+
+    `elements` counts those of a and b. The output's steps reach each of its elements once.
+    """
+
+    batch: tuple[int, ...]
+    m: int
+    k: int
+    n: int
+    a_steps: Steps
+    b_steps: Steps
+    output_steps: Steps
+    elements: tuple[int, int]
+    epilogue: Chain = EMPTY
+    operand_steps: tuple[Steps, ...] = ()
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k, self.n, *self.batch) < 1:
+            raise ValueError(
+                f"BatchedMatMul needs positive sizes, not {self.batch} of m={self.m} k={self.k} n={self.n}"
+            )
+        if self.dtype != "float32":
+            raise ValueError(f"BatchedMatMul knows dtype float32, not {self.dtype}")
+        rank = len(self.batch) + 2
+        every = (self.a_steps, self.b_steps, self.output_steps, *self.operand_steps)
+        if any(len(steps) != rank or min(steps) < 0 for steps in every):
+            raise ValueError(f"BatchedMatMul needs {rank} steps per tensor, none negative, not {every}")
+        if len(self.operand_steps) != self.epilogue.operands:
+            raise ValueError(f"BatchedMatMul needs steps for {self.epilogue.operands} operands")
+        if self.output_steps[-1] == 1 and any(steps[-1] > 1 for steps in self.operand_steps):
+            raise ValueError("BatchedMatMul reads its operands along rows, as it writes its output")
+        for name, steps, sizes, elements in (
+            ("a", self.a_steps, (*self.batch, self.m, self.k), self.elements[0]),
+            ("b", self.b_steps, (*self.batch, self.k, self.n), self.elements[1]),
+        ):
+            if _reach(sizes, steps) > elements:
+                raise ValueError(f"BatchedMatMul would read beyond the {elements} elements of {name}")
+        reached = 1
+        for step, size in sorted(zip(self.output_steps, self.shape, strict=True)):
+            if size > 1 and step != reached:
+                raise ValueError(f"BatchedMatMul's output steps {self.output_steps} do not reach each element once")
+            reached *= size
+        check_indices("BatchedMatMul", self.shape, (self.elements[0],), (self.elements[1],))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Batch, rows and columns of the products."""
+        return (*self.batch, self.m, self.n)
+
+    @property
+    def products(self) -> int:
+        """How many matrices the output holds."""
+        return math.prod(self.batch)
+
+
+class BatchedMatMulFamily(KernelFamily):
+    """One template: register tiles over columns that a stage packs, or over rows of b where they lie."""
+
+    op = "BatchedMatMul"
+    templates = ("batched_matmul_tiled.cl",)
+
+    def inputs(self, problem: BatchedMatMulProblem) -> tuple[TensorSpec, ...]:
+        operands = (
+            TensorSpec(f"operand{i}", (_reach(problem.shape, steps),)) for i, steps in enumerate(problem.operand_steps)
+        )
+        return (TensorSpec("a", problem.elements[:1]), TensorSpec("b", problem.elements[1:]), *operands)
+
+    def output(self, problem: BatchedMatMulProblem) -> TensorSpec:
+        return TensorSpec("output", (math.prod(problem.shape),))
+
+    def space(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> TuningSpace:
+        tiled = _tiling(problem).space(limits)
+        pack = Parameter("PACK", (1, 0), "1: the right side is packed first, 0: it is read where it lies")
+        return TuningSpace(
+            (*tiled.parameters, pack),
+            (
+                *tiled.constraints,
+                Constraint(
+                    ("PACK", "VW"),
+                    lambda packs, width: bool(packs) or _reads_in_place(problem, width),
+                    f"PACK 0 needs rows of the right side in one piece, and VW of at most its {problem.n} columns",
+                ),
+            ),
+        )
+
+    def default(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> dict[str, int]:
+        tile = _tiling(problem).default(limits)
+        return tile | {"PACK": int(not _reads_in_place(problem, tile["VW"]))}
+
+    def starters(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        wanted = [default | {"PACK": 1}]
+        for tile in _tiling(problem).starters(limits):
+            wanted.append(tile | {"PACK": int(not _reads_in_place(problem, tile["VW"]))})
+        return [one for number, one in enumerate(wanted) if one != default and one not in wanted[:number]]
+
+    def render(self, problem: BatchedMatMulProblem, configuration: Configuration) -> Instance:
+        tiling = _tiling(problem)
+        global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
+        lm, ln, packs = configuration["LM"], configuration["LN"], configuration["PACK"]
+        panel = configuration["NV"] * configuration["VW"] * ln
+        panels = _matrices(problem) * ceil_div(problem.n, panel)
+        run = PACKED_ROWS if lm * ln == 1 else 1
+        stage = Stage(
+            entry="pack_right",
+            global_size=(round_up(ceil_div(problem.k, run), ln), round_up(panels, lm)),
+            local_size=(ln, lm),
+            arguments=("b", "packed"),
+        )
+        main = Launch(
+            source=_prelude(problem) + template("batched_matmul_tiled.cl"),
+            entry="batched_matmul_tiled",
+            options=build_options({"RUN": run, **_sizes(problem), **configuration}),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=(
+                "a",
+                "packed" if packs else "b",
+                "output",
+                *(f"operand{i}" for i in range(problem.epilogue.operands)),
+            ),
+            stages=(stage,) if packs else (),
+        )
+        return Instance(main, scratch={"packed": panels * panel * problem.k * FLOAT_BYTES} if packs else {})
+
+    def sample_inputs(self, problem: BatchedMatMulProblem, generator: np.random.Generator) -> dict[str, Array]:
+        """As everywhere, with b in the place of weights, so that sums are around one."""
+        inputs = super().sample_inputs(problem, generator)
+        inputs["b"] = inputs["b"] * np.float32(1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5)
+        return inputs
+
+    def reference(self, problem: BatchedMatMulProblem, inputs: Mapping[str, Array]) -> Array:
+        """numpy's product in float64 of views with these steps."""
+        a = _view(inputs["a"].astype(np.float64), (*problem.batch, problem.m, problem.k), problem.a_steps)
+        b = _view(inputs["b"].astype(np.float64), (*problem.batch, problem.k, problem.n), problem.b_steps)
+        operands = [_view(inputs[f"operand{i}"], problem.shape, steps) for i, steps in enumerate(problem.operand_steps)]
+        result = np.empty(math.prod(problem.shape), np.float32)
+        _view(result, problem.shape, problem.output_steps)[...] = problem.epilogue.apply(a @ b, operands)
+        return result
+
+    def work(self, problem: BatchedMatMulProblem) -> Work:
+        each = 2 * problem.k + len(problem.epilogue.steps)
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(math.prod(problem.shape) * each, moved)
+
+    def tolerance(self, problem: BatchedMatMulProblem) -> Tolerance:
+        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
+
+
+def _tiling(problem: BatchedMatMulProblem) -> Tiling:
+    """Only sizes: where b's elements come from is for the stage to know."""
+    return Tiling(
+        rows=problem.m, columns=problem.n, reduction=problem.k, output_stride=0, input_stride=0, groups=problem.products
+    )
+
+
+def _reads_in_place(problem: BatchedMatMulProblem, width: int) -> bool:
+    """Whether vectors of `width` columns can be read from b as it lies."""
+    return problem.b_steps[-1] == 1 and width <= problem.n
+
+
+def _matrices(problem: BatchedMatMulProblem) -> int:
+    """How many different matrices b holds."""
+    return math.prod(size for size, step in zip(problem.batch, problem.b_steps, strict=False) if step)
+
+
+def _reach(sizes: Sequence[int], steps: Sequence[int]) -> int:
+    """How many elements a tensor has at least in which these steps go no further than its last one."""
+    return 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
+
+
+def _view(flat: Array, shape: tuple[int, ...], steps: Steps) -> Array:
+    """The elements of `flat` that lie at these steps; a problem has checked that they are there."""
+    return np.lib.stride_tricks.as_strided(flat.reshape(-1), shape, [step * flat.itemsize for step in steps])
+
+
+def _place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
+    """An OpenCL C expression: where what is number `index` along these axes lies."""
+    terms, inner = [], math.prod(sizes)
+    for size, step in zip(sizes, steps, strict=True):
+        whole, inner = inner, inner // size
+        if size > 1 and step:
+            outer = f"({index})" if whole == math.prod(sizes) else f"({index}) % {whole}"
+            terms.append(f"{outer} / {inner} * {step}")
+    return f"({' + '.join(terms) or '0'})"
+
+
+def _sizes(problem: BatchedMatMulProblem) -> dict[str, int]:
+    """Sizes, and the steps inside of matrices."""
+    (am, ak), (bk, bn), (om, on) = problem.a_steps[-2:], problem.b_steps[-2:], problem.output_steps[-2:]
+    sizes = {"M": problem.m, "K": problem.k, "N": problem.n, "BATCH": problem.products, "MATRICES": _matrices(problem)}
+    return sizes | {"AM": am, "AK": ak, "BK": bk, "BN": bn, "OM": om, "ON": on}
+
+
+def _prelude(problem: BatchedMatMulProblem) -> str:
+    """Where each product's matrices lie, and the chain with its operands at their own steps, as macros."""
+    batch, b_steps = problem.batch, problem.b_steps[:-2]
+    own = [size if step else 1 for size, step in zip(batch, b_steps, strict=True)]
+    numbers = [math.prod(own[axis + 1 :]) if step else 0 for axis, step in enumerate(b_steps)]
+    parameters, operands = [], []
+    for i, (*steps, down, across) in enumerate(problem.operand_steps):
+        parameters.append(f", __global const float *restrict operand{i}")
+        at = f"{_place('g', batch, steps)} + (m) * {down} + (n) * {across}"
+        operands.append(f"LOAD(operand{i}, {at})" if across else f"(T)(operand{i}[{at}])")
+    macros = {
+        "A_AT(g)": _place("g", batch, problem.a_steps[:-2]),
+        "B_AT(g)": _place("g", batch, b_steps),
+        "OUT_AT(g)": _place("g", batch, problem.output_steps[:-2]),
+        "PACKED_AT(g)": _place("g", batch, numbers),
+        "PACKED_FROM(p)": _place("p", own, b_steps),
+        "OPERAND_PARAMETERS": "".join(parameters),
+        "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.epilogue.source('(value)', operands, 'T')} }}",
+    }
+    return "".join(f"#define {name} {text}\n" for name, text in macros.items())
+
+
+FAMILY = BatchedMatMulFamily()

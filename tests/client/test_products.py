@@ -1,0 +1,151 @@
+"""Matrix products of all forms, from ONNX to the plan, against onnxruntime."""
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputune.client.errors import ModelError
+
+from .models import build
+from .test_lowering import Lowered, assert_agrees, lowered, ops
+
+__all__ = ["lowered"]
+
+
+def product(lowered: Lowered, signature: str, body: str, weights: Any = None) -> list[str]:
+    """Checks a model's plan against onnxruntime and says what it runs."""
+    model = build(signature, body, weights)
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    return ops(plan)
+
+
+def float_of(shape: Sequence[int], name: str) -> str:
+    """A tensor as ONNX's text form declares it."""
+    return f"float[{','.join(map(str, shape))}] {name}" if shape else f"float {name}"
+
+
+def contraction(equation: str, shapes: Sequence[str]) -> onnx.ModelProto:
+    """An Einsum of computed tensors, whose sizes are given as texts."""
+    sizes = [[int(size) for size in shape.split(",") if size] for shape in shapes]
+    names = string.ascii_lowercase[: len(shapes)]
+    inputs = ", ".join(float_of(shape, name) for shape, name in zip(sizes, names, strict=True))
+    result = float_of(np.einsum(equation, *(np.empty(shape) for shape in sizes)).shape, "y")
+    return build(f"({inputs}) => ({result})", f'y = Einsum<equation="{equation}">({", ".join(names)})')
+
+
+@st.composite
+def matmuls(draw: st.DrawFn) -> onnx.ModelProto:
+    """MatMul of vectors, matrices and batches that broadcast; either side may be a constant."""
+    m, k, n = (draw(st.integers(1, 5)) for _ in "mkn")
+    batch = [draw(st.integers(1, 3)) for _ in range(draw(st.integers(0, 3)))]
+    shapes = []
+    for matrix, vector in (([m, k], [k]), ([k, n], [k])):
+        own = [size if draw(st.booleans()) else 1 for size in batch][draw(st.integers(0, len(batch))) :]
+        shapes.append(vector if draw(st.integers(0, 4)) == 0 else own + matrix)
+    constant = draw(st.sampled_from(["", "x", "v"]))
+    names = {name: ",".join(map(str, shape)) for name, shape in zip("xv", shapes, strict=True) if name != constant}
+    weights = {constant: tuple(shapes["xv".index(constant)])} if constant else {}
+    inputs = ", ".join(f"float[{shape}] {name}" for name, shape in names.items())
+    result = np.matmul(*(np.empty(shape) for shape in shapes)).shape
+    return build(f"({inputs}) => ({float_of(result, 'y')})", "y = MatMul(x, v)", weights)
+
+
+@settings(max_examples=60, deadline=None)
+@given(model=matmuls())
+def test_matmuls_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert len(plan.operations) == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 5)] * 3),
+    turned=st.tuples(st.booleans(), st.booleans()),
+    factors=st.tuples(*[st.sampled_from([1.0, 0.5, -2.0])] * 2),
+    addend=st.sampled_from(["", "m,n", "n", "1,n", "m,1", "1"]),
+    constants=st.sets(st.sampled_from("xvc"), max_size=2),
+)
+def test_gemms_of_all_kinds(
+    lowered: Lowered, sizes: tuple[int, int, int], turned: tuple[bool, bool], factors: tuple[float, float], addend: str,
+    constants: set[str],
+) -> None:  # fmt: skip
+    letters = dict(zip("mkn", sizes, strict=True))
+    shapes = {"x": ["mk", "km"][turned[0]], "v": ["kn", "nk"][turned[1]]}
+    sides = {name: tuple(letters[letter] for letter in axes) for name, axes in shapes.items()}
+    if addend:
+        sides["c"] = tuple(letters.get(size, 1) for size in addend.split(","))
+    given_ = {name: shape for name, shape in sides.items() if name not in constants}
+    if not {"x", "v"} & given_.keys():
+        given_["x"] = sides["x"]
+    signature = ", ".join(f"float[{','.join(map(str, shape))}] {name}" for name, shape in given_.items())
+    body = f"y = Gemm<transA={int(turned[0])}, transB={int(turned[1])}, alpha={factors[0]}, beta={factors[1]}>"
+    weights = {name: shape for name, shape in sides.items() if name not in given_}
+    model = build(f"({signature}) => (float[{sizes[0]},{sizes[2]}] y)", f"{body}({', '.join(sides)})", weights)
+    assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bij,bjk->bik", ["2,3,5", "2,5,4"]),
+        ("ij, jk", ["3,5", "5,4"]),
+        ("i,i", ["7", "7"]),
+        ("i,j->ji", ["7", "3"]),
+        ("...ij,jk", ["2,3,5,4", "4,3"]),
+        ("...ij,...jk->...ik", ["2,3,2,4", "2,1,4,5"]),
+        ("bqhd,bkhd->bhqk", ["2,3,4,5", "2,6,4,5"]),
+        ("bhqk,bkhd->bqhd", ["2,4,3,6", "2,6,4,5"]),
+        ("bhc,bnhc->bn", ["5,3,2", "5,4,3,2"]),
+        ("ijk,kl->lji", ["5,3,2", "2,4"]),
+        ("ii,ij->ij", ["4,4", "4,3"]),
+        ("ij,ij->ij", ["4,3", "4,3"]),
+        ("ij,->ji", ["4,3", ""]),
+        ("ijk->kij", ["4,3,2"]),
+    ],
+)
+def test_equations(lowered: Lowered, equation: str, shapes: list[str]) -> None:
+    plan = lowered(contraction(equation, shapes))
+    assert_agrees(contraction(equation, shapes), plan)
+    assert len(plan.operations) == 1
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "why"),
+    [
+        ("ab,bc,cd->ad", ["2,3", "3,4", "4,5"], "multiplies 3 tensors"),
+        ("ii->i", ["3,3"], "a diagonal of its only input"),
+        ("ijk,kij->", ["2,3,4", "4,2,3"], "sums over axes that do not lie behind one another"),
+    ],
+)
+def test_refused_equations_say_why(lowered: Lowered, equation: str, shapes: list[str], why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        lowered(contraction(equation, shapes))
+
+
+def test_maps_are_multiplied_where_they_lie(lowered: Lowered) -> None:
+    signature = "(float[2,6,5,4] x, float[2,6,4,3] z) => (float[2,6,5,3] y)"
+    assert product(lowered, signature, "c = Conv(x, w) y = MatMul(c, z)", {"w": (6, 6, 1, 1)}) == [
+        "Transpose",
+        "MatMul",
+        "BatchedMatMul",
+    ]
+
+
+def test_shared_matrices_make_more_rows(lowered: Lowered) -> None:
+    model = build("(float[4,3,5] x, float[5,2] v) => (float[4,3,2] y)", "y = MatMul(x, v)")
+    problem = lowered(model).operations[0].task.problem
+    assert (problem.batch, problem.m) == ((), 12)
+
+
+def test_a_column_is_computed_as_a_row(lowered: Lowered) -> None:
+    model = build("(float[9,5] x, float[5] v) => (float[9] y)", "y = MatMul(x, v)")
+    problem = lowered(model).operations[0].task.problem
+    assert (problem.m, problem.n, np.prod(problem.output_steps[-1])) == (1, 9, 1)

@@ -1,0 +1,35 @@
+"""Batches of products whose shapes and steps hurt."""
+
+from gputune.kernels.chain import Chain, Step
+from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem as Problem
+
+from .problems import GATED, RELU, RESIDUAL
+
+SCALED_AND_MASKED = Chain((Step("mul", (0.125,)), Step("add", operand=0)))
+
+BATCHED = {
+    "one": Problem((), 1, 1, 1, (0, 1), (1, 1), (0, 1), (1, 1)),
+    "inner-product": Problem((), 1, 37, 1, (0, 1), (1, 1), (0, 1), (37, 37)),
+    "outer-product": Problem((), 5, 1, 19, (1, 0), (0, 1), (19, 1), (5, 19), RELU),
+    "primes": Problem((3,), 7, 13, 17, (91, 13, 1), (221, 17, 1), (119, 17, 1), (273, 663), RELU),
+    "right-turned": Problem((2,), 19, 5, 23, (95, 5, 1), (115, 1, 5), (437, 23, 1), (190, 230)),
+    "left-turned": Problem((2,), 19, 5, 23, (95, 1, 19), (115, 23, 1), (437, 23, 1), (190, 230)),
+    "one-row": Problem((3,), 1, 31, 40, (31, 0, 1), (1240, 40, 1), (40, 0, 1), (93, 3720)),
+    "one-column": Problem((3,), 11, 6, 1, (66, 6, 1), (6, 1, 1), (11, 1, 1), (198, 18)),
+    # heads of an attention in [batch, token, head, number]: q x k and its mask, then the weighted values
+    "heads": Problem(
+        (2, 3), 10, 8, 18, (240, 8, 24, 1), (432, 8, 1, 24), (540, 180, 18, 1), (480, 864), SCALED_AND_MASKED,
+        ((18, 0, 0, 1),),
+    ),
+    "heads-merged": Problem((2, 3), 10, 18, 8, (540, 180, 18, 1), (432, 8, 24, 1), (240, 8, 24, 1), (1080, 864)),
+    # the batches' axes broadcast against each other
+    "broadcast": Problem(
+        (4, 3), 6, 9, 20, (54, 0, 9, 1), (0, 180, 20, 1), (360, 120, 20, 1), (216, 540), RESIDUAL,
+        ((360, 120, 20, 1),),
+    ),
+    # nothing lies in rows: the batch is innermost
+    "batch-innermost": Problem(
+        (5,), 6, 7, 9, (1, 35, 5), (1, 45, 5), (1, 45, 5), (210, 315), GATED, ((1, 45, 5), (0, 0, 1)),
+    ),
+    "diagonal": Problem((), 4, 7, 9, (7, 1), (10, 1), (9, 1), (28, 70)),
+}  # fmt: skip
