@@ -9,6 +9,7 @@ from gputune.client.graph import Node
 from gputune.client.lowering import (
     convolutions,
     elementwise,
+    gathers,
     joining,
     moves,
     pooling,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # lowering.py calls what is named here
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
     **convolutions.LOWERINGS,
     **elementwise.LOWERINGS,
+    **gathers.LOWERINGS,
     **joining.LOWERINGS,
     **moves.LOWERINGS,
     **pooling.LOWERINGS,

@@ -40,12 +40,11 @@ class KernelBench:
             self._launch(launch, buffers)
         contents = {name: buffer.read(self.backend) for name, buffer in written.items()}
         damage = "; ".join(f"{name} {wrong}" for name, (_, wrong) in contents.items() if wrong)
-        return contents["output"][0].view(np.float32).reshape(output.shape), damage
+        return contents["output"][0].view(output.dtype).reshape(output.shape), damage
 
     def check(self, family: KernelFamily, problem: Any, sampled: int = 2) -> None:
-        """The default, the starters and some configurations of the space, on normally distributed inputs."""
-        numbers = np.random.default_rng(1)
-        inputs = {spec.name: numbers.standard_normal(spec.shape).astype(np.float32) for spec in family.inputs(problem)}
+        """The default, the starters and some configurations of the space, on the family's own sample inputs."""
+        inputs = family.sample_inputs(problem, np.random.default_rng(1))
         want = family.reference(problem, inputs)
         tolerance = family.tolerance(problem)
         space = family.space(problem, self.limits)

@@ -1,0 +1,146 @@
+"""Parts of a tensor that indices point at, whichever axes they count along. See gather_rows.cl."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.broadcasting import Loops
+from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+
+INDEX_TYPES = ("int32", "int64")
+
+
+@dataclass(frozen=True)
+class GatherProblem:
+    """output[i, x] = input[i . steps + sum over k of found(indices[i . lookups + k], extents[k]) * strides[k] + x].
+
+    i counts `sizes`, and x `inner` neighbouring elements. The input is seen as a line of `elements`, and so is the
+    tensor of `indices`. found is the index, from the end where it is negative, and cut to 0 ... extent - 1.
+    """
+
+    elements: int
+    indices: int
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    lookups: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    inner: int
+    index_dtype: str = "int64"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_dtype("Gather", self.dtype)
+        if self.index_dtype not in INDEX_TYPES:
+            raise ValueError(f"Gather knows indices of {' and '.join(INDEX_TYPES)}, not {self.index_dtype}")
+        if not len(self.sizes) == len(self.steps) == len(self.lookups) or len(self.extents) != len(self.strides):
+            raise ValueError("Gather needs two steps for each size, and a stride for each extent")
+        numbers = (self.elements, self.indices, self.inner, *self.sizes, *self.extents, *self.strides)
+        if min(numbers) < 1 or min(*self.steps, *self.lookups, 0) < 0 or not self.extents:
+            raise ValueError("Gather needs positive sizes, extents and strides, and steps that are not negative")
+        check_indices("Gather", (self.elements,), (self.indices,), (*self.sizes, self.inner))
+        pairs = [*zip(self.sizes, self.steps, strict=True), *zip(self.extents, self.strides, strict=True)]
+        reach = sum((size - 1) * step for size, step in pairs) + self.inner
+        looked = sum((size - 1) * step for size, step in zip(self.sizes, self.lookups, strict=True)) + len(self.extents)
+        if reach > self.elements or looked > self.indices:
+            raise ValueError(
+                f"Gather reaches {reach} elements and {looked} indices of {self.elements} and {self.indices}"
+            )
+
+    @property
+    def loops(self) -> Loops:
+        """The output's loops; input 0 is what is gathered, input 1 are the indices."""
+        return Loops((*self.sizes, self.inner), ((*self.steps, 1), (*self.lookups, 0)))
+
+
+class GatherFamily(KernelFamily):
+    """One template: vectors of what an index points at, every loop around it folded into rows."""
+
+    op = "Gather"
+    templates = ("gather_rows.cl",)
+
+    def inputs(self, problem: GatherProblem) -> tuple[TensorSpec, ...]:
+        return (
+            TensorSpec("input", (problem.elements,), dtype=problem.dtype),
+            TensorSpec("indices", (problem.indices,), dtype=problem.index_dtype),
+        )
+
+    def output(self, problem: GatherProblem) -> TensorSpec:
+        return TensorSpec("output", (*problem.sizes, problem.inner), dtype=problem.dtype)
+
+    def sample_inputs(self, problem: GatherProblem, generator: np.random.Generator) -> dict[str, Array]:
+        """Indices in the range of the least extent, from either end."""
+        least = min(problem.extents)
+        indices = generator.integers(-least, least, problem.indices).astype(problem.index_dtype)
+        return super().sample_inputs(problem, generator) | {"indices": indices}
+
+    def space(self, problem: GatherProblem, limits: DeviceLimits) -> TuningSpace:
+        return problem.loops.space(limits)
+
+    def default(self, problem: GatherProblem, limits: DeviceLimits) -> dict[str, int]:
+        return problem.loops.default(limits)
+
+    def starters(self, problem: GatherProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return problem.loops.starters(limits)
+
+    def render(self, problem: GatherProblem, configuration: Configuration) -> Instance:
+        loops = problem.loops
+        global_size, local_size = loops.grid(configuration)
+        main = Launch(
+            source=_prelude(problem) + template("gather_rows.cl"),
+            entry="gather_rows",
+            options=build_options(loops.macros(configuration)),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "indices", "output"),
+        )
+        return Instance(main)
+
+    def reference(self, problem: GatherProblem, inputs: Mapping[str, Array]) -> Array:
+        rows = np.indices(problem.sizes).reshape(len(problem.sizes), -1)
+        place, look = (np.asarray(steps, np.int64) @ rows for steps in (problem.steps, problem.lookups))
+        for k, (extent, stride) in enumerate(zip(problem.extents, problem.strides, strict=True)):
+            index = inputs["indices"].reshape(-1)[look + k].astype(np.int64)
+            place = place + np.clip(np.where(index < 0, index + extent, index), 0, extent - 1) * stride
+        gathered = inputs["input"].reshape(-1)[place[:, None] + np.arange(problem.inner)]
+        return gathered.reshape(self.output(problem).shape)
+
+    def work(self, problem: GatherProblem) -> Work:
+        return Work(0, 2 * self.output(problem).nbytes + self.inputs(problem)[1].nbytes)
+
+    def tolerance(self, problem: GatherProblem) -> Tolerance:
+        return Tolerance(relative=0.0, absolute=0.0)
+
+
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """How many elements lie between neighbours along each axis."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _prelude(problem: GatherProblem) -> str:
+    """The macros that gather_rows.cl takes: the types, where a row begins, and what its indices count."""
+    loops = problem.loops
+    found = zip(problem.extents, problem.strides, strict=True)
+    return (
+        f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n#define INDEX_TYPE {OPENCL_TYPES[problem.index_dtype]}\n"
+        f"#define PLACE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
+        f"#define FIND {' '.join(f'AT({k}, {extent}, {stride})' for k, (extent, stride) in enumerate(found))}\n"
+    )
+
+
+FAMILY = GatherFamily()
