@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,18 +10,28 @@ from gputune.client.errors import MemoryPlanError
 from gputune.client.memory_planner import Lifetime, Placement, plan_arenas
 from gputune.client.plan import Operation, Plan, Task
 from gputune.client.rendering import launch_message, variant_message
-from gputune.client.target_client import TargetClient
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
-from gputune.server.protocol.messages import CompileKernel, ExecuteKernel
+from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
 
 PORTABLE_ALIGNMENT = 4096
 """Offsets are multiples of this at least, so that a context can be loaded on a device with a larger alignment than that
 of the device it was made on."""
+
+
+class Maker(Protocol):
+    """Who packs weights and compiles: a target, as TargetClient speaks to it, or a device of this process."""
+
+    @property
+    def device(self) -> dict[str, object]: ...
+    def upload(self, data: Any) -> int: ...
+    def free(self, *buffers: int) -> None: ...
+    def compile_kernel(self, request: CompileKernel) -> Compiled: ...
+    def execute_kernel(self, request: ExecuteKernel) -> Mapping[str, memoryview]: ...
 
 
 @dataclass(frozen=True)
@@ -36,13 +46,14 @@ class Built:
 def build(
     plan: Plan,
     outcomes: Mapping[str, Outcome],
-    target: TargetClient,
+    target: Maker,
     compiled: Callable[[Task, Outcome], None],
 ) -> Built:
     """The graph of a plan.
 
     `outcomes` are by task key digest. A winner without a binary is compiled on the target, and `compiled` hears of the
-    task and the outcome with its binary. Weights are rearranged on the target. Raises TargetError, MemoryPlanError.
+    task and the outcome with its binary. Weights are rearranged on the target. Raises TargetError, MemoryPlanError, and
+    whatever else the maker raises.
     """
     device = DeviceIdentity.from_dict(target.device)
     programs, outcomes = _programs(plan, outcomes, target, compiled)
@@ -86,7 +97,7 @@ def build(
 
 
 def _programs(
-    plan: Plan, outcomes: Mapping[str, Outcome], target: TargetClient, compiled: Callable[[Task, Outcome], None]
+    plan: Plan, outcomes: Mapping[str, Outcome], target: Maker, compiled: Callable[[Task, Outcome], None]
 ) -> tuple[dict[str, tuple[int, ProgramRecord]], dict[str, Outcome]]:
     """(index, program) by task key, and the outcomes with every binary filled in."""
     programs: dict[str, tuple[int, ProgramRecord]] = {}
@@ -107,7 +118,7 @@ def _programs(
     return programs, complete
 
 
-def _constants(plan: Plan, operation: Operation, instance: Instance, target: TargetClient) -> dict[str, Any]:
+def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:
     """The constant buffers that a run reads: packed ones made on the target, others as they are."""
     values = {name: plan.constants[t] for name, t in operation.inputs.items() if plan.is_constant(t)}
     read = {argument for kernel in instance.main.sequence for argument in kernel.arguments}

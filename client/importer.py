@@ -22,12 +22,13 @@ from onnx.reference import ReferenceEvaluator
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.graph import Array, Graph, Node, TensorInfo
-from gputune.client.inlining import STANDARD, body_of, branch, expanded, opset_of
+from gputune.client.inlining import STANDARD, body_of, branch, expanded, has_body, opset_of
 from gputune.client.lowering.added import Shape, lowering_of, shape_of
 from gputune.client.lowering.operators import LOWERINGS
 from gputune.client.passes.drop_identity import COPIES
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.passes.one_form import ONE_FORM_OPS
+from gputune.client.steering import computed_from, steering_inputs
 from gputune.kernels.dtypes import OPENCL_TYPES
 from gputune.kernels.streaming import MOST_ELEMENTS
 
@@ -89,6 +90,29 @@ def import_model(
     walk.refuse_unsupported()
     outputs = tuple(item.name for item in model.graph.output)
     return walk.graph(model.graph.name or path.stem, tuple(inputs), outputs)
+
+
+def check_operators(model: onnx.ModelProto) -> None:
+    """Raises ModelError for operators that nothing can run, whatever else is found out about the inputs of the model.
+
+    What follows from values and shapes that may still become known is not looked at."""
+    nodes = model.graph.node
+    opset = _opset(Path(model.graph.name), model)
+    known = computed_from(nodes, {*steering_inputs(nodes), *(item.name for item in model.graph.initializer)})
+    unknown = [
+        f"{_operator(node)} node {node.name or node.output[0]!r}"
+        for node in nodes
+        if not known.issuperset(node.output)
+        and not _is_known(node, opset)
+        and not (node.op_type == "If" and node.input[0] in known)
+    ]
+    if unknown:
+        raise ModelError(f"model {model.graph.name} needs what is not supported: {', '.join(unknown)}")
+
+
+def _is_known(node: onnx.NodeProto, opset: int) -> bool:
+    operator = _operator(node)
+    return operator in SUPPORTED_OPS or lowering_of(operator) is not None or has_body(node, opset)
 
 
 def _load(path: Path) -> onnx.ModelProto:

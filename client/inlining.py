@@ -36,6 +36,15 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> Function
     return body
 
 
+def has_body(node: NodeProto, opset: int) -> bool:
+    """Whether there may be a function that defines a node's operator."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
+
+
 def opset_of(body: FunctionProto) -> int:
     """The operator set that the nodes of a body are written in."""
     return max(item.version for item in body.opset_import if item.domain in STANDARD)

@@ -1,0 +1,227 @@
+"""gputune behind ONNX's backend interface, `onnx.backend.base.Backend`, as ONNX's test suite and others' code use it.
+
+    from gputune.client.onnx_backend import GputuneBackend
+    outputs = GputuneBackend.run_model(onnx.load("model.onnx"), [picture])
+
+Models run with default configurations, in this process; tuning is the context binary generator's business. Inputs that
+say how to compute (steering.py), and shapes that the model leaves open, are known when a model runs: then its context
+is made, and another one for other values. What is known without computing anything on the device, such as a shape, is
+an output like any other.
+"""
+
+from __future__ import annotations
+
+import functools
+import unittest
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.backend.base
+import onnx.checker
+import onnx.inliner
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+
+from gputune.client.errors import ModelError
+from gputune.client.graph import Array, Graph
+from gputune.client.importer import check_operators, import_model
+from gputune.client.inlining import STANDARD
+from gputune.client.local_device import LocalDevice
+from gputune.client.steering import steering_inputs
+from gputune.runtime.backends import open_backend
+from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
+from gputune.runtime.errors import DeviceNotFound
+
+ANY_DEVICE = "CPU"
+"""How ONNX calls the device of callers who do not care; here it is the one that gputune would choose."""
+
+
+class Unsupported(ModelError, unittest.SkipTest):
+    """What gputune does not run, and why, in one line. Test suites count it as skipped."""
+
+
+class LoadedGraph:
+    """A graph on a device, and what of its outputs was known without it.
+
+    known: those outputs by name. operations: how many kernels are launched for the others.
+    """
+
+    def __init__(self, graph: Graph, device: LocalDevice) -> None:
+        self.known = {name: graph.constants[name] for name in graph.outputs if name in graph.constants}
+        computed = tuple(name for name in graph.outputs if name not in self.known)
+        rest = replace(graph, outputs=computed)
+        self._executor = device.load(rest.rewritten(rest.nodes)) if computed else None
+        self.operations = len(self._executor.graph.launches) if self._executor else 0
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One inference; raises as Executor.run does."""
+        return {**self.known, **(self._executor.run(inputs) if self._executor else {})}
+
+
+class PreparedModel(onnx.backend.base.BackendRep):
+    """A model that runs on a device.
+
+    loaded: what ran last; None before the first run of a model of which something is known only then.
+    """
+
+    def __init__(self, model: ModelProto, device: LocalDevice) -> None:
+        self._model = model
+        self._device = device
+        self._infos = {item.name: item for item in model.graph.input}
+        self._valued = {item.name for item in model.graph.initializer}
+        self._steering = steering_inputs(model.graph.node)
+        self._graphs: dict[object, LoadedGraph] = {}
+        self.loaded: LoadedGraph | None = None
+        needed = [item for name, item in self._infos.items() if name not in self._valued]
+        if all(_is_static(item) and item.name not in self._steering for item in needed):
+            self.loaded = self._load({}, {})
+
+    def run(self, inputs: Sequence[Any] | Mapping[str, Any], **kwargs: Any) -> tuple[Array, ...]:
+        """The outputs in the model's order, for inputs in the model's order or by name; those that have a value in the
+        model may be left out. Raises Unsupported, ValueError for inputs that do not fit the model, DeviceError."""
+        if kwargs:
+            raise TypeError(f"run takes inputs and nothing else; there is {', '.join(kwargs)}")
+        given = self._named(inputs)
+        bound = {name: value for name, value in given.items() if self._is_bound(name, value)}
+        free = {name: value for name, value in given.items() if name not in bound}
+        self.loaded = self._load({name: value.shape for name, value in free.items()}, bound)
+        results = self.loaded.run(free)
+        return tuple(results[item.name] for item in self._model.graph.output)
+
+    def _named(self, inputs: Sequence[Any] | Mapping[str, Any]) -> dict[str, Array]:
+        if not isinstance(inputs, Mapping):
+            if len(inputs) > len(self._infos):
+                raise ValueError(f"{len(inputs)} inputs for a model that has {len(self._infos)}: {list(self._infos)}")
+            inputs = dict(zip(self._infos, inputs, strict=False))
+        for name in [name for name in self._infos if name not in self._valued and name not in inputs]:
+            raise ValueError(f"the model needs the input {name!r}")
+        for name in [name for name in inputs if name not in self._infos]:
+            raise ValueError(f"the model has no input {name!r}; its inputs are {list(self._infos)}")
+        return {name: _array(name, value, self._infos[name]) for name, value in inputs.items()}
+
+    def _is_bound(self, name: str, value: Array) -> bool:
+        """Whether an input becomes a constant: because it steers, has a value that is replaced, or has no elements."""
+        return name in self._steering or name in self._valued or not value.size
+
+    def _load(self, shapes: Mapping[str, tuple[int, ...]], bound: Mapping[str, Array]) -> LoadedGraph:
+        key = (
+            tuple(sorted(shapes.items())),
+            tuple((name, bound[name].shape, bound[name].tobytes()) for name in sorted(bound)),
+        )
+        if key not in self._graphs:
+            try:
+                graph = import_model(self._model, Path(self._model.graph.name or "given"), shapes, bound)
+                self._graphs[key] = LoadedGraph(graph, self._device)
+            except ModelError as error:
+                raise Unsupported(error.message) from error
+        return self._graphs[key]
+
+
+class GputuneBackend(onnx.backend.base.Backend):
+    """Runs models on an OpenCL device. Devices are called as `gputune devices` lists them: by number or part of a name;
+    "CPU" is whichever gputune would choose, also where it is no CPU."""
+
+    @classmethod
+    def is_compatible(cls, model: ModelProto, device: str = ANY_DEVICE, **kwargs: Any) -> bool:
+        """Whether `prepare` takes the model; running it may still show that a value is not supported."""
+        try:
+            cls.prepare(model, device, **kwargs)
+        except Unsupported:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = ANY_DEVICE, **kwargs: Any) -> PreparedModel:
+        """The model, ready to run. Raises onnx's ValidationError for an invalid model, Unsupported for what cannot run
+        whatever its inputs are, DeviceNotFound."""
+        _refuse(kwargs)
+        super().prepare(model, device)
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        try:
+            check_operators(model)
+        except ModelError as error:
+            raise Unsupported(error.message) from error
+        return PreparedModel(model, _device(device))
+
+    @classmethod
+    def run_node(
+        cls,
+        node: NodeProto,
+        inputs: Sequence[Any],
+        device: str = ANY_DEVICE,
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Array, ...]:
+        """The outputs of one operator; `opset_version` is the newest where it is not given. Raises as prepare and
+        PreparedModel.run do."""
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        _refuse(kwargs)
+        super().run_node(node, inputs, device, opset_version=version)
+        values = [np.asarray(value) for value in inputs]
+        names = [name for name in node.input if name]
+        if len(names) != len(values):
+            raise ValueError(f"{len(values)} inputs for a node that reads {len(names)}: {names}")
+        given = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            for name, value in dict(zip(names, values, strict=True)).items()
+        ]
+        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = helper.make_graph([node], node.name or node.op_type, given, results)
+        domains = {"", node.domain}
+        opsets = [helper.make_opsetid(domain, version if domain in STANDARD else 1) for domain in domains]
+        model = helper.make_model(graph, opset_imports=opsets)
+        return PreparedModel(model, _device(device)).run(dict(zip(names, values, strict=True)))
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether there is such a device, and it works."""
+        try:
+            _report(device)
+        except DeviceNotFound:
+            return False
+        return True
+
+
+prepare = GputuneBackend.prepare
+run_model = GputuneBackend.run_model
+run_node = GputuneBackend.run_node
+supports_device = GputuneBackend.supports_device
+
+
+@functools.cache
+def _reports() -> tuple[DeviceReport, ...]:
+    return tuple(discover())
+
+
+def _report(device: str) -> DeviceReport:
+    return choose(_reports(), wanted_device(None if device == ANY_DEVICE else device)).report
+
+
+@functools.cache
+def _device(device: str) -> LocalDevice:
+    return LocalDevice(open_backend(_report(device)))
+
+
+def _refuse(options: Mapping[str, object]) -> None:
+    for name in options:
+        raise TypeError(f"there is no option {name!r}")
+
+
+def _is_static(item: ValueInfoProto) -> bool:
+    """Whether a model says how large an input is."""
+    kind = item.type.tensor_type
+    return kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim)
+
+
+def _array(name: str, value: Any, item: ValueInfoProto) -> Array:
+    """An input as the array that the model takes. What is no tensor stays what it is, and is refused at import."""
+    array = np.asarray(value)
+    if item.type.HasField("tensor_type") and array.dtype.kind in "iufb":
+        wanted = np.dtype(helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type))
+        if array.dtype != wanted:
+            raise ValueError(f"input {name!r} is {array.dtype}, the model takes {wanted}")
+    return array
