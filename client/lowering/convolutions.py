@@ -47,17 +47,17 @@ def conv(lowering: Lowering, node: Node) -> None:
 
 
 def conv_transpose(lowering: Lowering, node: Node) -> None:
-    """A ConvTranspose of one group over maps."""
     batch, channels, size, output = lowering.maps(node)
     weight, bias = lowering.constant(node, 1, "weight"), lowering.constant(node, 2, "bias")
-    seen, filters, *kernel = lowering.graph.shape(node.inputs[1])
+    seen, group_filters, *kernel = lowering.graph.shape(node.inputs[1])
+    groups = int(node.attributes.get("group", 1))
     if seen != channels:
         raise node.unsupported(f"its weight takes {seen} channels, its input has {channels}")
     window = pair(kernel)
     strides, dilations = pair(node.attributes.get("strides", (1, 1))), pair(node.attributes.get("dilations", (1, 1)))
     problem = ConvTransposeProblem(
-        batch, *size, channels, filters, window, strides, output,
-        _cut_before(node, size, window, strides, dilations, output), dilations,
+        batch, *size, channels, groups * group_filters, window, strides, output,
+        _cut_before(node, size, window, strides, dilations, output), dilations, groups,
         bias=bool(bias), epilogue=node.chain,
     )  # fmt: skip
     biases = {"bias": bias} if bias else {}

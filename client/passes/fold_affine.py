@@ -11,7 +11,7 @@ from gputune.client.graph import Array, Graph, Node, as_constant
 from gputune.client.passes.refusing import refusing
 
 OUTPUT_CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1}
-"""Where the output channel lies in the weights of the operators that take a scale and a shift."""
+"""Where the output channel, in a ConvTranspose the group's, lies in the weights of what takes a scale and a shift."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ def fold_affine(graph: Graph) -> Graph:
             nodes.append(node)
             continue
         axis = OUTPUT_CHANNEL_AXIS[node.op]
-        channels = graph.constants[node.inputs[1]].shape[axis]
+        channels = graph.constants[node.inputs[1]].shape[axis] * _groups(node)
         affine = _Affine(np.ones(channels), np.zeros(channels))
         last, origins = node, node.origins
         while uses[last.output] == 1 and (reader := readers.get(last.output)) is not None:
@@ -91,9 +91,14 @@ def _with(graph: Graph, node: Node, axis: int, affine: _Affine, constants: dict[
     if old_bias and old_bias not in graph.constants:
         raise node.unsupported(f"its bias {old_bias!r} is computed at run time")
     bias = graph.constants[old_bias] if old_bias else np.zeros_like(affine.shift)
-    along = [1] * weight.ndim
-    along[axis] = -1
+    scale = affine.scale.reshape(_groups(node), *(-1 if each == axis else 1 for each in range(weight.ndim)))
+    scaled = weight.reshape(_groups(node), -1, *weight.shape[1:]) * scale
     names = graph.free_name(f"{node.name}/weight"), graph.free_name(f"{node.name}/bias")
-    constants[names[0]] = as_constant(weight * affine.scale.reshape(along))
+    constants[names[0]] = as_constant(scaled.reshape(weight.shape))
     constants[names[1]] = as_constant(bias * affine.scale + affine.shift)
     return replace(node, inputs=(node.inputs[0], *names))
+
+
+def _groups(node: Node) -> int:
+    """In how many groups of its first axis the weights hold other output channels: of a Conv they are that axis."""
+    return int(node.attributes.get("group", 1)) if node.op == "ConvTranspose" else 1

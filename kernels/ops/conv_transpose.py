@@ -1,4 +1,4 @@
-"""Transposed convolution over NHWC maps: sub-pixel form, register tiles in conv_transpose_tiled.cl.
+"""Transposed convolution with groups over NHWC maps: sub-pixel form, register tiles in conv_transpose_tiled.cl.
 
 Output pixels whose places agree modulo the strides are one phase: they see the same taps of the filter. So a position,
 which stands for one pixel of each phase, is a row of a matrix product whose columns are the output channels of all
@@ -35,7 +35,7 @@ PACK_TEMPLATE = "pack_transposed.cl"
 
 @dataclass(frozen=True)
 class ConvTransposeProblem:
-    """A transposed convolution: input [N, H, W, C], weight [C, O, kh, kw], output [N, Ho, Wo, O].
+    """A transposed convolution: input [N, H, W, C], weight [C, O/groups, kh, kw], output [N, Ho, Wo, O].
 
     Input pixel (i, j) adds its products to output pixels (i * sh + ky * dh - top, j * sw + kx * dw - left). `output` is
     (Ho, Wo), which says what is cut or added below and on the right; `pads` is (top, left). The epilogue's operands are
@@ -52,6 +52,7 @@ class ConvTransposeProblem:
     output: Pair
     pads: Pair = (0, 0)
     dilations: Pair = (1, 1)
+    groups: int = 1
     bias: bool = False
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
@@ -61,13 +62,18 @@ class ConvTransposeProblem:
         sizes = (self.batch, self.height, self.width, self.in_channels, self.out_channels, *self.output)
         if min(*sizes, *self.kernel, *self.strides, *self.dilations) < 1 or min(self.pads) < 0:
             raise ValueError("ConvTranspose needs positive sizes and pads that are not negative")
+        if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
+            raise ValueError(
+                f"ConvTranspose: {self.groups} groups do not divide {self.in_channels} input"
+                f" and {self.out_channels} output channels"
+            )
         if (self.layout, self.dtype) != ("NHWC", "float32"):
             raise ValueError(f"ConvTranspose knows NHWC float32, not {self.layout} {self.dtype}")
         check_indices(
             "ConvTranspose",
             (self.batch, self.height, self.width, self.in_channels),
             (self.batch, *self.output, self.out_channels),
-            (self.batch, *self.positions, self.columns),
+            (self.batch, *self.positions, self.columns * self.groups),
         )
 
     @property
@@ -90,8 +96,18 @@ class ConvTransposeProblem:
 
     @property
     def columns(self) -> int:
-        """Output channels of all phases."""
-        return math.prod(self.strides) * self.out_channels
+        """Output channels of all phases of one group."""
+        return math.prod(self.strides) * self.group_outputs
+
+    @property
+    def group_inputs(self) -> int:
+        """Input channels that one output channel sees."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
 
 
 class ConvTransposeFamily(KernelFamily):
@@ -101,7 +117,7 @@ class ConvTransposeFamily(KernelFamily):
     templates = ("conv_transpose_tiled.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: ConvTransposeProblem) -> tuple[TensorSpec, ...]:
-        weight = (problem.in_channels, problem.out_channels, *problem.kernel)
+        weight = (problem.in_channels, problem.group_outputs, *problem.kernel)
         bias = (TensorSpec("bias", (problem.out_channels,), constant=True),) if problem.bias else ()
         shape = self.output(problem).shape
         return (
@@ -132,8 +148,9 @@ class ConvTransposeFamily(KernelFamily):
             "MAPS": problem.batch,
             "HEIGHT": problem.height,
             "WIDTH": problem.width,
-            "INPUTS": problem.in_channels,
-            "OUTPUTS": problem.out_channels,
+            "GROUPS": problem.groups,
+            "INPUTS": problem.group_inputs,
+            "OUTPUTS": problem.group_outputs,
             "OPERANDS": operands,
             **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
             **dict(zip(("DOWN", "ACROSS"), problem.positions, strict=True)),
@@ -154,8 +171,8 @@ class ConvTransposeFamily(KernelFamily):
     def sample_inputs(self, problem: ConvTransposeProblem, generator: np.random.Generator) -> dict[str, Array]:
         """As everywhere, but the terms of a sum are the first axis of the weights times the taps."""
         inputs = super().sample_inputs(problem, generator)
-        taken = problem.out_channels * math.prod(problem.kernel)
-        ratio = taken / (problem.in_channels * math.prod(problem.taps))
+        taken = problem.group_outputs * math.prod(problem.kernel)
+        ratio = taken / (problem.group_inputs * math.prod(problem.taps))
         inputs["weight"] = inputs["weight"] * np.float32(ratio if problem.epilogue.has_domain else math.sqrt(ratio))
         return inputs
 
@@ -170,27 +187,31 @@ class ConvTransposeFamily(KernelFamily):
                 problem.output, strict=True,
             )
         ]  # fmt: skip
-        total = np.zeros((problem.batch, *full, problem.out_channels))
-        maps, weight = inputs["input"].astype(np.float64), inputs["weight"].astype(np.float64)
+        groups = problem.groups
+        total = np.zeros((groups, problem.batch, *full, problem.group_outputs))
+        size = (problem.batch, problem.height, problem.width, groups, problem.group_inputs)
+        maps = inputs["input"].astype(np.float64).reshape(size).transpose(3, 0, 1, 2, 4)
+        weight = inputs["weight"].astype(np.float64).reshape(groups, 1, 1, *size[4:], -1, *problem.kernel)
         for ky in range(problem.kernel[0]):
             for kx in range(problem.kernel[1]):
                 below = slice(ky * dh, ky * dh + (problem.height - 1) * sh + 1, sh)
                 beside = slice(kx * dw, kx * dw + (problem.width - 1) * sw + 1, sw)
-                total[:, below, beside] += maps @ weight[:, :, ky, kx]
-        result = total[:, top : top + rows, left : left + columns]
+                total[:, :, below, beside] += maps @ weight[..., ky, kx]
+        kept = total[:, :, top : top + rows, left : left + columns]
+        result = kept.transpose(1, 2, 3, 0, 4).reshape(self.output(problem).shape)
         if problem.bias:
             result = result + inputs["bias"]
         operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
         return problem.epilogue.apply(result, operands).astype(np.float32)
 
     def work(self, problem: ConvTransposeProblem) -> Work:
-        sums = 2 * problem.batch * problem.height * problem.width * problem.in_channels * math.prod(problem.kernel)
+        sums = 2 * problem.batch * problem.height * problem.width * problem.group_inputs * math.prod(problem.kernel)
         pixels = problem.batch * math.prod(problem.output)
         moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
         return Work(problem.out_channels * (sums + pixels * (problem.bias + len(problem.epilogue.steps))), moved)
 
     def tolerance(self, problem: ConvTransposeProblem) -> Tolerance:
-        length = problem.in_channels * math.prod(problem.taps)
+        length = problem.group_inputs * math.prod(problem.taps)
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
 
 
@@ -199,11 +220,12 @@ def _tiling(problem: ConvTransposeProblem) -> Tiling:
     return Tiling(
         rows=problem.batch * math.prod(problem.positions),
         columns=problem.columns,
-        reduction=problem.in_channels,
+        reduction=problem.group_inputs,
         output_stride=0,
         input_stride=0,
+        groups=problem.groups,
         taps=math.prod(problem.taps),
-        zeros=problem.in_channels,
+        zeros=problem.group_inputs,
     )
 
 
@@ -220,8 +242,9 @@ def _pack(problem: ConvTransposeProblem, packing: Packing) -> Launch:
             "packed",
             packing.size,
             packing.panel,
-            problem.in_channels,
-            problem.out_channels,
+            problem.groups,
+            problem.group_inputs,
+            problem.group_outputs,
             *problem.kernel,
             *problem.strides,
             *problem.dilations,

@@ -1,10 +1,10 @@
-// Transposed convolution of NHWC maps with packed filters, as a convolution to sub-pixels.
+// Transposed convolution of NHWC maps with packed filters, in groups, as a convolution to sub-pixels.
 //
 //   output[n, y, x, o] = EPILOGUE(bias[o] + sum over i, j, c of input[n, i, j, c] * weight[c, o, ky, kx])
 //                        where i*SH + ky*DH = y + PT and j*SW + kx*DW = x + PL
 //
 // Position (q, s) stands for the SH x SW output pixels (q*SH + py - PT, s*SW + px - PL), one of each phase (py, px). All
-// of them see the input pixels (q - ty, s - tx), ty < TH and tx < TW, so the channels of all phases are the columns
+// of them see the input pixels (q - ty, s - tx), ty < TH and tx < TW, so a group's channels of all phases are the columns
 // [py][px][o] of one matrix product; pack_transposed.cl puts zeros where a phase has fewer taps.
 //
 //                          NW = NV * VW columns
@@ -17,20 +17,22 @@
 //       +------+         | registers          |
 //                        +----+----+-- --+----+
 //
-// Work split: one grid dimension runs over column tiles, LN of them to a work-group, the other over tiles of positions, LM
+// Work split: one grid dimension runs over the groups' column tiles, LN of them to a work-group, the other over tiles of positions, LM
 // to a work-group; with ORDER 0 column tiles are dimension 0. The tiles of a work-group lie interleaved in packed, as one
 // panel:
-//   packed = [panel][ty][tx][channel][tile of the panel][NW], then bias as [panel][tile][NW], then a pixel of zeros.
-// The columns of one row phase, [px][o], lie in the output as they lie in the tile; a vector of them is stored whole
-// unless it spans two row phases or reaches out of the output, and then lane by lane.
+//   packed = [group][panel][ty][tx][channel][tile of the panel][NW], then bias as [group][panel][tile][NW], then a pixel of
+//   zeros.
+// The columns of one row phase, [px][o], lie in the output as they lie in the tile if there is one group, else those of
+// one pixel do; a vector is stored whole unless it spans two such runs or reaches out of the output, and then lane by lane.
 // Preconditions: fewer than 2^31 elements in each buffer.
 
 #ifndef MAPS
 #define MAPS 1               // batch
 #define HEIGHT 4             // of the input
 #define WIDTH 4
-#define INPUTS 4             // input channels
-#define OUTPUTS 4            // output channels
+#define GROUPS 1
+#define INPUTS 4             // input channels of a group
+#define OUTPUTS 4            // output channels of a group
 #define OPERANDS 0           // tensors that the epilogue reads
 #define OUT_HEIGHT 8
 #define OUT_WIDTH 8
@@ -62,6 +64,7 @@
 #define NW (NV * VW)
 #define COLUMNS (SH * SW * OUTPUTS)
 #define PHASE_ROW (SW * OUTPUTS)  // columns of one row phase
+#define RUN (GROUPS == 1 ? PHASE_ROW : OUTPUTS)  // columns that are neighbours in the output
 #define TILES ((COLUMNS + NW - 1) / NW)
 #define PANELS ((TILES + LN - 1) / LN)
 #define TAPS (TH * TW)
@@ -86,9 +89,11 @@
 #define COLUMN(i) (PL / SW + (i) % ACROSS)
 // Where a column of a position at (q, s) lies in the output: its row, and its element in that row. Both may be outside.
 #define OUTPUT_ROW(q, column) ((q) * SH + (column) / PHASE_ROW - PT)
-#define IN_ROW(s, column) (((s) * SW - PL) * OUTPUTS + (column) % PHASE_ROW)
-#define IS_INSIDE(y, x, width) ((uint)(y) < OUT_HEIGHT && (x) >= 0 && (x) + (width) <= OUT_WIDTH * OUTPUTS)
-#define IS_WHOLE(column) ((column) < COLUMNS && (column) % PHASE_ROW + VW <= PHASE_ROW)
+#define IN_ROW(s, column) \
+    (((s) * SW - PL + (column) % PHASE_ROW / OUTPUTS) * (GROUPS * OUTPUTS) + group * OUTPUTS + (column) % OUTPUTS)
+#define ROW_LENGTH (OUT_WIDTH * GROUPS * OUTPUTS)
+#define IS_INSIDE(y, x, width) ((uint)(y) < OUT_HEIGHT && (x) >= 0 && (x) + (width) <= ROW_LENGTH)
+#define IS_WHOLE(column) ((column) < COLUMNS && (column) % RUN + VW <= RUN)
 
 __kernel
 #if ORDER
@@ -99,13 +104,15 @@ __attribute__((reqd_work_group_size(LN, LM, 1)))
 void conv_transpose_tiled(__global const float *restrict input, __global const float *restrict packed,
                           __global float *restrict output OPERAND_PARAMETERS)
 {
-    const int tile = get_global_id(ORDER);
+    const int column_tile = get_global_id(ORDER);
+    const int group = column_tile / (PANELS * LN);
+    const int tile = column_tile % (PANELS * LN);
     const int first = get_global_id(1 - ORDER) * MR;
     if (tile >= TILES || first >= POSITIONS)
         return;
-    __global const float *filter = packed + (tile / LN * (TAPS * INPUTS) * LN + tile % LN) * NW;
-    __global const float *bias = packed + (PANELS * LN * (TAPS * INPUTS) + tile) * NW;
-    __global const float *zeros = packed + PANELS * LN * (TAPS * INPUTS + 1) * NW;
+    __global const float *filter = packed + (column_tile / LN * (TAPS * INPUTS) * LN + column_tile % LN) * NW;
+    __global const float *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column_tile) * NW;
+    __global const float *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
 
     int map[MR], down[MR], across[MR];
     vec total[MR][NV];
@@ -124,7 +131,7 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
             UNROLL for (int r = 0; r < MR; ++r) {
                 const int y = down[r] - ty, x = across[r] - tx;
                 const bool inside = (uint)y < HEIGHT && (uint)x < WIDTH;
-                pixels[r] = inside ? input + ((map[r] * HEIGHT + y) * WIDTH + x) * INPUTS : zeros;
+                pixels[r] = inside ? input + (((map[r] * HEIGHT + y) * WIDTH + x) * GROUPS + group) * INPUTS : zeros;
             }
             int c = 0;
             for (; c + KU <= INPUTS; c += KU)
@@ -143,7 +150,7 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
             UNROLL for (int v = 0; v < NV; ++v) {
                 const int column = tile * NW + v * VW;
                 const int y = OUTPUT_ROW(down[r], column), x = IN_ROW(across[r], column);
-                const int offset = (map[r] * OUT_HEIGHT + y) * (OUT_WIDTH * OUTPUTS) + x;
+                const int offset = (map[r] * OUT_HEIGHT + y) * ROW_LENGTH + x;
                 vec value = total[r][v];
 #if !OPERANDS
                 EPILOGUE(value, vec, LOAD, 0)
@@ -165,7 +172,7 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
             for (int column = begin; column < end; ++column) {
                 const int y = OUTPUT_ROW(q, column), x = IN_ROW(s, column);
                 if (IS_INSIDE(y, x, 1)) {
-                    const int offset = (MAP(first + r) * OUT_HEIGHT + y) * (OUT_WIDTH * OUTPUTS) + x;
+                    const int offset = (MAP(first + r) * OUT_HEIGHT + y) * ROW_LENGTH + x;
                     float value = lanes[r * NW + column - tile * NW];
 #if OPERANDS
                     EPILOGUE(value, float, ELEMENT, offset)

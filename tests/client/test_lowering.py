@@ -8,8 +8,6 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gputune.client.errors import ModelError
 from gputune.client.importer import read_model
@@ -146,57 +144,6 @@ def test_maps_of_one_position_or_one_channel_are_never_converted(lowered: Lowere
     assert ops(plan) == ["Conv"]
     assert plan.operations[0].output in (plan.outputs[0].name, *plan.aliases)
     assert_agrees(model, plan)
-
-
-@st.composite
-def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
-    """Convolutions of odd sizes, with everything that can vary varying."""
-    groups = draw(st.sampled_from([1, 1, 2, 3]))
-    inputs, outputs = (groups * draw(st.integers(1, 3)) for _ in range(2))
-    kernel = [draw(st.integers(1, 4)) for _ in range(2)]
-    strides = [draw(st.integers(1, 3)) for _ in range(2)]
-    dilations = [draw(st.integers(1, 2)) for _ in range(2)]
-    mode = draw(st.sampled_from(["NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
-    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
-    height, width = (span + draw(st.integers(0, 6)) for span in spans)
-    if mode.startswith("SAME"):
-        dilations = [1, 1]  # onnxruntime knows automatic padding without dilation only
-    pads = [draw(st.integers(0, kernel[axis % 2] - 1)) for axis in range(4)]
-    attributes = f'group={groups}, strides={strides}, dilations={dilations}, auto_pad="{mode}"'
-    attributes += f", pads={pads}" if mode == "NOTSET" else ""
-    bias = draw(st.booleans())
-    weights: dict[str, tuple[int, ...]] = {"w": (outputs, inputs // groups, *kernel)}
-    if bias:
-        weights["b"] = (outputs,)
-    return build(
-        f"(float[{draw(st.integers(1, 2))},{inputs},{height},{width}] x) => (float[n,c,h,w2] y)",
-        f"y = Conv<{attributes}>(x, w{', b' if bias else ''})",
-        weights,
-    )
-
-
-@settings(max_examples=60, deadline=None)
-@given(model=convolutions())
-def test_convolutions_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
-    assert_agrees(model, lowered(model))
-
-
-@st.composite
-def poolings(draw: st.DrawFn) -> onnx.ModelProto:
-    kernel = [draw(st.integers(1, 4)) for _ in range(2)]
-    pads = [draw(st.integers(0, kernel[axis % 2] // 2)) for axis in range(4)]
-    height, width = (size + draw(st.integers(0, 7)) for size in kernel)
-    strides = [draw(st.integers(1, 3)) for _ in range(2)]
-    op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
-    counted = f", count_include_pad={draw(st.integers(0, 1))}" if op == "AveragePool" else ""
-    attributes = f"kernel_shape={kernel}, strides={strides}, pads={pads}{counted}"
-    return build(f"(float[1,3,{height},{width}] x) => (float[n,c,h,w] y)", f"y = {op}<{attributes}>(x)")
-
-
-@settings(max_examples=40, deadline=None)
-@given(model=poolings())
-def test_poolings_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
-    assert_agrees(model, lowered(model))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,12 @@ CASES = {
     "asymmetric": (ConvTransposeProblem(1, 4, 5, 3, 7, (3, 4), (1, 3), (4, 13), (2, 1)), (0, 2), (0, 0)),
     "dilated": (ConvTransposeProblem(1, 4, 3, 2, 3, (3, 2), (2, 3), (11, 10), (0, 0), (2, 3)), (0, 0), (0, 0)),
     "strides-beyond-the-kernel": (ConvTransposeProblem(1, 3, 3, 4, 5, (2, 1), (3, 2), (8, 5)), (0, 0), (0, 0)),
+    "groups": (
+        ConvTransposeProblem(2, 4, 5, 6, 21, (3, 4), (2, 1), (7, 6), (1, 1), groups=3, bias=True),
+        (1, 1),
+        (0, 0),
+    ),
+    "depthwise": (ConvTransposeProblem(1, 3, 5, 7, 7, (4, 4), (2, 2), (6, 10), (1, 1), groups=7), (1, 1), (0, 0)),
 }
 
 
@@ -33,6 +39,7 @@ def test_the_reference_is_onnxruntime(run_node: Callable[..., Any], name: str) -
         dilations=problem.dilations,
         pads=[*problem.pads, *ends],
         output_padding=added,
+        group=problem.groups,
     )
     got = FAMILY.reference(problem, inputs)
     assert got.shape == FAMILY.output(problem).shape
@@ -68,6 +75,7 @@ def test_default_and_starters_are_legal(device: str, name: str) -> None:
     ("changed", "message"),
     [
         ({"in_channels": 0}, "positive sizes"),
+        ({"groups": 3}, "3 groups do not divide 8"),
         ({"pads": (0, -1)}, "not negative"),
         ({"strides": (0, 2)}, "positive sizes"),
         ({"dtype": "int8"}, "int8"),

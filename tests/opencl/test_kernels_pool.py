@@ -20,6 +20,12 @@ PROBLEMS = [
     PoolProblem("average", 1, 6, 6, 5, (3, 3), (2, 2), (1, 1, 1, 1), (4, 4), True),
     PoolProblem("average", 3, 7, 5, 37, (7, 5), (1, 1), (0, 0, 0, 0), (1, 1)),
     PoolProblem("max", 1, 31, 1, 8, (31, 1), (1, 1), (0, 0, 0, 0), (1, 1), epilogue=CHAIN),
+    PoolProblem("max", 2, 11, 17, 7, (3, 4), (2, 3), (1, 2, 1, 1), (4, 4), dilations=(3, 2)),
+    PoolProblem("average", 1, 9, 13, 19, (3, 5), (1, 2), (2, 1, 2, 3), (9, 4), True, CHAIN, (2, 3)),
+    PoolProblem("average", 1, 1, 23, 5, (1, 3), (1, 4), (0, 2, 0, 2), (1, 6), dilations=(1, 5)),
+    PoolProblem("lp", 2, 7, 9, 17, (3, 2), (2, 2), (1, 0, 1, 1), (4, 5), norm=1),
+    PoolProblem("lp", 1, 8, 7, 3, (4, 3), (1, 2), (1, 1, 0, 1), (6, 4), epilogue=CHAIN, norm=2),
+    PoolProblem("lp", 1, 5, 7, 33, (5, 7), (1, 1), (0, 0, 0, 0), (1, 1), norm=3),
 ]
 
 

@@ -1,0 +1,142 @@
+"""Convolutions, transposed convolutions, poolings and matrix products of all kinds, against onnxruntime.
+
+What they need to be right: strides, pads, asymmetric ones, dilations, groups, lines, odd and prime sizes, batches.
+"""
+
+from collections.abc import Sequence
+
+import onnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from .models import build
+from .test_lowering import Lowered, assert_agrees, lowered
+
+__all__ = ["lowered"]
+
+
+def dims(*sizes: int) -> str:
+    return ",".join(map(str, sizes))
+
+
+def signature(batch: int, channels: int, size: Sequence[int]) -> str:
+    return f"(float[{dims(batch, channels, *size)}] x) => (float[{','.join('abcd'[: len(size) + 2])}] y)"
+
+
+def several(draw: st.DrawFn, axes: int, least: int, most: int) -> list[int]:
+    return [draw(st.integers(least, most)) for _ in range(axes)]
+
+
+def automatic(draw: st.DrawFn, pads: list[int], dilations: list[int]) -> str:
+    """Pads as given or found; onnxruntime finds them without dilations only."""
+    mode = draw(st.sampled_from(["NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
+    if mode == "NOTSET" or (mode != "VALID" and max(dilations) > 1):
+        return f"pads={pads}"
+    return f'auto_pad="{mode}"'
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
+    axes = draw(st.integers(1, 2))
+    groups = draw(st.sampled_from([1, 1, 2, 3, 5]))
+    seen, made = (draw(st.sampled_from([1, 1, 2, 3, 7])) for _ in range(2))  # depthwise, with multipliers, and others
+    kernel, strides, dilations = (several(draw, axes, 1, most) for most in (4, 3, 3))
+    size = [(k - 1) * d + 1 + draw(st.integers(0, 8)) for k, d in zip(kernel, dilations, strict=True)]
+    pads = [draw(st.integers(0, kernel[axis % axes] + 1)) for axis in range(2 * axes)]
+    attributes = f"group={groups}, strides={strides}, dilations={dilations}, {automatic(draw, pads, dilations)}"
+    bias = draw(st.booleans())
+    weights: dict[str, tuple[int, ...]] = {"w": (groups * made, seen, *kernel)}
+    if bias:
+        weights["b"] = (groups * made,)
+    body = f"y = Conv<{attributes}>(x, w{', b' if bias else ''})"
+    return build(signature(draw(st.integers(1, 3)), groups * seen, size), body, weights)
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=convolutions())
+def test_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(model, lowered(model))
+
+
+@st.composite
+def transposed_convolutions(draw: st.DrawFn) -> onnx.ModelProto:
+    axes = draw(st.integers(1, 2))
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    seen, made = (draw(st.sampled_from([1, 2, 3, 5])) for _ in range(2))
+    kernel, strides, dilations = (several(draw, axes, 1, most) for most in (4, 4, 2))
+    size = several(draw, axes, 1, 7)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    whole = [(n - 1) * s + span for n, s, span in zip(size, strides, spans, strict=True)]
+    added = [draw(st.integers(0, s - 1)) for s in strides]
+    before = [draw(st.integers(0, (length - 1) // 2)) for length in whole]
+    behind = [draw(st.integers(0, (length - 1) // 2)) for length in whole]
+    mode = draw(st.sampled_from(["", ", output_shape", ', auto_pad="VALID"', ', auto_pad="SAME_UPPER", output_shape']))
+    attributes = f"group={groups}, strides={strides}, dilations={dilations}, output_padding={added}"
+    if mode.endswith("output_shape"):
+        # onnx does not infer shapes that are smaller than the input's
+        shape = [draw(st.integers(max(length - 3, n), length)) for length, n in zip(whole, size, strict=True)]
+        attributes += f"{mode}={shape}"
+    else:
+        attributes += mode or f", pads={[*before, *behind]}"
+    body = f"c = ConvTranspose<{attributes}>(x, w, b) y = Mul(c, s)"  # the scale ends in the weights
+    weights = {"w": (groups * seen, made, *kernel), "b": (groups * made,), "s": (groups * made, *[1] * axes)}
+    return build(signature(draw(st.integers(1, 2)), groups * seen, size), body, weights)
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=transposed_convolutions())
+def test_transposed_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(model, lowered(model))
+
+
+@st.composite
+def poolings(draw: st.DrawFn) -> onnx.ModelProto:
+    axes = draw(st.integers(1, 2))
+    op = draw(st.sampled_from(["MaxPool", "AveragePool", "LpPool"]))
+    kernel, strides, dilations = (several(draw, axes, 1, most) for most in (4, 4, 3))
+    size = [(k - 1) * d + 1 + draw(st.integers(0, 8)) for k, d in zip(kernel, dilations, strict=True)]
+    pads = [draw(st.integers(0, kernel[axis % axes] - 1)) for axis in range(2 * axes)]
+    found = automatic(draw, pads, dilations)
+    if "SAME" in found:
+        strides = [min(pair) for pair in zip(strides, kernel, strict=True)]  # onnxruntime would pad by less than 0
+    attributes = f"kernel_shape={kernel}, strides={strides}, dilations={dilations}, {found}"
+    attributes += f", ceil_mode={draw(st.integers(0, 1))}"
+    if op == "AveragePool":
+        attributes += f", count_include_pad={draw(st.integers(0, 1))}"
+    if op == "LpPool":
+        attributes += f", p={draw(st.integers(1, 3))}"
+    return build(signature(2, 3, size), f"y = {op}<{attributes}>(x)", opset=22, ir_version=10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=poolings())
+def test_poolings(lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(model, lowered(model))
+
+
+@st.composite
+def products(draw: st.DrawFn) -> onnx.ModelProto:
+    rows, depth, columns = (draw(st.sampled_from([1, 2, 3, 5, 7, 17, 31])) for _ in range(3))
+    transposed = draw(st.integers(0, 1))
+    attributes = f"transB={transposed}"
+    if draw(st.booleans()):
+        attributes += f", alpha={draw(st.sampled_from([0.5, -2.0]))}, beta={draw(st.sampled_from([0.0, 1.0, 3.0]))}"
+    weights: dict[str, tuple[int, ...]] = {"w": (columns, depth) if transposed else (depth, columns)}
+    addend = draw(st.sampled_from([(), (columns,), (1, columns), (rows, 1), (rows, columns), (1,)]))
+    if addend:
+        weights["c"] = addend
+    body = f"y = Gemm<{attributes}>(x, w{', c' if addend else ''})"
+    return build(f"(float[{dims(rows, depth)}] x) => (float[a,b] y)", body, weights)
+
+
+@settings(max_examples=25, deadline=None)
+@given(model=products())
+def test_products(lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(model, lowered(model))
+
+
+def test_global_poolings(lowered: Lowered) -> None:
+    for size in ((7,), (5, 3), (1, 1)):
+        for body in ("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool", "GlobalLpPool<p=1>"):
+            model = build(signature(2, 5, size), f"y = {body}(x)")
+            assert_agrees(model, lowered(model))
