@@ -8,7 +8,7 @@ computed later takes it, because by then the other exists.
 from dataclasses import replace
 
 from gputune.client.graph import Graph, Node
-from gputune.client.passes.one_form import LARGEST
+from gputune.client.passes.elementwise_forms import LARGEST
 from gputune.client.passes.refusing import refusing
 from gputune.kernels.chain import EMPTY, Chain, Step
 
@@ -22,10 +22,11 @@ UNARY = {
     "Tanh": "tanh",
 }
 ELEMENTWISE = frozenset((*BINARY, *UNARY, "Clip", "HardSigmoid", "Identity"))
-POOLING = frozenset(
-    ("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "ReduceMean")
-)
-WITH_EPILOGUE = POOLING | {"Conv", "ConvTranspose", "Elementwise", "Gemm", "Resize"}
+POOLING = frozenset(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"))
+BROADCASTING = frozenset(("Einsum", "Elementwise"))
+"""Operators whose operands may repeat along axes of the result; those of all others are shaped as it is."""
+
+WITH_EPILOGUE = POOLING | BROADCASTING | {"Conv", "ConvTranspose", "Gemm", "Resize"}
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
@@ -70,8 +71,8 @@ class _Fusion:
 
     def _fits(self, producer: Node, value: str, operands: tuple[str, ...], output: str) -> bool:
         shapes = [self.graph.shape(name) for name in (value, output)]
-        if producer.op != "Elementwise":
-            shapes += [self.graph.shape(name) for name in operands]  # what an epilogue reads is output-shaped
+        if producer.op not in BROADCASTING:
+            shapes += [self.graph.shape(name) for name in operands]
         return producer.op in WITH_EPILOGUE and self.uses[value] == 1 and len(set(shapes)) == 1
 
     def _fuse(self, index: int, producer: Node, node: Node, chain: Chain, operands: tuple[str, ...]) -> None:

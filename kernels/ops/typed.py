@@ -1,0 +1,133 @@
+"""One function of up to three inputs of any types, broadcast: what a chain of float32 steps cannot say.
+
+See typed_elements.cl.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.broadcasting import Loops, check_broadcasts, collapse
+from gputune.kernels.dtypes import OPENCL_TYPES
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+from gputune.kernels.typed_functions import TYPED, converted
+
+
+@dataclass(frozen=True)
+class TypedProblem:
+    """output = function(inputs), everything broadcast to `shape` by numpy's rules; `dtype` is the result's.
+
+    `function` is one of TYPED, which says what types it knows.
+    """
+
+    function: str
+    shape: tuple[int, ...]
+    input_shapes: tuple[tuple[int, ...], ...]
+    input_dtypes: tuple[str, ...]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.function not in TYPED:
+            raise ValueError(f"unknown function {self.function!r}; there are {', '.join(TYPED)}")
+        TYPED[self.function].check(self.function, self.input_dtypes, self.dtype)
+        if len(self.input_shapes) != len(self.input_dtypes):
+            raise ValueError(f"{len(self.input_dtypes)} inputs have {len(self.input_shapes)} shapes")
+        check_broadcasts("Typed", self.shape, self.input_shapes)
+        check_indices("Typed", self.shape)
+
+
+class TypedFamily(KernelFamily):
+    """One template: vectors along the innermost loop, computed lane by lane."""
+
+    op = "Typed"
+    templates = ("typed_elements.cl",)
+
+    def inputs(self, problem: TypedProblem) -> tuple[TensorSpec, ...]:
+        typed = enumerate(zip(problem.input_shapes, problem.input_dtypes, strict=True))
+        return tuple(TensorSpec(f"input{k}", shape, dtype=dtype) for k, (shape, dtype) in typed)
+
+    def output(self, problem: TypedProblem) -> TensorSpec:
+        return TensorSpec("output", problem.shape, dtype=problem.dtype)
+
+    def space(self, problem: TypedProblem, limits: DeviceLimits) -> TuningSpace:
+        return _loops(problem).space(limits)
+
+    def default(self, problem: TypedProblem, limits: DeviceLimits) -> dict[str, int]:
+        return _loops(problem).default(limits)
+
+    def starters(self, problem: TypedProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _loops(problem).starters(limits)
+
+    def render(self, problem: TypedProblem, configuration: Configuration) -> Instance:
+        loops = _loops(problem)
+        global_size, local_size = loops.grid(configuration)
+        main = Launch(
+            source=_prelude(problem, loops) + template("typed_elements.cl"),
+            entry="typed_elements",
+            options=build_options(loops.macros(configuration)),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("output", *(f"input{k}" for k in range(len(problem.input_shapes)))),
+        )
+        return Instance(main)
+
+    def reference(self, problem: TypedProblem, inputs: Mapping[str, Array]) -> Array:
+        operands = [inputs[f"input{k}"] for k in range(len(problem.input_shapes))]
+        with np.errstate(all="ignore"):
+            result = TYPED[problem.function].compute(*operands)
+            return np.array(np.broadcast_to(converted(result, problem.dtype), problem.shape))
+
+    def work(self, problem: TypedProblem) -> Work:
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(math.prod(problem.shape), moved)
+
+    def tolerance(self, problem: TypedProblem) -> Tolerance:
+        return Tolerance(relative=1e-6, absolute=0.0)
+
+
+def _loops(problem: TypedProblem) -> Loops:
+    return collapse(problem.shape, problem.input_shapes)
+
+
+def _prelude(problem: TypedProblem, loops: Loops) -> str:
+    """The macros that typed_elements.cl takes: the inputs, how a vector of each is read, and what a lane computes."""
+    parameters, reads, names = "", "", []
+    for which, (letter, dtype) in enumerate(zip("abc", problem.input_dtypes, strict=False)):
+        kind, offset = OPENCL_TYPES[dtype], loops.row_offset(which)
+        parameters += f", __global const {kind} *restrict input{which}"
+        if loops.steps[which][-1]:
+            reads += (
+                f"{kind} {letter}[VW]; READ_VECTOR({letter}, input{which}, {offset + ' + ' if offset else ''}(x)); "
+            )
+            names.append(f"{letter}[lane]")
+        else:
+            reads += f"const {kind} {letter} = input{which}[{offset or 0}]; "
+            names.append(letter)
+    expression = TYPED[problem.function].expression(tuple(names), problem.input_dtypes, problem.dtype)
+    lines = [
+        f"#define RESULT {OPENCL_TYPES[problem.dtype]}",
+        f"#define PARAMETERS {parameters}",
+        f"#define READ(row, x) {reads}",
+        f"#define COMPUTE(lane) {expression}",
+    ]
+    if problem.function == "pow":
+        lines.append(f"#define EXPONENT {OPENCL_TYPES[problem.input_dtypes[1]]}")
+        lines.append(f"#define EXPONENT_IS_FLOAT {int(problem.input_dtypes[1] == 'float32')}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+FAMILY = TypedFamily()

@@ -1,0 +1,189 @@
+"""Functions of one, two or three elements of any types: casts, comparisons, logic, and arithmetic of whole numbers.
+
+Each is numpy for the reference and an OpenCL C expression for the kernel. Whole numbers wrap around as they do in
+numpy; what C leaves undefined (a division by zero, a shift by too much) has a value here, the same in both.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TypedFunction:
+    """`takes` says which types its operands have (all the same one): "any", "bool", "float", "whole", "unsigned".
+
+    `gives` says the result's: "bool", "same" as the operands', or "any" other. In the OpenCL text {a}, {b} and {c} are
+    the inputs, {T} is the type of the result, {W} an unsigned type at least as wide that wraps around, and {negative}
+    expands to whether {b} is -1, which an unsigned one never is.
+    """
+
+    inputs: int
+    takes: str
+    gives: str
+    compute: Callable[..., Array]
+    opencl: str
+
+    def check(self, name: str, dtypes: tuple[str, ...], dtype: str) -> None:
+        """ValueError when it does not compute a `dtype` out of inputs of `dtypes`."""
+        check_dtype("Typed", *dtypes, dtype)
+        if len(dtypes) != self.inputs:
+            raise ValueError(f"{name} takes {self.inputs} inputs, not {len(dtypes)}")
+        operands = dtypes
+        if name == "where":
+            condition, *rest = dtypes
+            operands = tuple(rest)
+            if condition != "bool":
+                raise ValueError(f"where chooses by a bool, not by {condition}")
+        elif name == "pow":
+            operands = dtypes[:1]
+        if len(set(operands)) > 1:
+            raise ValueError(f"{name} takes operands of one type, not of {', '.join(operands)}")
+        if not _is(operands[0], self.takes):
+            raise ValueError(f"{name} takes numbers that are {self.takes}, not {operands[0]}")
+        wanted = {"bool": "bool", "same": operands[0], "any": dtype}[self.gives]
+        if dtype != wanted:
+            raise ValueError(f"{name} of {operands[0]} gives {wanted}, not {dtype}")
+
+    def expression(self, names: tuple[str, ...], dtypes: tuple[str, ...], dtype: str) -> str:
+        """The OpenCL C expression over the inputs called `names`."""
+        wide = "ulong" if dtype.endswith("64") else "uint"
+        operands = dict(zip("abc", names, strict=False))
+        negative = f"({operands.get('b')} == -1)" if not dtypes[-1].startswith("u") else "0"
+        text = cast_text(dtypes[0], dtype) if self.opencl == CAST else self.opencl
+        return text.format(**operands, T=OPENCL_TYPES[dtype], W=wide, negative=negative)
+
+
+def _is(dtype: str, kind: str) -> bool:
+    kinds = {"b": ("any", "bool"), "f": ("any", "float"), "i": ("any", "whole"), "u": ("any", "whole", "unsigned")}
+    return kind in kinds[np.dtype(dtype).kind]
+
+
+CAST = "cast"
+"""In the place of an expression: the one of `cast_text`."""
+
+
+def cast_text(source: str, target: str) -> str:
+    """A cast as onnxruntime has it: fractions are cut off, and what does not fit wraps around."""
+    if target == "bool":
+        return "{a} != 0"
+    if source != "float32" or target == "float32":
+        return "({T}){a}"
+    if target == "uint64":  # one half does not fit a long, and C leaves negative ones undefined
+        return "{a} < 9223372036854775808.0f ? ({T})(long){a} : ({T}){a}"
+    return "({T})(long){a}"
+
+
+def converted(values: Array, dtype: str) -> Array:
+    """What `cast_text` computes, in numpy."""
+    if values.dtype.kind != "f" or np.dtype(dtype).kind not in "iu":
+        return values.astype(dtype)
+    wrapped = values.astype(np.int64).astype(dtype)  # what a small type does not hold
+    return np.where(values < 2.0**63, wrapped, values.astype(dtype))
+
+
+def _whole_power(base: Array, exponent: Array) -> Array:
+    """Powers that wrap around; with negative exponents only those of 1 and -1 are not zero."""
+    wrapped = np.power(base.astype(np.uint64), np.maximum(exponent, 0).astype(np.uint64))
+    below = np.where(base == 1, 1, np.where(base.astype(np.int64) == -1, np.where(exponent % 2 == 0, 1, -1), 0))
+    return np.where(exponent < 0, below.astype(base.dtype), wrapped.astype(base.dtype))
+
+
+def _power(base: Array, exponent: Array) -> Array:
+    if exponent.dtype.kind != "f":
+        return _whole_power(base, exponent.astype(np.int64))
+    whole = np.floor(exponent) == exponent
+    broken = np.power(base.astype(np.float64), exponent)
+    return np.where(
+        whole, _whole_power(base, np.where(whole, exponent, 0).astype(np.int64)), broken.astype(np.int64)
+    ).astype(base.dtype)
+
+
+def _divide(a: Array, b: Array) -> Array:
+    """Rounded toward zero; 0 where b is 0."""
+    floored = a // np.where(b == 0, 1, b)
+    return np.where(b == 0, 0, floored + ((a - floored * b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)
+
+
+def _divisor(b: Array) -> Array:
+    """A divisor that divides: by 1 nothing remains."""
+    return np.where(b == 0, 1, b).astype(b.dtype)
+
+
+def _shift(shift: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Shifts by as many bits as there are, or more, leave nothing."""
+
+    def compute(a: Array, b: Array) -> Array:
+        bits = a.dtype.itemsize * 8
+        return np.where(b < bits, shift(a, np.minimum(b, bits - 1).astype(a.dtype)), 0).astype(a.dtype)
+
+    return compute
+
+
+def _comparison(compute: Callable[..., Array], sign: str) -> TypedFunction:
+    return TypedFunction(2, "any", "bool", compute, f"{{a}} {sign} {{b}}")
+
+
+def _logic(compute: Callable[..., Array], sign: str) -> TypedFunction:
+    return TypedFunction(2, "bool", "bool", compute, f"({{a}} != 0) {sign} ({{b}} != 0)")
+
+
+def _wrapping(compute: Callable[..., Array], sign: str) -> TypedFunction:
+    return TypedFunction(2, "whole", "same", compute, f"({{T}})(({{W}}){{a}} {sign} ({{W}}){{b}})")
+
+
+def _whole(inputs: int, compute: Callable[..., Array], opencl: str) -> TypedFunction:
+    return TypedFunction(inputs, "whole", "same", compute, opencl)
+
+
+_QUOTIENT = "{b} == 0 ? 0 : {negative} ? ({T})(({W})0 - ({W}){a}) : ({T})({a} / {b})"
+_REMAINDER = "{b} == 0 || {negative} ? 0 : ({T})({a} % {b})"
+
+TYPED: Mapping[str, TypedFunction] = {
+    "copy": TypedFunction(1, "any", "same", lambda a: a, "{a}"),
+    "cast": TypedFunction(1, "any", "any", lambda a: a, CAST),
+    "where": TypedFunction(3, "any", "same", np.where, "{a} ? {b} : {c}"),
+    "equal": _comparison(np.equal, "=="),
+    "less": _comparison(np.less, "<"),
+    "greater": _comparison(np.greater, ">"),
+    "less_or_equal": _comparison(np.less_equal, "<="),
+    "greater_or_equal": _comparison(np.greater_equal, ">="),
+    "and": _logic(np.logical_and, "&"),
+    "or": _logic(np.logical_or, "|"),
+    "xor": _logic(np.logical_xor, "^"),
+    "not": TypedFunction(1, "bool", "bool", np.logical_not, "{a} == 0"),
+    "is_nan": TypedFunction(1, "float", "bool", np.isnan, "isnan({a}) != 0"),
+    "is_inf": TypedFunction(1, "float", "bool", np.isinf, "isinf({a}) != 0"),
+    "is_positive_inf": TypedFunction(1, "float", "bool", np.isposinf, "{a} == INFINITY"),
+    "is_negative_inf": TypedFunction(1, "float", "bool", np.isneginf, "{a} == -INFINITY"),
+    "add": _wrapping(np.add, "+"),
+    "sub": _wrapping(np.subtract, "-"),
+    "mul": _wrapping(np.multiply, "*"),
+    "div": _whole(2, _divide, _QUOTIENT),
+    "mod": _whole(2, lambda a, b: a % _divisor(b), f"floor_mod({_REMAINDER}, {{b}})"),
+    "fmod": _whole(2, lambda a, b: np.fmod(a, _divisor(b)), _REMAINDER),
+    "pow": _whole(2, _power, "power({a}, {b})"),
+    "max": _whole(2, np.maximum, "{a} > {b} ? {a} : {b}"),
+    "min": _whole(2, np.minimum, "{a} < {b} ? {a} : {b}"),
+    "neg": _whole(1, np.negative, "({T})(({W})0 - ({W}){a})"),
+    "abs": _whole(1, np.abs, "{a} < 0 ? ({T})(({W})0 - ({W}){a}) : {a}"),
+    "sign": _whole(1, np.sign, "({T})(({a} > 0) - ({a} < 0))"),
+    "relu": _whole(1, lambda a: np.maximum(a, 0), "{a} > 0 ? {a} : 0"),
+    "bitwise_and": _whole(2, np.bitwise_and, "{a} & {b}"),
+    "bitwise_or": _whole(2, np.bitwise_or, "{a} | {b}"),
+    "bitwise_xor": _whole(2, np.bitwise_xor, "{a} ^ {b}"),
+    "bitwise_not": _whole(1, np.bitwise_not, "({T})~{a}"),
+    "shift_left": TypedFunction(
+        2, "unsigned", "same", _shift(np.left_shift), "{b} < 8 * sizeof({T}) ? ({T})(({W}){a} << {b}) : 0"
+    ),
+    "shift_right": TypedFunction(
+        2, "unsigned", "same", _shift(np.right_shift), "{b} < 8 * sizeof({T}) ? ({T})({a} >> {b}) : 0"
+    ),
+}
