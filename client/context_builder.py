@@ -1,5 +1,8 @@
-"""From a plan and the winners of its tasks to a context: programs, packed weights, memory plan, launches."""
+"""From plans and the winners of their tasks to a context: programs, packed weights, memory plan, launches."""
 
+from __future__ import annotations
+
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -14,6 +17,7 @@ from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
+from gputune.kernels.space import configuration_key
 from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
@@ -36,11 +40,16 @@ class Maker(Protocol):
 
 @dataclass(frozen=True)
 class Built:
-    """One graph with the programs and weights that its launches refer to."""
+    """Graphs with the programs and weights that their launches refer to, and share."""
 
-    graph: GraphRecord
+    graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramRecord, ...]
     weights: tuple[bytes, ...]
+
+    @property
+    def graph(self) -> GraphRecord:
+        """The only graph, or the first."""
+        return self.graphs[0]
 
 
 def build(
@@ -49,24 +58,46 @@ def build(
     target: Maker,
     compiled: Callable[[Task, Outcome], None],
 ) -> Built:
-    """The graph of a plan.
+    """The graph of a plan; arguments and errors as those of build_all."""
+    return build_all([(plan, outcomes)], target, compiled)
 
-    `outcomes` are by task key digest. A winner without a binary is compiled on the target, and `compiled` hears of the
-    task and the outcome with its binary. Weights are rearranged on the target. Raises TargetError, MemoryPlanError, and
-    whatever else the maker raises.
+
+def build_all(
+    plans: Sequence[tuple[Plan, Mapping[str, Outcome]]],
+    target: Maker,
+    compiled: Callable[[Task, Outcome], None],
+) -> Built:
+    """The graphs of plans, each with the outcomes of its tasks by key digest.
+
+    A winner without a binary is compiled on the target, and `compiled` hears of the task and the outcome with its
+    binary. Weights are rearranged on the target; what is the same for several operations is kept once. Raises
+    TargetError, MemoryPlanError, and whatever else the maker raises.
     """
     device = DeviceIdentity.from_dict(target.device)
-    programs, outcomes = _programs(plan, outcomes, target, compiled)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
+    programs = _Programs(target, compiled)
+    weights = _Weights(alignment, device.max_allocation_bytes)
+    graphs = [_graph(plan, outcomes, target, programs, weights, device) for plan, outcomes in plans]
+    return Built(tuple(graphs), tuple(programs.records), weights.sections())
+
+
+def _graph(
+    plan: Plan,
+    outcomes: Mapping[str, Outcome],
+    target: Maker,
+    programs: _Programs,
+    weights: _Weights,
+    device: DeviceIdentity,
+) -> GraphRecord:
+    keys = {task: task_key(task).digest for task in plan.tasks}
+    of_task = {task: programs.index(task, outcomes[key]) for task, key in keys.items()}
     instances = [
-        family_of(each.task.op).render(each.task.problem, outcomes[task_key(each.task).digest].configuration)
+        family_of(each.task.op).render(each.task.problem, outcomes[keys[each.task]].configuration)
         for each in plan.operations
     ]
-    storage = _Storage(plan, instances, alignment, device.max_allocation_bytes)
-    weights = _Weights(alignment, device.max_allocation_bytes)
+    storage = _Storage(plan, instances, weights.alignment, device.max_allocation_bytes)
     launches = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
-        key = task_key(operation.task).digest
         refs = {name: storage.ref(tensor) for name, tensor in operation.inputs.items() if not plan.is_constant(tensor)}
         refs["output"] = storage.ref(operation.output)
         refs |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
@@ -75,8 +106,8 @@ def build(
         launches += [
             LaunchRecord(
                 operation=operation.name,
-                task=key,
-                program=programs[key][0],
+                task=keys[operation.task],
+                program=of_task[operation.task],
                 entry=kernel.entry,
                 global_size=kernel.global_size,
                 local_size=kernel.local_size,
@@ -86,36 +117,41 @@ def build(
             )
             for kernel in instance.main.sequence
         ]
-    graph = GraphRecord(
+    return GraphRecord(
         name=plan.name,
         inputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.inputs),
         outputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.outputs),
         launches=tuple(launches),
         arena_bytes=storage.arena_bytes,
     )
-    return Built(graph, tuple(record for _, record in programs.values()), weights.sections())
 
 
-def _programs(
-    plan: Plan, outcomes: Mapping[str, Outcome], target: Maker, compiled: Callable[[Task, Outcome], None]
-) -> tuple[dict[str, tuple[int, ProgramRecord]], dict[str, Outcome]]:
-    """(index, program) by task key, and the outcomes with every binary filled in."""
-    programs: dict[str, tuple[int, ProgramRecord]] = {}
-    complete = dict(outcomes)
-    for task in plan.tasks:
-        key, family = task_key(task).digest, family_of(task.op)
-        outcome = complete[key]
-        instance = family.render(task.problem, outcome.configuration)
-        if not outcome.binary:
-            sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
-            sizes["output"] = family.output(task.problem).nbytes
-            variant = variant_message(instance, outcome.configuration)
-            reply = target.compile_kernel(CompileKernel(variant, sizes))
-            outcome = complete[key] = replace(outcome, binary=bytes(reply.binary))
-            compiled(task, outcome)
-        main = instance.main
-        programs[key] = (len(programs), ProgramRecord(outcome.binary, main.source, main.options))
-    return programs, complete
+class _Programs:
+    """The programs of a context, one for each configuration of each task."""
+
+    def __init__(self, target: Maker, compiled: Callable[[Task, Outcome], None]) -> None:
+        self.records: list[ProgramRecord] = []
+        self._target = target
+        self._compiled = compiled
+        self._places: dict[tuple[str, str], int] = {}
+
+    def index(self, task: Task, outcome: Outcome) -> int:
+        """The place of a task's program among the records; compiled first where it has no binary."""
+        identity = task_key(task).digest, configuration_key(outcome.configuration)
+        if identity not in self._places:
+            family = family_of(task.op)
+            instance = family.render(task.problem, outcome.configuration)
+            if not outcome.binary:
+                sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
+                sizes["output"] = family.output(task.problem).nbytes
+                reply = self._target.compile_kernel(
+                    CompileKernel(variant_message(instance, outcome.configuration), sizes)
+                )
+                outcome = replace(outcome, binary=bytes(reply.binary))
+                self._compiled(task, outcome)
+            self._places[identity] = len(self.records)
+            self.records.append(ProgramRecord(outcome.binary, instance.main.source, instance.main.options))
+        return self._places[identity]
 
 
 def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:
@@ -196,9 +232,18 @@ class _Weights:
     alignment: int
     largest: int
     _sections: list[bytearray] = field(default_factory=list)
+    _places: dict[bytes, BufferRef] = field(default_factory=dict)
 
     def add(self, content: Any, operation: str) -> BufferRef:
-        """Where the constant of an operation lies. Raises MemoryPlanError when no section can hold it."""
+        """Where the constant of an operation lies: where the same bytes lie already, if they do.
+
+        Raises MemoryPlanError when no section can hold it."""
+        digest = hashlib.sha256(content).digest()
+        if digest not in self._places:
+            self._places[digest] = self._append(content, operation)
+        return self._places[digest]
+
+    def _append(self, content: Any, operation: str) -> BufferRef:
         nbytes = len(content)
         if nbytes > self.largest:
             raise MemoryPlanError(
