@@ -4,6 +4,8 @@ import pytest
 
 from gputune.cache import tier_of
 
+from .devices import KNOWN, UNSEEN
+
 # name, vendor, device version -> family, vendor of the tier
 DEVICES = [
     ("pthread-skylake-avx512-AMD EPYC", "AuthenticAMD", "OpenCL 3.0 PoCL", "cpu-avx512", "amd"),
@@ -44,8 +46,9 @@ DEVICES = [
     ("Intel(R) Iris(R) Xe Graphics", "Intel(R) Corporation", "", "intel-xe-lp", "intel"),
     ("Intel(R) UHD Graphics 630", "Intel(R) Corporation", "", "intel-gen9", "intel"),
     ("Intel(R) Data Center GPU Max 1550", "Intel(R) Corporation", "", "intel-xe-hpc", "intel"),
-    ("PowerVR Rogue GE8320", "Imagination Technologies", "", "powervr-rogue-ge8320", "imagination-technologies"),
-    ("Apple M4 Pro", "Apple", "", "apple-m4-pro", "apple"),
+    ("PowerVR Rogue GE8320", "Imagination Technologies", "", "powervr-rogue", "imagination"),
+    ("Apple M4 Pro", "Apple", "", "apple-9", "apple"),
+    ("AMD Ryzen 7 5800H with Radeon Graphics", "Intel(R) Corporation", "", "cpu-intel-runtime", "amd"),
     ("TI Multicore C66 DSP", "", "", "ti-multicore-c66-dsp", "unknown"),
 ]
 
@@ -54,6 +57,19 @@ DEVICES = [
 def test_family_and_vendor(name: str, vendor: str, version: str, family: str, maker: str) -> None:
     tier = tier_of(name, 4, vendor, version)
     assert (tier.family, tier.vendor) == (family, maker)
+
+
+@pytest.mark.parametrize("family", KNOWN)
+def test_devices_of_a_family(family: str) -> None:
+    assert {name: tier_of(name, 4).family for name in KNOWN[family]} == dict.fromkeys(KNOWN[family], family)
+
+
+def test_devices_that_the_rules_were_not_made_for() -> None:
+    """All of them: one that fails says that a rule fits too much."""
+    assert len(UNSEEN) >= 20
+    assert {name: tier_of(name, 4, vendor).family for name, vendor, _ in UNSEEN} == {
+        name: family for name, _, family in UNSEEN
+    }
 
 
 def test_every_model_and_number_of_compute_units_has_a_file_of_its_own() -> None:
