@@ -79,7 +79,8 @@ class TaskKey(_Key):
     """What is computed. Raises TypeError or ValueError for values that have no canonical JSON."""
 
     op: str
-    """The kernel family, such as "Conv": another family computes something else."""
+    """The kernel family, such as "Conv", or "Conv@fast 1.2" where it is of version 1.2 of the op package fast: another
+    family computes something else, or has other configurations."""
     problem: Mapping[str, Any]
     """Sizes, attributes and epilogue, as plain JSON values: another problem has another winner."""
     dtype: str = "float32"

@@ -1,29 +1,71 @@
-"""The catalogue of kernel families: every module in ops/ that defines FAMILY."""
+"""The catalogue of kernel families: every module in ops/ that defines FAMILY, and those of op packages in use."""
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from gputune.kernels import ops
 from gputune.kernels.family import KernelFamily
 
 
-@cache
+@dataclass(frozen=True)
+class Packaged:
+    """A family of an op package, and the package's name and version: what it measures is another package's no more than
+    another family's."""
+
+    family: KernelFamily
+    package: str
+
+
+_in_use: Mapping[str, Packaged] = {}
+
+
 def families() -> Mapping[str, KernelFamily]:
-    """All families by op name."""
-    found: dict[str, KernelFamily] = {}
-    for module in pkgutil.iter_modules(ops.__path__):
-        family = getattr(importlib.import_module(f"{ops.__name__}.{module.name}"), "FAMILY", None)
-        if isinstance(family, KernelFamily):
-            found[family.op] = family
-    return MappingProxyType(dict(sorted(found.items())))
+    """All families by op name; one of a package in use stands in the place of the stock one of its op."""
+    if not _in_use:
+        return _stock()
+    return {**_stock(), **{op: packaged.family for op, packaged in _in_use.items()}}
 
 
 def family_of(op: str) -> KernelFamily:
     """The family of an op name; KeyError names the ones there are."""
+    if (packaged := _in_use.get(op)) is not None:
+        return packaged.family
     try:
-        return families()[op]
+        return _stock()[op]
     except KeyError:
         raise KeyError(f"no kernel family for op {op!r}; there are {', '.join(families())}") from None
+
+
+def identity_of(op: str) -> str:
+    """What measurements know a family as: its op, and for one of a package "OP@NAME VERSION"."""
+    packaged = _in_use.get(op)
+    return op if packaged is None else f"{op}@{packaged.package}"
+
+
+@contextmanager
+def using(packaged: Mapping[str, Packaged]) -> Iterator[None]:
+    """Has the process know these families by op, and no others of packages, in the block."""
+    global _in_use
+    before, _in_use = _in_use, dict(packaged)
+    try:
+        yield
+    finally:
+        _in_use = before
+
+
+def families_in(package: ModuleType) -> Iterator[KernelFamily]:
+    """The families of all modules in a package, each module's FAMILY."""
+    for module in pkgutil.iter_modules(package.__path__):
+        family = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "FAMILY", None)
+        if isinstance(family, KernelFamily):
+            yield family
+
+
+@cache
+def _stock() -> Mapping[str, KernelFamily]:
+    return MappingProxyType({family.op: family for family in sorted(families_in(ops), key=lambda each: each.op)})

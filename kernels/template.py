@@ -9,11 +9,20 @@ BASE_OPTIONS = "-cl-std=CL1.2"
 _INCLUDE = re.compile(r'^#include "(?P<name>\w+\.cl)"\n', re.MULTILINE)
 
 
+STOCK = "gputune.kernels.ops"
+"""The package whose folder has the stock templates."""
+
+
 @cache
-def template(name: str) -> str:
-    """The text of ops/NAME, with the templates that it includes put in: a device gets one text and no folder."""
-    text = files("gputune.kernels.ops").joinpath(name).read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda include: template(include["name"]), text)
+def template(name: str, package: str = STOCK) -> str:
+    """The text of the template NAME beside the modules of `package`, with the templates that it includes put in: a
+    device gets one text and no folder. What an op package's template includes lies beside it, or is a stock one."""
+    text = files(package).joinpath(name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda include: template(include["name"], _home(include["name"], package)), text)
+
+
+def _home(name: str, package: str) -> str:
+    return package if files(package).joinpath(name).is_file() else STOCK
 
 
 def build_options(macros: Mapping[str, int | str]) -> str:

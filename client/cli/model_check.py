@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options import parse_input_dimensions
+from gputune.client.cli.options import op_packages, parse_input_dimensions
 from gputune.client.cli.printable import printable
 from gputune.client.errors import ConfigError
 from gputune.client.model_check import check_model, describe
+from gputune.client.op_packages import in_use, load_packages
 from gputune.client.peaks import ASSUMED, Peaks, measured
 from gputune.client.progress import Reporter
 from gputune.client.target import choose_target
@@ -40,6 +41,7 @@ MOST_ROWS = 20
 @click.option(
     "--device", metavar="D", help="Measure the peaks on this device: a name part or number of `gputune devices`."
 )
+@op_packages
 def command(
     model: Path,
     input_dimensions: tuple[dict[str, tuple[int, ...]], ...],
@@ -47,6 +49,7 @@ def command(
     gflops: float | None,
     gbps: float | None,
     device: str | None,
+    op_packages: tuple[str, ...],
 ) -> None:
     """Say before any tuning which nodes of a model run, what they cost, and about how long tuning takes.
 
@@ -61,7 +64,8 @@ def command(
     if len(input_dimensions) > 1:
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
     peaks, limits = _device(gflops, gbps, device)
-    content = describe(check_model(model, input_dimensions[0]), peaks, limits)
+    with in_use(load_packages(op_packages)):
+        content = describe(check_model(model, input_dimensions[0]), peaks, limits)
     if as_json:
         click.echo(json.dumps(content, indent=1))
     else:

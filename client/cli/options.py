@@ -106,6 +106,23 @@ _HOW_TO_CONNECT = (
 )
 
 
+def _references(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    found = tuple(part.strip() for value in values for part in value.split(","))
+    if not all(found):
+        raise click.BadParameter("a name is empty")
+    return found
+
+
+op_packages = click.option(
+    "--op_packages",
+    metavar="P[,...]",
+    multiple=True,
+    callback=_references,
+    help="Use kernels and operators of these op packages: folders, or entry points of the group gputune.op_packages. "
+    "They are code, and run with your rights.",
+)
+
+
 def default_performance_cache_dir() -> Path:
     """The user's cache folder for performance caches."""
     return Path(platformdirs.user_cache_dir("gputune")) / "performance"

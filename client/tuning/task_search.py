@@ -12,7 +12,7 @@ from gputune.client.tuning.effort import FEW, Effort, most_trials, trials_for
 from gputune.client.tuning.stop_conditions import NoImprovement, StopCondition, Trials
 from gputune.client.tuning.strategies import Evaluation, Strategy
 from gputune.client.tuning.strategies.catalogue import STRATEGIES
-from gputune.kernels.catalogue import family_of
+from gputune.kernels.catalogue import family_of, identity_of
 from gputune.kernels.family import DeviceLimits, Instance, Work, problem_to_dict
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
@@ -48,7 +48,7 @@ def device_limits(device: DeviceIdentity) -> DeviceLimits:
 def task_key(task: Task) -> TaskKey:
     """What the task computes, as the performance cache knows it."""
     problem = problem_to_dict(task.problem)
-    return TaskKey(op=task.op, problem=problem, dtype=task.problem.dtype, layout=problem.get("layout", ""))
+    return TaskKey(op=identity_of(task.op), problem=problem, dtype=task.problem.dtype, layout=problem.get("layout", ""))
 
 
 def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
