@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gputune.client.errors import ModelError
 
-from .models import build
+from .models import build, integers, numbers
 from .test_lowering import Lowered, assert_agrees, lowered, ops
 
 __all__ = ["lowered"]
@@ -36,7 +36,7 @@ def contraction(equation: str, shapes: Sequence[str]) -> onnx.ModelProto:
     sizes = [[int(size) for size in shape.split(",") if size] for shape in shapes]
     names = string.ascii_lowercase[: len(shapes)]
     inputs = ", ".join(float_of(shape, name) for shape, name in zip(sizes, names, strict=True))
-    result = float_of(np.einsum(equation, *(np.empty(shape) for shape in sizes)).shape, "y")
+    result = float_of(np.einsum(equation, *(np.zeros(shape) for shape in sizes)).shape, "y")
     return build(f"({inputs}) => ({result})", f'y = Einsum<equation="{equation}">({", ".join(names)})')
 
 
@@ -53,7 +53,7 @@ def matmuls(draw: st.DrawFn) -> onnx.ModelProto:
     names = {name: ",".join(map(str, shape)) for name, shape in zip("xv", shapes, strict=True) if name != constant}
     weights = {constant: tuple(shapes["xv".index(constant)])} if constant else {}
     inputs = ", ".join(f"float[{shape}] {name}" for name, shape in names.items())
-    result = np.matmul(*(np.empty(shape) for shape in shapes)).shape
+    result = np.matmul(*(np.zeros(shape) for shape in shapes)).shape
     return build(f"({inputs}) => ({float_of(result, 'y')})", "y = MatMul(x, v)", weights)
 
 
@@ -149,3 +149,62 @@ def test_a_column_is_computed_as_a_row(lowered: Lowered) -> None:
     model = build("(float[9,5] x, float[5] v) => (float[9] y)", "y = MatMul(x, v)")
     problem = lowered(model).operations[0].task.problem
     assert (problem.m, problem.n, np.prod(problem.output_steps[-1])) == (1, 9, 1)
+
+
+ATTENTION = """
+    q0 = MatMul(x, wq) k0 = MatMul(x, wk) v0 = MatMul(x, wv)
+    q1 = Reshape(q0, split) k1 = Reshape(k0, split) v1 = Reshape(v0, split)
+"""
+REST = """
+    p = Softmax<axis=-1>(scores) o = MatMul(p, v) t = Transpose<perm=[0,2,1,3]>(o) r = Reshape(t, joined)
+    y = MatMul(r, wq)"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """q = Transpose<perm=[0,2,1,3]>(q1) k = Transpose<perm=[0,2,3,1]>(k1) v = Transpose<perm=[0,2,1,3]>(v1)
+           s = MatMul(q, k) d = Div(s, root) scores = Add(d, mask)""",
+        """q = Transpose<perm=[0,2,1,3]>(q1) k2 = Transpose<perm=[0,2,1,3]>(k1) v = Transpose<perm=[0,2,1,3]>(v1)
+           k = Transpose<perm=[0,1,3,2]>(k2) f = Mul(root, q) g = Mul(k, root) s = MatMul(f, g)
+           scores = Add(mask, s)""",
+        """q2 = Transpose(q1) q = Transpose<perm=[3,1,2,0]>(q2) k3 = Transpose<perm=[0,2,3,1]>(k1)
+           v2 = Transpose<perm=[0,2,1,3]>(v1) v = Reshape(v2, alone) k = Reshape(k3, turned) d = Div(q, root)
+           s = MatMul(d, k) scores = Add(s, mask)""",
+    ],
+    ids=["bert", "both-sides-scaled", "axes-come-and-go"],
+)
+def test_attention_needs_no_copies(lowered: Lowered, body: str) -> None:
+    weights: dict[str, Any] = dict.fromkeys(("wq", "wk", "wv"), (6, 6))
+    weights |= {"split": integers(1, 8, 2, 3), "joined": integers(1, 8, 6), "root": numbers(1.7)}
+    weights |= {"alone": integers(2, 8, 3), "turned": integers(2, 3, 8)}
+    signature = "(float[1,8,6] x, float[1,1,1,8] mask) => (float[1,8,6] y)"
+    assert product(lowered, signature, ATTENTION + body + REST, weights) == [
+        "MatMul",
+        "MatMul",
+        "MatMul",
+        "BatchedMatMul",
+        "Softmax",
+        "BatchedMatMul",
+        "MatMul",
+    ]
+
+
+def test_what_others_read_stays(lowered: Lowered) -> None:
+    """A turned input and a turned result that are read elsewhere, and two products with one Transpose between them."""
+    signature = "(float[3,4] x, float[3,5] v) => (float[4,5] y, float[4,3] t, float[5,4] u, float[5,5] z, float[4,5] p)"
+    body = "t = Transpose(x) y = MatMul(t, v) u = Transpose(y) p = MatMul(t, v) q = Transpose(p) z = MatMul(q, y)"
+    model = build(signature, body)
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    model = build(
+        "(float[3,4] x, float[4,5] v) => (float[5,5] z)", "p = MatMul(x, v) q = Transpose(p) z = MatMul(q, p)"
+    )
+    assert_agrees(model, lowered(model))
+    model = build(
+        "(float[3,4] x, float[4,5] v, float[3,2] w) => (float[5,2] z)",
+        "p = MatMul(x, v) q = Transpose(p) z = MatMul(q, w)",
+    )
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert ops(plan) == ["BatchedMatMul", "BatchedMatMul"]
