@@ -472,4 +472,4 @@ def _plain(value: object) -> object:
     """An attribute as plain Python: text instead of bytes, tuples instead of lists."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_plain, value)) if isinstance(value, list) else value

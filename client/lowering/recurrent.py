@@ -1,0 +1,120 @@
+"""Lowering of LSTM, GRU and RNN, whose inputs passes/recurrent.py has brought into one form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from gputune.client.graph import Node
+from gputune.kernels.cells import ACTIVATIONS, DIRECTIONS, GATES, OUTPUTS, RecurrentProblem
+from gputune.kernels.chain import Chain, Step
+from gputune.kernels.ops.move import Loop, move
+
+if TYPE_CHECKING:  # operators.py has the table that names these functions
+    from gputune.client.lowering.lowering import Lowering
+
+NAMES = ("gates", "weight", "bias", "lengths", "initial_h", "initial_c", "peepholes")
+OF_ONE_CELL = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+
+SCALARS: Mapping[str, tuple[float, ...]] = {
+    "affine": (1, 0),
+    "elu": (1,),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01,),
+    "relu": (),
+    "scaledtanh": (1, 1),
+    "sigmoid": (),
+    "softplus": (),
+    "softsign": (),
+    "tanh": (),
+    "thresholdedrelu": (1,),
+}
+"""The functions that cells know, in lower case, with what their alpha and beta are unless a node says it."""
+
+
+def recurrent(lowering: Lowering, node: Node) -> None:
+    graph = lowering.graph
+    read = {name: tensor for name, tensor in zip(NAMES, node.inputs, strict=True) if tensor}
+    wanted = {name: each for name, each in zip(OUTPUTS, node.outputs, strict=False) if lowering.uses[each]}
+    batch_first = bool(node.attributes.get("layout", 0))
+    first, second, _ = graph.shape(read["gates"])
+    steps, batch = (second, first) if batch_first else (first, second)
+    copied = "Y_h" in wanted and "Y" in wanted and steps == 1 and "lengths" not in read  # a view of Y, rather
+    direction = node.attributes.get("direction", "forward")
+    problem = RecurrentProblem(
+        node.op,
+        steps,
+        batch,
+        graph.shape(read["weight"])[-1],
+        direction,
+        tuple(_activations(node, DIRECTIONS.get(direction, 1))),
+        tuple(name for name in wanted if not (copied and name == "Y_h")),
+        initial_h="initial_h" in read,
+        initial_c="initial_c" in read,
+        lengths="lengths" in read,
+        peepholes="peepholes" in read,
+        after_reset="bias" in read,
+        coupled=bool(node.attributes.get("input_forget", 0)),
+        batch_first=batch_first,
+    )
+    _check_shapes(lowering, node, problem, read)
+    inputs = {name: lowering.layouts.get(tensor, on_device=False) for name, tensor in read.items()}
+    whole = len(problem.outputs) == 1
+    if whole:
+        line = lowering.layouts.define(wanted[problem.outputs[0]], on_device=False)
+    else:
+        line = lowering.layouts.temporary(f"{node.name}/outputs", (problem.elements,))
+    lowering.emit(node.name, "Recurrent", problem, inputs, line, node.stands_for)
+    for name, (start, shape) in () if whole else problem.places.items():
+        part = move(problem.elements, start, [Loop(prod(shape), 1)])
+        target = lowering.layouts.define(wanted[name], on_device=False)
+        lowering.emit(f"{node.name}/{name}", "Move", part, {"input": line}, target, node.stands_for)
+    if copied:
+        lowering.layouts.reshape(wanted["Y_h"], wanted["Y"])
+
+
+def _check_shapes(lowering: Lowering, node: Node, problem: RecurrentProblem, read: Mapping[str, str]) -> None:
+    """What onnx's own checks leave open, for the messages; sizes are checked where operations are emitted."""
+    if (said := node.attributes.get("hidden_size", problem.hidden)) != problem.hidden:
+        raise node.unsupported(f"its hidden_size is {said}, its weights are for {problem.hidden}")
+    if (held := lowering.graph.shape(read["weight"])[0]) != problem.directions:
+        raise node.unsupported(f"it runs {problem.direction}, its weights are for {held} directions")
+
+
+def _activations(node: Node, directions: int) -> Iterator[Chain]:
+    """The chains of all functions of all directions; alphas and betas go to those that have them, in their order."""
+    default = OF_ONE_CELL[node.op] * directions
+    names = [str(name).lower() for name in node.attributes.get("activations", default)]
+    alphas, betas = (iter(node.attributes.get(f"activation_{which}", ())) for which in ("alpha", "beta"))
+    clip = node.attributes.get("clip", 0.0)
+    if len(names) != len(default):
+        raise node.unsupported(f"it has {len(names)} activations instead of {len(default)}")
+    for place, name in enumerate(names):
+        if name not in SCALARS:
+            raise node.unsupported(f"its activation {name!r} is none of {', '.join(SCALARS)}")
+        given = [next(source, usual) for source, usual in zip((alphas, betas), SCALARS[name], strict=False)]
+        clips = clip > 0 and not (node.op == "LSTM" and place % ACTIVATIONS["LSTM"] == 2)  # the last one reads c
+        yield Chain((*([Step("clip", (-clip, clip))] if clips else []), *_steps(name, *given)))
+
+
+def _steps(name: str, alpha: float = 0, beta: float = 0) -> tuple[Step, ...]:
+    match name:
+        case "affine":
+            return Step("mul", (alpha,)), Step("add", (beta,))
+        case "scaledtanh":
+            return Step("mul", (beta,)), Step("tanh"), Step("mul", (alpha,))
+        case "hardsigmoid":
+            return (Step("hard_sigmoid", (alpha, beta)),)
+        case "leakyrelu":
+            return (Step("leaky_relu", (alpha,)),)
+        case "elu":
+            return (Step("elu", (alpha,)),)
+        case "thresholdedrelu":
+            return (Step("thresholded_relu", (alpha,)),)
+    return (Step(name),)
+
+
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    **dict.fromkeys(GATES, recurrent),
+}

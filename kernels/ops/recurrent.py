@@ -1,0 +1,226 @@
+"""RNN, GRU and LSTM over whole sequences. See recurrent_steps.cl."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from gputune.kernels.cells import ACTIVATIONS, OUTPUTS, RecurrentProblem, run_cells
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import (
+    GROUP_SIZES,
+    MOST_ELEMENTS,
+    VECTOR_WIDTHS,
+    busy,
+    ceil_div,
+    default_width,
+    power_at_least,
+    power_at_most,
+    round_up,
+)
+from gputune.kernels.template import build_options, template
+from gputune.kernels.workgroups import registers, registers_needed
+
+FEW_ACCUMULATORS = 8
+"""With fewer accumulators the latency of an FMA shows."""
+
+GPU_LANES = 128
+
+
+class RecurrentFamily(KernelFamily):
+    """One template: a work-group goes through all steps, so that no launch and no other core lies between them."""
+
+    op = "Recurrent"
+    templates = ("recurrent_steps.cl", PACK_TEMPLATE)
+
+    def inputs(self, problem: RecurrentProblem) -> tuple[TensorSpec, ...]:
+        state = (problem.directions * problem.batch, problem.hidden)
+        optional = (
+            (problem.after_reset, TensorSpec("bias", (problem.directions, problem.hidden), constant=True)),
+            (problem.initial_h, TensorSpec("initial_h", state)),
+            (problem.initial_c, TensorSpec("initial_c", state)),
+            (problem.lengths, TensorSpec("lengths", (problem.batch,), dtype="int32")),
+            (problem.peepholes, TensorSpec("peepholes", (problem.directions, 3 * problem.hidden))),
+        )
+        return (
+            TensorSpec("gates", problem.gates_shape),
+            TensorSpec("weight", problem.weight_shape, constant=True),
+            *(spec for there, spec in optional if there),
+        )
+
+    def output(self, problem: RecurrentProblem) -> TensorSpec:
+        return TensorSpec("output", (problem.elements,))
+
+    def space(self, problem: RecurrentProblem, limits: DeviceLimits) -> TuningSpace:
+        most, group, local = registers(limits)[0], limits.max_work_group_size, limits.local_memory_bytes
+        allocation = limits.max_allocation_bytes
+        return TuningSpace(
+            (
+                Parameter("MB", (1, 2, 4, 8, 16), "entries of the batch in a work-group"),
+                Parameter("NV", (1, 2, 4, 8), "vectors of a work-item in a panel"),
+                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
+                Parameter("LANES", GROUP_SIZES, "work-items of a work-group"),
+                Parameter("LOCAL", (0, 1), "1: states lie in local memory, 0: in global memory"),
+            ),
+            (
+                busy(("MB",), problem.batch, "the batch"),
+                busy(("VW",), problem.hidden, "the elements of a state"),
+                busy(("VW", "NV"), problem.hidden, "the elements of a state"),
+                busy(("VW", "NV", "LANES"), problem.hidden, "the elements of a state"),
+                Constraint(
+                    ("LANES",),
+                    lambda lanes: lanes <= min(group, limits.max_work_item_sizes[0]),
+                    f"LANES must not exceed the device's {group} work-items per work-group",
+                ),
+                Constraint(
+                    ("MB", "NV", "VW"),
+                    lambda rows, vectors, width: (
+                        registers_needed(rows * vectors * problem.gates, width, limits) <= most
+                    ),
+                    "the gates of MB*NV vectors must fit the registers",
+                ),
+                Constraint(
+                    ("MB", "NV", "VW", "LANES", "LOCAL"),
+                    lambda *values: values[-1] == 0 or _state_bytes(problem, *values[:-1]) <= local,
+                    f"with LOCAL the states must fit the device's {local} bytes of local memory",
+                ),
+                Constraint(
+                    ("NV", "VW", "LANES"),
+                    lambda *panel: _fits(_packing(problem, *panel), allocation),
+                    f"the packed weights, {_packing(problem, 1, 1, 1).nbytes} bytes or more, must fit 32-bit indices"
+                    f" and the device's largest allocation of {allocation} bytes",
+                ),
+            ),
+        )
+
+    def default(self, problem: RecurrentProblem, limits: DeviceLimits) -> dict[str, int]:
+        space = self.space(problem, limits)
+        wanted = self._cpu_guess(problem, limits) if limits.device_type == "cpu" else self._gpu_guess(problem, limits)
+        for local in (1, 0):
+            if not space.violations(wanted | {"LOCAL": local}):
+                return wanted | {"LOCAL": local}
+        return space.first()
+
+    def _cpu_guess(self, problem: RecurrentProblem, limits: DeviceLimits) -> dict[str, int]:
+        """One work-item a group, a tile of the batch that leaves work for every core, and enough accumulators."""
+        width = default_width(limits, power_at_least(problem.hidden))
+        share = problem.batch * problem.directions // limits.compute_units
+        rows = power_at_most(min(max(share, 1), 4))
+        vectors = 1
+        while 2 * vectors * rows * problem.gates <= FEW_ACCUMULATORS and 2 * vectors * width < 2 * problem.hidden:
+            vectors *= 2
+        return {"MB": rows, "NV": vectors, "VW": width, "LANES": 1}
+
+    def _gpu_guess(self, problem: RecurrentProblem, limits: DeviceLimits) -> dict[str, int]:
+        """A work-item for each element of the state."""
+        most = min(limits.max_work_group_size, limits.max_work_item_sizes[0], GPU_LANES)
+        return {"MB": 1, "NV": 1, "VW": 1, "LANES": min(power_at_most(most), power_at_least(problem.hidden))}
+
+    def starters(self, problem: RecurrentProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default, space = self.default(problem, limits), self.space(problem, limits)
+        wanted = [default | {"NV": 2 * default["NV"]}, default | {"NV": 4}, default | {"VW": 8}]
+        wanted += [default | {"MB": rows, "NV": 1} for rows in (1, 2, 4)]
+        if limits.device_type != "cpu":
+            wanted += [default | {"VW": 1, "LANES": lanes} for lanes in (32, 64, 256)]
+            wanted += [default | {"VW": 4, "LANES": 32}]
+        found: list[dict[str, int]] = []
+        for one in wanted:
+            if one != default and one not in found and not space.violations(one):
+                found.append(one)
+        return found
+
+    def render(self, problem: RecurrentProblem, configuration: Configuration) -> Instance:
+        panel = [configuration[name] for name in ("NV", "VW", "LANES")]
+        rows, lanes = configuration["MB"], configuration["LANES"]
+        packing = _packing(problem, *panel)
+        groups = problem.directions * ceil_div(problem.batch, rows)
+        scratch = {} if configuration["LOCAL"] else {"states": groups * _state_bytes(problem, rows, *panel)}
+        optional = [spec.name for spec in self.inputs(problem) if spec.name not in ("gates", "weight", "bias")]
+        main = Launch(
+            source=_prelude(problem) + template("recurrent_steps.cl"),
+            entry="recurrent_steps",
+            options=build_options(_macros(problem) | dict(configuration)),
+            global_size=(lanes, groups),
+            local_size=(lanes, 1),
+            arguments=("gates", "packed", "output", *scratch, *optional),
+        )
+        return Instance(main, (packing.launch("weight", problem.after_reset),), {"packed": packing.nbytes}, scratch)
+
+    def reference(self, problem: RecurrentProblem, inputs: Mapping[str, Array]) -> Array:
+        results = run_cells(problem, inputs)
+        return np.concatenate([results[name].ravel() for name in problem.outputs]).astype(np.float32)
+
+    def work(self, problem: RecurrentProblem) -> Work:
+        cells = problem.steps * problem.batch * problem.directions * problem.hidden
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(cells * problem.gates * (2 * problem.hidden + 4), moved)
+
+    def tolerance(self, problem: RecurrentProblem) -> Tolerance:
+        return Tolerance(relative=1e-5 + 4e-6 * math.sqrt(problem.hidden), absolute=1e-5)
+
+
+def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) -> Packing:
+    return Packing(
+        outputs=problem.hidden,
+        inputs=problem.gates,
+        panel=vectors * width * lanes,
+        output_stride=problem.gates * problem.hidden,
+        input_stride=problem.hidden,
+        groups=problem.directions,
+        taps=problem.hidden,
+    )
+
+
+def _fits(packing: Packing, allocation: int) -> bool:
+    return packing.nbytes <= allocation and packing.size <= MOST_ELEMENTS
+
+
+def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:
+    """What a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h."""
+    states = 3 if problem.cell == "LSTM" or (problem.cell == "GRU" and not problem.after_reset) else 2
+    return 4 * states * rows * round_up(problem.hidden, vectors * width * lanes)
+
+
+def _macros(problem: RecurrentProblem) -> dict[str, int]:
+    places = problem.places
+    return {
+        "GATES": problem.gates,
+        "STEPS": problem.steps,
+        "BATCH": problem.batch,
+        "HIDDEN": problem.hidden,
+        "DIRECTIONS": problem.directions,
+        "FORWARDS": int(problem.direction != "reverse"),
+        "BATCH_FIRST": int(problem.batch_first),
+        "AFTER_RESET": int(problem.after_reset),
+        "COUPLED": int(problem.coupled),
+        "PEEPHOLES": int(problem.peepholes),
+        "INITIAL_H": int(problem.initial_h),
+        "INITIAL_C": int(problem.initial_c),
+        "LENGTHS": int(problem.lengths),
+        **{f"{name.removeprefix('Y_').upper()}_AT": places[name][0] if name in places else -1 for name in OUTPUTS},
+    }
+
+
+def _prelude(problem: RecurrentProblem) -> str:
+    """The macros F, G and H: statements that update a vector, of the direction where the two differ."""
+    count = ACTIVATIONS[problem.cell]
+    macros = []
+    for number, name in enumerate("FGH"[:count]):
+        forth, *back = (chain.source("(value)", (), "vec") for chain in problem.activations[number::count])
+        body = forth if not back or back == [forth] else f"if (direction == 0) {{ {forth} }} else {{ {back[0]} }}"
+        macros.append(f"#define {name}(value, direction) {{ {body} }}\n")
+    return "".join(macros)
+
+
+FAMILY = RecurrentFamily()

@@ -1,0 +1,42 @@
+"""Recurrent kernels against the reference: every cell, both directions, ragged states, tiles of the batch, lanes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.kernels.cells import RecurrentProblem
+from gputune.kernels.ops.recurrent import FAMILY
+from gputune.kernels.template import BASE_OPTIONS, template
+from gputune.runtime.verify import mismatch
+
+from ..kernels.recurrent_problems import RECURRENT
+
+SHAPES = {  # MB, NV, VW, LANES, LOCAL
+    "default": None,
+    "narrow": {"MB": 1, "NV": 2, "VW": 1, "LANES": 1, "LOCAL": 0},
+    "lanes": {"MB": 2, "NV": 1, "VW": 2, "LANES": 4, "LOCAL": 1},
+    "lanes-in-global-memory": {"MB": 4, "NV": 2, "VW": 1, "LANES": 2, "LOCAL": 0},
+}
+
+
+def check(bench: Any, problem: RecurrentProblem, configuration: dict[str, int]) -> None:
+    inputs = FAMILY.sample_inputs(problem, np.random.default_rng(1))
+    want, tolerance = FAMILY.reference(problem, inputs), FAMILY.tolerance(problem)
+    got, damage = bench.run(FAMILY, problem, configuration, inputs)
+    wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
+    assert not wrong, f"{configuration} of {problem}: {wrong}"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_every_cell_is_right(bench: Any, name: str, shape: str) -> None:
+    problem = RECURRENT[name]
+    configuration = SHAPES[shape] or FAMILY.default(problem, bench.limits)
+    if shape != "default" and problem.hidden < 8:
+        pytest.skip("the state is too small for it")
+    check(bench, problem, configuration)
+
+
+def test_the_template_compiles_alone(bench: Any) -> None:
+    bench.backend.build(template("recurrent_steps.cl"), BASE_OPTIONS)
