@@ -32,7 +32,7 @@ from gputune.client.inlining import STANDARD
 from gputune.client.local_device import LocalDevice
 from gputune.client.steering import steering_inputs
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices import NULL, DeviceReport, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound
 
 ANY_DEVICE = "CPU"
@@ -87,7 +87,8 @@ class PreparedModel(onnx.backend.base.BackendRep):
         given = self._named(inputs)
         bound = {name: value for name, value in given.items() if self._is_bound(name, value)}
         free = {name: value for name, value in given.items() if name not in bound}
-        self.loaded = self._load({name: value.shape for name, value in free.items()}, bound)
+        open_shapes = {name: value.shape for name, value in free.items() if not _is_static(self._infos[name])}
+        self.loaded = self._load(open_shapes, bound)
         results = self.loaded.run(free)
         return tuple(results[item.name] for item in self._model.graph.output)
 
@@ -198,7 +199,8 @@ def _reports() -> tuple[DeviceReport, ...]:
 
 
 def _report(device: str) -> DeviceReport:
-    return choose(_reports(), wanted_device(None if device == ANY_DEVICE else device)).report
+    wanted = wanted_device(None if device == ANY_DEVICE else device)
+    return choose([] if wanted == NULL else _reports(), wanted).report
 
 
 @functools.cache

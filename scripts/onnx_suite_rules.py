@@ -1,0 +1,45 @@
+"""Why a case of ONNX's test suite is not one for gputune: rules over the line with which it is refused."""
+
+import re
+
+# fmt: off
+LADDER = frozenset((
+    "Abs", "Acos", "Acosh", "Add", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "AveragePool",
+    "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Concat", "Constant", "Conv", "ConvTranspose", "Cos",
+    "Cosh", "CumSum", "DepthToSpace", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten",
+    "Floor", "GRU", "Gather", "GatherElements", "GatherND", "Gelu", "Gemm", "GlobalAveragePool",
+    "GlobalMaxPool", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
+    "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LSTM", "LayerNormalization", "LeakyRelu", "Less",
+    "LessOrEqual", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mish", "Mod", "Mul", "Neg",
+    "Not", "OneHot", "Or", "PRelu", "Pad", "Pow", "RNN", "Range", "Reciprocal", "ReduceL1", "ReduceL2",
+    "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "ReduceSumSquare", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND", "Selu", "Shape",
+    "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+    "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Tile",
+    "Transpose", "Trilu", "Unsqueeze", "Upsample", "Where", "Xor",
+))
+# fmt: on
+"""Operators that must not be why a case is excluded."""
+
+RULES = (
+    ("element type {}", r"is (float16|float64|bfloat16|float8\w*|float4\w*|float6\w*|u?int[24]|complex\w+|string)\b"),
+    ("no tensor: sequence, optional or map", r"is not a tensor"),
+    ("quantised", r"is quantised"),
+    ("operator {}", r"needs what is not supported: (.*)"),
+    ("shape that depends on the data", r"whose shape depends on the data"),
+    ("training", r"in training mode"),
+)
+
+
+def rule_of(message: str) -> str | None:
+    """The rule that excludes a case which is refused with this message; None where there is none."""
+    for name, pattern in RULES:
+        if found := re.search(pattern, message):
+            what = found.group(1) if found.groups() else ""
+            if name.startswith("operator"):
+                foreign = set(re.findall(r"([\w.]+) node '", what)) - LADDER
+                if not foreign:
+                    return None
+                what = ", ".join(sorted(foreign))
+            return name.format(what)
+    return None
