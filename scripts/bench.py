@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+import cache_bench
 import executor_bench
 import kernels_bench
 import load_bench
@@ -105,6 +106,12 @@ def bench_conv(options: argparse.Namespace) -> None:
         ("share of the limit", f"{rate / top:.1%}"),
     ]
     report(result, rows, options.json)
+
+
+def bench_cache(options: argparse.Namespace) -> None:
+    """A performance cache of a million trials: opening it, finding a task, its size, storing a batch."""
+    result = cache_bench.measure(options.trials, options.rounds)
+    report(result, cache_bench.rows_of(result), options.json)
 
 
 def bench_warm(options: argparse.Namespace) -> None:
@@ -202,6 +209,7 @@ def bench_survive(options: argparse.Namespace) -> None:
 
 
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "cache": bench_cache,
     "accuracy": bench_accuracy,
     "conv": bench_conv,
     "executor": executor_bench.run,
@@ -217,6 +225,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
+    bench_cache: cache_bench.add_arguments,
     executor_bench.run: executor_bench.add_arguments,
     kernels_bench.run: kernels_bench.add_arguments,
     load_bench.run: load_bench.add_arguments,
