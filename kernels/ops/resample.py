@@ -1,0 +1,193 @@
+"""Resizing of NHWC maps by weighted sums along both axes, with a fused chain. See resample_taps.cl."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.chain import EMPTY, Chain, literal
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.streaming import (
+    VECTOR_WIDTHS,
+    busy,
+    ceil_div,
+    check_indices,
+    default_group,
+    default_width,
+    fits,
+    group_constraints,
+    group_parameters,
+    round_up,
+)
+from gputune.kernels.template import build_options, template
+from gputune.kernels.window import Pair
+
+TABLES = ("rows", "row_weights", "columns", "column_weights")
+"""Inputs that are known at generation time: for each row of the output which rows it is made of, and their weights;
+likewise for its columns."""
+
+
+@dataclass(frozen=True)
+class ResampleProblem:
+    """output[n, y, x, c] = epilogue(sum over i, j of
+    row_weights[y, i] * column_weights[x, j] * input[n, rows[y, i], columns[x, j], c]).
+
+    `output` is (height, width) and `taps` how many rows and how many columns each output element is made of. What the
+    weights of an element lack to one is `outside`. The epilogue's operands are output-shaped.
+    """
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    output: Pair
+    taps: Pair
+    outside: float = 0.0
+    epilogue: Chain = EMPTY
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dtype != "float32":
+            raise ValueError(f"Resample knows dtype float32, not {self.dtype}")
+        if min(*self.input_shape, *self.output, *self.taps) < 1:
+            raise ValueError("Resample needs positive sizes, and one tap at least")
+        if not math.isfinite(self.outside):
+            raise ValueError(f"Resample needs a finite number outside of the map, not {self.outside}")
+        check_indices("Resample", self.input_shape, self.output_shape)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, self.height, self.width, self.channels)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, *self.output, self.channels)
+
+    def strips(self, pixels: int) -> int:
+        """Strips of so many pixels, or fewer at the end of a row, that the output consists of."""
+        return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
+
+
+class ResampleFamily(KernelFamily):
+    """One template: a vector of channels of a few output pixels per work-item, places and weights from tables."""
+
+    op = "Resample"
+    templates = ("resample_taps.cl",)
+
+    def inputs(self, problem: ResampleProblem) -> tuple[TensorSpec, ...]:
+        shapes = [(size, taps) for size, taps in zip(problem.output, problem.taps, strict=True) for _ in range(2)]
+        tables = zip(TABLES, shapes, ("int32", "float32") * 2, strict=True)
+        return (
+            TensorSpec("input", problem.input_shape),
+            *(TensorSpec(name, shape, constant=True, dtype=dtype) for name, shape, dtype in tables),
+            *(TensorSpec(f"operand{k}", problem.output_shape) for k in range(problem.epilogue.operands)),
+        )
+
+    def output(self, problem: ResampleProblem) -> TensorSpec:
+        return TensorSpec("output", problem.output_shape)
+
+    def sample_inputs(self, problem: ResampleProblem, generator: np.random.Generator) -> dict[str, Array]:
+        """Places all over the map, and weights that add up to one, as interpolation has them."""
+        inputs = super().sample_inputs(problem, generator)
+        for axis, (places, weights) in enumerate((TABLES[:2], TABLES[2:])):
+            shape = (problem.output[axis], problem.taps[axis])
+            spread = np.linspace(0, problem.input_shape[1 + axis] - 1, shape[0])[:, None] + np.arange(shape[1])
+            inputs[places] = np.minimum(spread, problem.input_shape[1 + axis] - 1).astype(np.int32)
+            drawn = generator.uniform(0.5, 1.5, shape)
+            inputs[weights] = (drawn / drawn.sum(axis=1, keepdims=True)).astype(np.float32)
+        return inputs
+
+    def space(self, problem: ResampleProblem, limits: DeviceLimits) -> TuningSpace:
+        return TuningSpace(
+            (
+                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
+                Parameter("WPT", (1, 2, 4, 8, 16, 32), "neighbouring output pixels of a work-item"),
+                *group_parameters(),
+            ),
+            (
+                fits(problem.channels, "the channels"),
+                busy(("WPT",), problem.output[1], "the output's width"),
+                busy(("VW", "DIMX"), problem.channels, "the channels"),
+                Constraint(
+                    ("WPT", "DIMY"),
+                    lambda strip, down: down == 1 or down < 2 * problem.strips(strip),
+                    "DIMY must stay below twice the number of strips; more would have nothing to do",
+                ),
+                *group_constraints(limits),
+            ),
+        )
+
+    def default(self, problem: ResampleProblem, limits: DeviceLimits) -> dict[str, int]:
+        width = default_width(limits, problem.channels)
+        divides = math.gcd(width, problem.channels)
+        width = divides if divides >= 4 else width
+        strip = 8 if limits.device_type == "cpu" and problem.output[1] >= 8 else 1
+        across, down = default_group(limits, ceil_div(problem.channels, width), problem.strips(strip))
+        return {"VW": width, "WPT": strip, "DIMX": across, "DIMY": down}
+
+    def starters(self, problem: ResampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        space = self.space(problem, limits)
+        wanted = [
+            default | {"WPT": 16, "DIMY": 4},
+            default | {"WPT": 4, "DIMX": 1, "DIMY": 16},
+            default | {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
+            default | {"VW": 4, "WPT": 1, "DIMX": 16, "DIMY": 4},
+        ]
+        return [one for one in wanted if one != default and not space.violations(one)]
+
+    def render(self, problem: ResampleProblem, configuration: Configuration) -> Instance:
+        across, down = configuration["DIMX"], configuration["DIMY"]
+        vectors, strips = ceil_div(problem.channels, configuration["VW"]), problem.strips(configuration["WPT"])
+        macros = {
+            "MAPS": problem.batch,
+            "HEIGHT": problem.height,
+            "WIDTH": problem.width,
+            "CHANNELS": problem.channels,
+            **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
+            **dict(zip(("TAPS_Y", "TAPS_X"), problem.taps, strict=True)),
+        }
+        outside = f"#define OUTSIDE {literal(problem.outside)}\n"
+        main = Launch(
+            source=outside + problem.epilogue.prelude() + template("resample_taps.cl"),
+            entry="resample_taps",
+            options=build_options(macros | dict(configuration)),
+            global_size=(round_up(vectors, across), round_up(strips, down)),
+            local_size=(across, down),
+            arguments=("input", *TABLES, "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+        )
+        return Instance(main)
+
+    def reference(self, problem: ResampleProblem, inputs: Mapping[str, Array]) -> Array:
+        value, whole = inputs["input"].astype(np.float64), np.ones(1)
+        for axis, (places, weights) in enumerate((TABLES[:2], TABLES[2:]), start=1):
+            matrix = np.zeros((problem.output[axis - 1], problem.input_shape[axis]))
+            rows = np.arange(len(matrix))[:, None]
+            np.add.at(matrix, (rows, np.clip(inputs[places], 0, matrix.shape[1] - 1)), inputs[weights])
+            value = np.moveaxis(np.tensordot(matrix, value, (1, axis)), 0, axis)
+            whole = np.multiply.outer(whole, inputs[weights].sum(axis=1, dtype=np.float64))
+        value += (1 - whole.reshape(problem.output))[..., None] * problem.outside
+        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
+        return problem.epilogue.apply(value, operands).astype(np.float32)
+
+    def work(self, problem: ResampleProblem) -> Work:
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        steps = 2 * math.prod(problem.taps) + len(problem.epilogue.steps)
+        return Work(math.prod(problem.output_shape) * steps, moved)
+
+    def tolerance(self, problem: ResampleProblem) -> Tolerance:
+        return Tolerance(relative=1e-5, absolute=1e-6)
+
+
+FAMILY = ResampleFamily()
