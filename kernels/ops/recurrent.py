@@ -67,7 +67,7 @@ class RecurrentFamily(KernelFamily):
         allocation = limits.max_allocation_bytes
         return TuningSpace(
             (
-                Parameter("MB", (1, 2, 4, 8, 16), "entries of the batch in a work-group"),
+                Parameter("MB", (1, 2, 3, 4, 6, 8, 12, 16), "entries of the batch in a work-group"),
                 Parameter("NV", (1, 2, 4, 8), "vectors of a work-item in a panel"),
                 Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
                 Parameter("LANES", GROUP_SIZES, "work-items of a work-group"),
@@ -130,7 +130,7 @@ class RecurrentFamily(KernelFamily):
     def starters(self, problem: RecurrentProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default, space = self.default(problem, limits), self.space(problem, limits)
         wanted = [default | {"NV": 2 * default["NV"]}, default | {"NV": 4}, default | {"VW": 8}]
-        wanted += [default | {"MB": rows, "NV": 1} for rows in (1, 2, 4)]
+        wanted += [default | {"MB": rows, "NV": 1} for rows in (1, 2, 6)]
         if limits.device_type != "cpu":
             wanted += [default | {"VW": 1, "LANES": lanes} for lanes in (32, 64, 256)]
             wanted += [default | {"VW": 4, "LANES": 32}]
