@@ -40,6 +40,8 @@ DECONVS = [
     ConvTransposeProblem(2, 5, 6, 7, 5, (5, 5), (2, 2), (10, 11), (3, 2), bias=True, epilogue=CHAIN),
     ConvTransposeProblem(1, 4, 3, 6, 6, (3, 2), (2, 3), (11, 13), (0, 0), (2, 3), bias=True),
     ConvTransposeProblem(1, 3, 3, 4, 9, (2, 2), (3, 3), (9, 9), bias=True, epilogue=CHAIN),
+    ConvTransposeProblem(2, 4, 5, 6, 51, (3, 4), (2, 1), (7, 6), (1, 1), groups=3, bias=True, epilogue=CHAIN),
+    ConvTransposeProblem(1, 3, 7, 7, 7, (4, 4), (2, 2), (6, 13), (1, 2), groups=7, bias=True),
 ]
 
 
@@ -63,7 +65,9 @@ def test_resize_is_right(bench: Any, problem: ResizeProblem) -> None:
     bench.check(resize.FAMILY, problem, sampled=1)
 
 
-@pytest.mark.parametrize("problem", DECONVS, ids=lambda p: f"{p.kernel}-{p.strides}-{p.in_channels}-{p.out_channels}")
+@pytest.mark.parametrize(
+    "problem", DECONVS, ids=lambda p: f"{p.kernel}-{p.strides}-{p.in_channels}-{p.out_channels}-{p.groups}"
+)
 def test_transposed_convolution_is_right(bench: Any, problem: ConvTransposeProblem) -> None:
     bench.check(conv_transpose.FAMILY, problem, sampled=1)
 

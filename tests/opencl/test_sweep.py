@@ -1,0 +1,57 @@
+"""The sweep of tests/client/test_windows.py on the device: a sample of it, with default configurations."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from gputune.client.lowering import Plan
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import Array
+from gputune.runtime.verify import mismatch
+
+from ..client.test_lowering import Lowered, lowered
+from ..client.test_windows import convolutions, poolings, products, transposed_convolutions
+
+__all__ = ["lowered"]
+
+TOLERANCE = 1e-4
+ON_HOST = frozenset(("Elementwise", "Transpose"))
+"""What lies around the operators that are swept; their kernels have tests of their own."""
+
+
+def on_device(bench: Any, plan: Plan, inputs: dict[str, Array]) -> dict[str, Array]:
+    """The outputs of a plan, one operation after the other."""
+    memory = {**inputs, **plan.constants}
+    for operation in plan.operations:
+        family, problem = family_of(operation.task.op), operation.task.problem
+        names = {spec.name: (plan.root(operation.inputs[spec.name]), spec.shape) for spec in family.inputs(problem)}
+        values = {name: memory[tensor].reshape(shape) for name, (tensor, shape) in names.items()}
+        if operation.task.op in ON_HOST:
+            result = family.reference(problem, values)
+        else:
+            result, damage = bench.run(family, problem, family.default(problem, bench.limits), values)
+            assert not damage, f"{problem}: {damage}"
+        memory[plan.root(operation.output)] = result
+    return {tensor.name: memory[tensor.name].reshape(tensor.shape) for tensor in plan.outputs}
+
+
+@seed(6)
+@settings(
+    max_examples=16,
+    deadline=None,
+    database=None,
+    phases=(Phase.generate,),
+    suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
+)
+@given(model=st.one_of(convolutions(), transposed_convolutions(), poolings(), products()))
+def test_windows_and_products(bench: Any, lowered: Lowered, model: onnx.ModelProto) -> None:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    plan, numbers = lowered(model), np.random.default_rng(1)
+    inputs = {tensor.name: numbers.standard_normal(tensor.shape, dtype=np.float32) for tensor in plan.inputs}
+    want = session.run(["y"], inputs)[0]
+    wrong = mismatch(on_device(bench, plan, inputs)["y"], want, TOLERANCE, TOLERANCE)
+    assert not wrong, f"{[operation.task for operation in plan.operations]}: {wrong}"
