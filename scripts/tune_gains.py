@@ -58,6 +58,7 @@ def run(options: argparse.Namespace) -> Result:
             f"{model.title}: {times[0]:.2f} ms with defaults, {times[1]:.2f} ms tuned: {whole} times as fast; "
             f"tasks slower than their defaults: {', '.join(slower) or 'none'} of {len(gains)}"
         )
+        print(conclusions[-1], flush=True)  # the next model takes long, and may fail
     return Result(figures, ("task", "default / tuned (95 %)"), rows, conclusions)
 
 

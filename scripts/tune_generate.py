@@ -28,13 +28,16 @@ class Generated:
 
 
 def generated(model: Model, effort: str, name: str, options: argparse.Namespace) -> Generated:
-    """Generates a model with a cache of its own that is emptied first. Raises GputuneError, CacheError."""
+    """Generates a model with a cache of its own, which is emptied first unless the options ask for what an earlier run
+    has measured. Raises GputuneError, CacheError."""
     folder = options.work / "generated" / f"{model.path.stem}_{name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    print(f"generating {model.title}, effort {effort}, from an empty cache", flush=True)
+    if not options.warm:
+        shutil.rmtree(folder, ignore_errors=True)
+    found = "what an earlier run has measured" if options.warm and folder.exists() else "an empty cache"
+    print(f"generating {model.title}, effort {effort}, from {found}", flush=True)
     request = GenerationRequest(
         model=model.path,
-        input_dimensions=model.dimensions,
+        input_dimensions=(model.dimensions,),
         binary_file=folder / "context.bin",
         config=Config(),
         effort=EFFORTS[effort],
@@ -51,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser, models: str) -> None:
     names = ", ".join(tune_models.MODELS)
     parser.add_argument("--models", default=models, help=f"comma list of {names} (default: %(default)s)")
     parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal")
+    parser.add_argument("--warm", action="store_true", help="go on from the caches of an earlier run")
 
 
 def chosen(options: argparse.Namespace) -> tuple[list[Model], str]:
