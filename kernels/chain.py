@@ -2,80 +2,23 @@
 
 A chain starts from a value and applies its steps in order. A step is unary, or binary with a scalar, or
 binary with the k-th extra tensor (an operand). The same chain gives numpy for the reference and OpenCL C
-for the kernel; NaN passes through every step in both, as it does in ONNX runtimes.
+for the kernel. chain_functions.py has what a step may compute.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Function:
-    """What a step computes: with numpy from (value, *scalars or operand), and as OpenCL C statements.
-
-    In the OpenCL text {v} is the value, {x} and {y} the scalars or the operand, {T} the type of all of them.
-    Bounds are written as selections and not with fmin and fmax, which would turn NaN into the bound.
-    """
-
-    values: int
-    compute: Callable[..., Array]
-    opencl: str
-
-
-UNARY = {
-    "relu": Function(0, lambda v: np.maximum(v, 0), "{v} = {v} < ({T})(0.0f) ? ({T})(0.0f) : {v};"),
-    "leaky_relu": Function(1, lambda v, a: np.where(v < 0, v * a, v), "{v} = {v} < ({T})(0.0f) ? {v} * {x} : {v};"),
-    "clip": Function(2, np.clip, "{v} = {v} < {x} ? {x} : {v}; {v} = {v} > {y} ? {y} : {v};"),
-    "hard_sigmoid": Function(
-        2,
-        lambda v, a, b: np.clip(a * v + b, 0, 1),
-        "{v} = {v} * {x} + {y}; {v} = {v} < ({T})(0.0f) ? ({T})(0.0f) : {v};"
-        " {v} = {v} > ({T})(1.0f) ? ({T})(1.0f) : {v};",
-    ),
-    "hard_swish": Function(
-        0,
-        lambda v: v * np.clip(v / 6 + 0.5, 0, 1),
-        "{{ {T} gate_ = {v} * ({T})(0.16666667f) + ({T})(0.5f);"
-        " gate_ = gate_ < ({T})(0.0f) ? ({T})(0.0f) : gate_;"
-        " {v} *= gate_ > ({T})(1.0f) ? ({T})(1.0f) : gate_; }}",
-    ),
-    "sigmoid": Function(0, lambda v: 0.5 * (np.tanh(0.5 * v) + 1), "{v} = ({T})(1.0f) / (({T})(1.0f) + exp(-{v}));"),
-    "tanh": Function(0, np.tanh, "{v} = tanh({v});"),
-    "sqrt": Function(0, np.sqrt, "{v} = sqrt({v});"),
-    "exp": Function(0, np.exp, "{v} = exp({v});"),
-    "log": Function(0, np.log, "{v} = log({v});"),
-    "abs": Function(0, np.abs, "{v} = fabs({v});"),
-    "neg": Function(0, np.negative, "{v} = -{v};"),
-}
-"""Functions of the value and scalars: leaky_relu(alpha), clip(min, max), hard_sigmoid(alpha, beta)."""
-
-BINARY = {
-    "add": Function(1, np.add, "{v} = {v} + {x};"),
-    "sub": Function(1, np.subtract, "{v} = {v} - {x};"),
-    "mul": Function(1, np.multiply, "{v} = {v} * {x};"),
-    "div": Function(1, np.divide, "{v} = {v} / {x};"),
-}
-"""Functions of the value and one scalar or one operand."""
-
-SWAPPED = {
-    "sub": Function(1, lambda v, x: x - v, "{v} = {x} - {v};"),
-    "div": Function(1, lambda v, x: x / v, "{v} = {x} / {v};"),
-}
-"""The binary functions that differ when the operand is the left side."""
+from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array, Function
 
 
 @dataclass(frozen=True)
 class Step:
     """One step: `function` of the value so far, with `values` (scalars) or the tensor numbered `operand`.
 
-    With `swapped` the operand is the left side of a sub or div. Values are rounded to float32, so that the
+    With `swapped` the operand is the left side of a function that has two. Values are rounded to float32, so that the
     reference and the kernel see the same number; `swapped` is dropped where it changes nothing.
     """
 
@@ -106,10 +49,21 @@ class Step:
             return SWAPPED[self.function] if self.swapped else BINARY[self.function]
         return UNARY[self.function]
 
+    @property
+    def has_domain(self) -> bool:
+        """Whether it is defined, or tame, for some numbers only; with most scalars on the right nothing is lost."""
+        if self.function in BINARY and self.operand is None and not self.swapped:
+            return self.function == "pow" and (self.values[0] < 0 or not self.values[0].is_integer())
+        return self.meaning.domain
 
-MOST_SIGNS = 256
+
+MOST_TRIED = 256
+SIGNS: tuple[float, ...] = (1, -1)
+SCALES: tuple[float, ...] = (1, -1, 1 / 8, -1 / 8, 4, -4)
+"""What numbers around one are multiplied with, to be in the domain of a root, an arc sine, an inverse hyperbolic."""
+
 TAME = 1000.0
-"""What numbers around one may become in a chain, when its inputs have the right signs."""
+"""What numbers around one may become in a chain, when its inputs have the right signs and sizes."""
 
 
 @dataclass(frozen=True)
@@ -131,23 +85,28 @@ class Chain:
     @property
     def has_domain(self) -> bool:
         """Whether a step is defined, or tame, for some numbers only: sqrt, log, and a division by a tensor."""
-        return any(
-            step.function in ("sqrt", "log") or (step.function == "div" and (step.operand is not None or step.swapped))
-            for step in self.steps
-        )
+        return any(step.has_domain for step in self.steps)
 
-    def signs(self) -> tuple[int, ...]:
-        """1 or -1 for the value and each operand, so that numbers around one of these signs stay in every domain.
+    @property
+    def jumps(self) -> bool:
+        """Whether the slightest error before some step may become a large one: floor, sign, tan."""
+        return any(step.meaning.jumps for step in self.steps)
 
-        Found by trying; all positive when nothing tried works.
+    def factors(self) -> tuple[float, ...]:
+        """Factors of the value and of each operand, so that numbers around one times these stay in every domain.
+
+        Found by trying, signs first; all 1 when nothing tried works.
         """
-        size = np.random.default_rng(0).uniform(0.5, 1.5, (1 + self.operands, 64))
-        size[0] = np.geomspace(1 / 16, 4, 64)  # a sum at a border lacks some of its terms, a bias adds one
-        for signs in itertools.islice(itertools.product((1, -1), repeat=1 + self.operands), MOST_SIGNS):
-            value, *operands = size * np.array(signs)[:, np.newaxis]
-            if np.all(np.abs(self.apply(value, operands)) < TAME):
-                return signs
-        return (1,) * (1 + self.operands)
+        count = 1 + self.operands
+        sizes = np.random.default_rng(0).uniform(0.5, 1.5, (count, 64))
+        sums = sizes.copy()
+        sums[0] = np.geomspace(1 / 16, 4, 64)  # a sum at a border lacks some of its terms, a bias adds one
+        for size, choices in itertools.product((sums, sizes), (SIGNS, SCALES)):
+            for factors in itertools.islice(itertools.product(choices, repeat=count), MOST_TRIED):
+                value, *operands = size * np.array(factors)[:, np.newaxis]
+                if np.all(np.abs(self.apply(value, operands)) < TAME):
+                    return factors
+        return (1,) * count
 
     def then(self, step: Step) -> "Chain":
         """This chain and one more step."""

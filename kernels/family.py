@@ -170,10 +170,10 @@ class KernelFamily(ABC):
         Whole numbers are small, and bools both. All else is normal numbers, weights divided by the root of their fan-
         in so that sums keep unit variance. Where the chain has a domain (sqrt, log, division by a tensor) everything
         is drawn from [0.5, 1.5], weights divided by their fan-in so that sums stay positive and around one;
-        activations, biases and operands take the signs that the chain wants.
+        activations, biases and operands are multiplied with the factors that the chain wants.
         """
         chains = [value for value in vars(problem).values() if isinstance(value, Chain) and value.has_domain]
-        signs = chains[0].signs() if chains else ()
+        factors = chains[0].factors() if chains else ()
         inputs = {}
         for spec in self.inputs(problem):
             operand = spec.name.removeprefix("operand") if spec.name.startswith("operand") else ""
@@ -181,9 +181,9 @@ class KernelFamily(ABC):
             fan_in = math.prod(spec.shape[1:]) if len(spec.shape) == 4 else spec.shape[0] if weight else 1
             if spec.dtype != "float32":
                 values = _whole(spec, generator)
-            elif signs:
+            elif factors:
                 values = generator.uniform(0.5, 1.5, spec.shape).astype(np.float32)
-                values *= np.float32(1 / fan_in if weight else signs[1 + int(operand)] if operand else signs[0])
+                values *= np.float32(1 / fan_in if weight else factors[1 + int(operand)] if operand else factors[0])
             else:
                 values = generator.standard_normal(spec.shape, dtype=np.float32)
                 values *= np.float32(fan_in**-0.5 if weight else 1)

@@ -2,9 +2,11 @@
 Elementwise node.
 
 A fused step costs no launch and no trip through memory. Of the two sides of a residual Add the one that is
-computed later takes it, because by then the other exists.
+computed later takes it, because by then the other exists. A function that jumps begins an Elementwise node, where
+it sees the numbers that its producer has written.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gputune.client.graph import Graph, Node
@@ -12,21 +14,84 @@ from gputune.client.passes.elementwise_forms import LARGEST
 from gputune.client.passes.refusing import refusing
 from gputune.kernels.chain import EMPTY, Chain, Step
 
-BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+BINARY = {
+    "Add": "add",
+    "Div": "div",
+    "Max": "max",
+    "Min": "min",
+    "Mod": "mod",
+    "Mul": "mul",
+    "PRelu": "prelu",
+    "Pow": "pow",
+    "Sub": "sub",
+}
+SCALARS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "Celu": ("celu", {"alpha": 1.0}),
+    "Elu": ("elu", {"alpha": 1.0}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
+    "Selu": ("selu", {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
+    "Shrink": ("shrink", {"lambd": 0.5, "bias": 0.0}),
+    "Swish": ("swish", {"alpha": 1.0}),
+    "ThresholdedRelu": ("threshold", {"alpha": 1.0}),
+}
+"""The function of an operator, and its attributes with their defaults, which are the function's values."""
+
 UNARY = {
+    "Abs": "abs",
+    "Acos": "acos",
+    "Acosh": "acosh",
+    "Asin": "asin",
+    "Asinh": "asinh",
+    "Atan": "atan",
+    "Atanh": "atanh",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Cosh": "cosh",
+    "Erf": "erf",
     "Exp": "exp",
+    "Floor": "floor",
     "HardSwish": "hard_swish",
+    "Log": "log",
+    "Mish": "mish",
+    "Neg": "neg",
+    "Reciprocal": "reciprocal",
     "Relu": "relu",
+    "Round": "round",
     "Sigmoid": "sigmoid",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Sinh": "sinh",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
     "Sqrt": "sqrt",
+    "Tan": "tan",
     "Tanh": "tanh",
 }
-ELEMENTWISE = frozenset((*BINARY, *UNARY, "Clip", "HardSigmoid", "Identity"))
+GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
+"""By the attribute "approximate"."""
+
+POWERS = {0.5: "sqrt", 2.0: "square", -1.0: "reciprocal"}
+"""Powers that are functions of their own, which cost less."""
+
+ELEMENTWISE = frozenset((*BINARY, *SCALARS, *UNARY, "Clip", "Gelu", "Identity"))
 POOLING = frozenset(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"))
 BROADCASTING = frozenset(("Einsum", "Elementwise"))
 """Operators whose operands may repeat along axes of the result; those of all others are shaped as it is."""
 
-WITH_EPILOGUE = POOLING | BROADCASTING | {"Conv", "ConvTranspose", "Gemm", "Resize"}
+# fmt: off
+MOVING = frozenset((
+    "CenterCropPad", "DepthToSpace", "Expand", "Pad", "Resize", "Slice", "SpaceToDepth", "Tile", "Transpose",
+    "Upsample",
+))
+# fmt: on
+"""Operators that put elements elsewhere."""
+
+REDUCING = frozenset(
+    f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+)
+NORMALISING = frozenset(f"{kind}Normalization" for kind in ("Group", "Instance", "Layer", "Lp", "MeanVariance", "RMS"))
+WITH_EPILOGUE = POOLING | REDUCING | NORMALISING | BROADCASTING | MOVING | {"Conv", "ConvTranspose", "Gemm"}
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
@@ -62,18 +127,19 @@ class _Fusion:
         for value, chain, operands in readings:
             index = self.place.get(value)
             producer = None if index is None else self.nodes[index]
-            if index is not None and producer and self._fits(producer, value, operands, node.output):
+            if index is not None and producer and self._fits(producer, value, chain, operands, node.output):
                 self._fuse(index, producer, node, chain, operands)
                 return
         shape = self.graph.shape(node.output)
         value, chain, operands = max(readings, key=lambda reading: self.graph.shape(reading[0]) == shape)
         self.append(Node("Elementwise", node.name, (value,), node.outputs, {}, chain, operands, origins=node.origins))
 
-    def _fits(self, producer: Node, value: str, operands: tuple[str, ...], output: str) -> bool:
+    def _fits(self, producer: Node, value: str, chain: Chain, operands: tuple[str, ...], output: str) -> bool:
         shapes = [self.graph.shape(name) for name in (value, output)]
         if producer.op not in BROADCASTING:
             shapes += [self.graph.shape(name) for name in operands]
-        return producer.op in WITH_EPILOGUE and self.uses[value] == 1 and len(set(shapes)) == 1
+        alone = self.uses[value] == 1 and not chain.jumps
+        return producer.op in WITH_EPILOGUE and alone and len(set(shapes)) == 1
 
     def _fuse(self, index: int, producer: Node, node: Node, chain: Chain, operands: tuple[str, ...]) -> None:
         known = tuple(dict.fromkeys((*producer.operands, *operands)))
@@ -100,16 +166,17 @@ def _readings(graph: Graph, node: Node) -> list[tuple[str, Chain, tuple[str, ...
     """The ways to see the node as a chain on one of its inputs: (value, chain, operands)."""
     if node.op not in BINARY:
         return [(node.inputs[0], _unary(node), ())]
-    function = BINARY[node.op]
+    function = "fmod" if node.op == "Mod" and node.attributes.get("fmod", 0) else BINARY[node.op]
     left, right = node.inputs
-    swaps = function in ("sub", "div")
     readings: list[tuple[str, Chain, tuple[str, ...]]] = []
-    for value, other, swapped in ((left, right, False), (right, left, swaps)):
+    for value, other, swapped in ((left, right, False), (right, left, True)):
         number = graph.scalar(other)
         if value in graph.constants and other not in graph.constants:
             continue
         if number is not None:
-            readings.append((value, Chain((Step(function, (number,), swapped=swapped),)), ()))
+            power = POWERS.get(number) if function == "pow" and not swapped else None
+            step = Step(power) if power else Step(function, (number,), swapped=swapped)
+            readings.append((value, Chain((step,)), ()))
         else:
             readings.append((value, Chain((Step(function, operand=0, swapped=swapped),)), (other,)))
     return readings
@@ -118,9 +185,14 @@ def _readings(graph: Graph, node: Node) -> list[tuple[str, Chain, tuple[str, ...
 def _unary(node: Node) -> Chain:
     if node.op == "Identity":
         return EMPTY
-    if node.op == "HardSigmoid":
-        return Chain((Step("hard_sigmoid", (node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5))),))
-    if node.op != "Clip":
+    if node.op in UNARY:
         return Chain((Step(UNARY[node.op]),))
+    if node.op in SCALARS:
+        function, defaults = SCALARS[node.op]
+        return Chain((Step(function, tuple(node.attributes.get(name, number) for name, number in defaults.items())),))
+    if node.op == "Gelu":
+        if (form := node.attributes.get("approximate", "none")) not in GELUS:
+            raise ValueError(f"its approximation is {form!r}; none and tanh are supported")
+        return Chain((Step(GELUS[form]),))
     low, high = node.attributes["min"], node.attributes["max"]
     return Chain((Step("relu") if low == 0 and high >= LARGEST else Step("clip", (low, high)),))

@@ -20,7 +20,7 @@ def _run_node(op: str, inputs: Sequence[Any], **attributes: Any) -> Any:
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in given.items()],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, given)[0]
 

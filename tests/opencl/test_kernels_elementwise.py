@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.kernels.chain import BINARY, EMPTY, SWAPPED, UNARY, Chain, Step
+from gputune.kernels.chain import EMPTY, Chain, Step
+from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY
 from gputune.kernels.ops.elementwise import FAMILY, ElementwiseProblem
 from gputune.kernels.template import BASE_OPTIONS, template
 
@@ -34,11 +35,15 @@ def test_broadcasting_is_right(
 
 STEPS = [
     *(Step(name, (-0.5, 0.75)[: function.values]) for name, function in UNARY.items()),
+    *(Step(name, (0.5, 0.75)[: UNARY[name].values]) for name in ("shrink", "swish", "celu")),
     *(Step(name, (1.5,)) for name in BINARY),
     *(Step(name, (1.5,), swapped=True) for name in SWAPPED),
     Step("clip", (-np.inf, 0.1)),
     Step("clip", (0.1, np.inf)),
     Step("clip", (0, 6)),
+    Step("pow", (3,)),
+    Step("pow", (-2,)),
+    Step("max", (-np.inf,)),
 ]
 
 

@@ -1,0 +1,180 @@
+"""The functions that the steps of a chain may have: numpy for the reference, OpenCL C statements for the kernel.
+
+Both give NaN where onnxruntime does: it passes through everything but threshold and shrink. Where the value of an
+infinity is none (its product with zero) that is NaN as well.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Function:
+    """What a step computes: with numpy from (value, *scalars or operand), and as OpenCL C statements.
+
+    In the OpenCL text {v} is the value, {x} and {y} the scalars or the operand, {T} the type of all of them.
+    Bounds are written as selections and not with fmin and fmax, which would turn NaN into the bound. `domain` says that
+    it is defined, or tame, for some numbers only; `jumps` that the slightest error before it may become a large one.
+    """
+
+    values: int
+    compute: Callable[..., Array]
+    opencl: str
+    domain: bool = False
+    jumps: bool = False
+
+
+def _called(name: str, compute: Callable[..., Array], domain: bool = False, jumps: bool = False) -> Function:
+    """A function that OpenCL C has."""
+    return Function(0, compute, f"{{v}} = {name}({{v}});", domain, jumps)
+
+
+def _circular(name: str, compute: Callable[..., Array], domain: bool = False, jumps: bool = False) -> Function:
+    """A function of an angle, which an infinity is none: v - v * 0 makes it NaN.
+
+    PoCL's vectors have wrong results in the other lanes where one lane is infinite.
+    """
+    return Function(0, compute, f"{{v}} = {name}({{v}} - {{v}} * ({{T}})(0.0f));", domain, jumps)
+
+
+def _erf(v: Array) -> Array:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(v), np.float64)
+
+
+def _softplus(v: Array) -> Array:
+    return np.logaddexp(v, 0)
+
+
+def _expm1_below(v: Array) -> Array:
+    """exp(v) - 1 where v is negative, else 0."""
+    return np.expm1(np.minimum(v, 0))
+
+
+SOFTPLUS = "(({v} > ({T})(0.0f) ? {v} : ({T})(0.0f)) + log1p(exp(-fabs({v}))))"
+
+UNARY = {
+    "relu": Function(0, lambda v: np.maximum(v, 0), "{v} = {v} < ({T})(0.0f) ? ({T})(0.0f) : {v};"),
+    "leaky_relu": Function(1, lambda v, a: np.where(v < 0, v * a, v), "{v} = {v} < ({T})(0.0f) ? {v} * {x} : {v};"),
+    "threshold": Function(1, lambda v, a: np.where(v > a, v, 0), "{v} = {v} > {x} ? {v} : ({T})(0.0f);", jumps=True),
+    "shrink": Function(
+        2,
+        lambda v, edge, bias: np.where(v < -edge, v + bias, np.where(v > edge, v - bias, 0)),
+        "{v} = {v} < -{x} ? {v} + {y} : {v} > {x} ? {v} - {y} : ({T})(0.0f);",
+        jumps=True,
+    ),
+    "elu": Function(
+        1,
+        lambda v, a: np.where(v < 0, a * _expm1_below(v), v),
+        "{v} = {v} < ({T})(0.0f) ? {x} * expm1({v}) : {v};",
+    ),
+    "selu": Function(
+        2,
+        lambda v, a, g: g * np.where(v < 0, a * _expm1_below(v), v),
+        "{v} = {y} * ({v} < ({T})(0.0f) ? {x} * expm1({v}) : {v});",
+    ),
+    "celu": Function(
+        1,
+        lambda v, a: np.where(v < 0, a * np.expm1(v / a), v),
+        "{v} = {v} < ({T})(0.0f) ? {x} * expm1({v} / {x}) : {v};",
+    ),
+    "clip": Function(2, np.clip, "{v} = {v} < {x} ? {x} : {v}; {v} = {v} > {y} ? {y} : {v};"),
+    "hard_sigmoid": Function(
+        2,
+        lambda v, a, b: np.clip(a * v + b, 0, 1),
+        "{v} = {v} * {x} + {y}; {v} = {v} < ({T})(0.0f) ? ({T})(0.0f) : {v};"
+        " {v} = {v} > ({T})(1.0f) ? ({T})(1.0f) : {v};",
+    ),
+    "hard_swish": Function(
+        0,
+        lambda v: v * np.clip(v / 6 + 0.5, 0, 1),
+        "{{ {T} gate_ = {v} * ({T})(0.16666667f) + ({T})(0.5f);"
+        " gate_ = gate_ < ({T})(0.0f) ? ({T})(0.0f) : gate_;"
+        " {v} *= gate_ > ({T})(1.0f) ? ({T})(1.0f) : gate_; }}",
+    ),
+    "sigmoid": Function(0, lambda v: 0.5 * (np.tanh(0.5 * v) + 1), "{v} = ({T})(1.0f) / (({T})(1.0f) + exp(-{v}));"),
+    "swish": Function(
+        1, lambda v, a: v * 0.5 * (np.tanh(0.5 * a * v) + 1), "{v} = {v} / (({T})(1.0f) + exp(-{x} * {v}));"
+    ),
+    "gelu": Function(
+        0,
+        lambda v: 0.5 * v * (1 + _erf(v / math.sqrt(2))),
+        "{v} = ({T})(0.5f) * {v} * (({T})(1.0f) + erf({v} * ({T})(0.70710678f)));",
+    ),
+    "gelu_tanh": Function(
+        0,
+        lambda v: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
+        "{v} = {v} / (({T})(1.0f) + exp({v} * (({T})(-1.5957691f) + ({T})(-0.071354816f) * {v} * {v})));",
+    ),
+    "mish": Function(0, lambda v: v * np.tanh(_softplus(v)), f"{{v}} = {{v}} * tanh({SOFTPLUS});"),
+    "softplus": Function(0, _softplus, f"{{v}} = {SOFTPLUS};"),
+    "softsign": Function(0, lambda v: v / (1 + np.abs(v)), "{v} = {v} / (({T})(1.0f) + fabs({v}));"),
+    "square": Function(0, np.square, "{v} = {v} * {v};"),
+    "reciprocal": Function(0, np.reciprocal, "{v} = ({T})(1.0f) / {v};", domain=True),
+    "sign": Function(
+        0,
+        np.sign,
+        "{v} = {v} > ({T})(0.0f) ? ({T})(1.0f) : {v} < ({T})(0.0f) ? ({T})(-1.0f) : {v};",
+        jumps=True,
+    ),
+    "neg": Function(0, np.negative, "{v} = -{v};"),
+    "abs": _called("fabs", np.abs),
+    "floor": _called("floor", np.floor, jumps=True),
+    "ceil": _called("ceil", np.ceil, jumps=True),
+    "round": _called("rint", np.rint, jumps=True),
+    "sqrt": _called("sqrt", np.sqrt, domain=True),
+    "exp": _called("exp", np.exp),
+    "log": _called("log", np.log, domain=True),
+    "erf": _called("erf", _erf),
+    "sin": _circular("sin", np.sin),
+    "cos": _circular("cos", np.cos),
+    "tan": _circular("tan", np.tan, domain=True, jumps=True),
+    "asin": _called("asin", np.arcsin, domain=True),
+    "acos": _called("acos", np.arccos, domain=True),
+    "atan": _called("atan", np.arctan),
+    "sinh": _called("sinh", np.sinh),
+    "cosh": _called("cosh", np.cosh),
+    "tanh": _called("tanh", np.tanh),
+    "asinh": _called("asinh", np.arcsinh),
+    "acosh": _called("acosh", np.arccosh, domain=True),
+    "atanh": _called("atanh", np.arctanh, domain=True),
+}
+"""Functions of the value and scalars: leaky_relu(slope), threshold(edge), shrink(edge, bias), elu(alpha),
+selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha)."""
+
+
+def _remainder(v: str, x: str) -> str:
+    """The remainder of v by x with the sign of x, from the one with the sign of v."""
+    moved = "(rest_ < ({T})(0.0f)) != (" + x + " < ({T})(0.0f)) && rest_ != ({T})(0.0f)"
+    return "{{ {T} rest_ = fmod(" + v + ", " + x + "); {v} = " + moved + " ? rest_ + " + x + " : rest_; }}"
+
+
+BINARY = {
+    "add": Function(1, np.add, "{v} = {v} + {x};"),
+    "sub": Function(1, np.subtract, "{v} = {v} - {x};"),
+    "mul": Function(1, np.multiply, "{v} = {v} * {x};"),
+    "div": Function(1, np.divide, "{v} = {v} / {x};", domain=True),
+    "pow": Function(1, np.power, "{v} = pow({v}, {x});", domain=True),
+    "max": Function(1, np.maximum, "{v} = {v} > {x} || {v} != {v} ? {v} : {x};"),
+    "min": Function(1, np.minimum, "{v} = {v} < {x} || {v} != {v} ? {v} : {x};"),
+    "prelu": Function(1, lambda v, x: np.where(v < 0, v * x, v), "{v} = {v} < ({T})(0.0f) ? {v} * {x} : {v};"),
+    "mod": Function(1, np.mod, _remainder("{v}", "{x}"), domain=True, jumps=True),
+    "fmod": Function(1, np.fmod, "{v} = fmod({v}, {x});", domain=True, jumps=True),
+}
+"""Functions of the value and one scalar or one operand."""
+
+SWAPPED = {
+    "sub": Function(1, lambda v, x: x - v, "{v} = {x} - {v};"),
+    "div": Function(1, lambda v, x: x / v, "{v} = {x} / {v};", domain=True),
+    "pow": Function(1, lambda v, x: np.power(x, v), "{v} = pow({x}, {v});", domain=True),
+    "prelu": Function(1, lambda v, x: np.where(x < 0, v * x, x), "{v} = {x} < ({T})(0.0f) ? {v} * {x} : {x};"),
+    "mod": Function(1, lambda v, x: np.mod(x, v), _remainder("{x}", "{v}"), domain=True, jumps=True),
+    "fmod": Function(1, lambda v, x: np.fmod(x, v), "{v} = fmod({x}, {v});", domain=True, jumps=True),
+}
+"""The binary functions that differ when the operand is the left side."""
