@@ -1,4 +1,4 @@
-"""Lowering of poolings, and of ReduceMean over maps, which is one."""
+"""Lowering of poolings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ def pool(lowering: Lowering, node: Node) -> None:
     batch, channels, size, output = lowering.maps(node)
     if any(lowering.uses[name] for name in node.outputs[1:] if name):
         raise node.unsupported("its indices are used")
-    if node.op == "ReduceMean" and reduced_axes(lowering, node) != (2, 3):
-        raise node.unsupported("it reduces other axes than the two of a map")
     if "kernel_shape" in node.attributes:
         kernel = node.attributes["kernel_shape"]
         window = window_of(node, (int(kernel[0]), int(kernel[1])), size, output)
@@ -33,17 +31,6 @@ def pool(lowering: Lowering, node: Node) -> None:
         window.dilations, norm,
     )  # fmt: skip
     lowering.run(node, "Pool", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
-
-
-def reduced_axes(lowering: Lowering, node: Node) -> tuple[int, ...]:
-    """The axes of a reduction, sorted; they are an attribute or, since operator set 18, an input."""
-    rank = len(lowering.graph.shape(node.inputs[0]))
-    axes = node.attributes.get("axes", ())
-    if name := lowering.constant(node, 1, "list of axes"):
-        axes = lowering.graph.constants[name]
-    elif not axes and not node.attributes.get("noop_with_empty_axes", 0):
-        axes = range(rank)
-    return tuple(sorted(int(axis) % rank for axis in axes))
 
 
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {

@@ -1,4 +1,4 @@
-"""Softmax over one axis of a tensor seen as [outer, axis, inner]. See softmax_rows.cl."""
+"""Softmax and its logarithm over one axis of a tensor seen as [outer, axis, inner]. See softmax_rows.cl."""
 
 import math
 from collections.abc import Mapping
@@ -35,12 +35,16 @@ from gputune.kernels.template import build_options, template
 
 @dataclass(frozen=True)
 class SoftmaxProblem:
-    """output[o, a, i] = exp(input[o, a, i] - m) / sum over a of exp(input[o, a, i] - m); m = max over a."""
+    """output[o, a, i] = exp(input[o, a, i] - m) / sum over a of exp(input[o, a, i] - m); m = max over a.
+
+    With `log` the logarithm of that.
+    """
 
     outer: int
     axis: int
     inner: int
     dtype: str = "float32"
+    log: bool = False
 
     def __post_init__(self) -> None:
         if min(self.outer, self.axis, self.inner) < 1:
@@ -85,6 +89,11 @@ class SoftmaxFamily(KernelFamily):
                     lambda width, rows: rows == 1 or rows < 2 * _rows(problem, width),
                     "DIMY must stay below twice the number of rows; more would have nothing to do",
                 ),
+                Constraint(
+                    ("KEEP",),
+                    lambda keep: not (keep and problem.log),
+                    "KEEP must be 0 for a logarithm, which needs no exponentials in the end",
+                ),
                 *group_constraints(limits, "LANES", "DIMY"),
                 Constraint(
                     ("VW", "LANES", "DIMY"),
@@ -98,7 +107,7 @@ class SoftmaxFamily(KernelFamily):
         width = default_width(limits, _vectored(problem)[0])
         most = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
         rows = power_at_most(min(most, power_at_least(_rows(problem, width))))
-        return {"VW": width, "LANES": 1, "DIMY": rows, "KEEP": 1}
+        return {"VW": width, "LANES": 1, "DIMY": rows, "KEEP": int(not problem.log)}
 
     def starters(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
@@ -111,7 +120,7 @@ class SoftmaxFamily(KernelFamily):
 
     def render(self, problem: SoftmaxProblem, configuration: Configuration) -> Instance:
         lanes, down = configuration["LANES"], configuration["DIMY"]
-        sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner}
+        sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner, "LOG": int(problem.log)}
         main = Launch(
             source=template("softmax_rows.cl"),
             entry="softmax_rows",
@@ -124,8 +133,10 @@ class SoftmaxFamily(KernelFamily):
 
     def reference(self, problem: SoftmaxProblem, inputs: Mapping[str, Array]) -> Array:
         value = inputs["input"].astype(np.float64)
-        exponentials = np.exp(value - value.max(axis=1, keepdims=True))
-        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True), np.float32)
+        shifted = value - value.max(axis=1, keepdims=True)
+        exponentials = np.exp(shifted)
+        sums = exponentials.sum(axis=1, keepdims=True)
+        return np.asarray(shifted - np.log(sums) if problem.log else exponentials / sums, np.float32)
 
     def work(self, problem: SoftmaxProblem) -> Work:
         elements = math.prod(problem.shape)

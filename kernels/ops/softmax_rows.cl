@@ -2,18 +2,20 @@
 //
 //   output[o, a, i] = exp(input[o, a, i] - m) / sum over a of exp(input[o, a, i] - m)
 //   m = max over a of input[o, a, i]
+//   LOG: the logarithm of that, input[o, a, i] - m - log(sum)
 //
 // Work split: dimension 1 runs over rows. With INNER == 1 a row is the AXIS elements of one o, read in vectors along
 // it; else a row is VW neighbouring i of one o, read in vectors across it, and each lane is a softmax of its own.
 // The LANES work-items of dimension 0 share a row and reduce through local memory; with LANES == 1 there is neither
 // local memory nor a barrier. With KEEP the exponentials wait in the output for their sum, else they are computed
 // twice.
-// Preconditions: LANES is a power of two, fewer than 2^31 elements.
+// Preconditions: LANES is a power of two, no KEEP with LOG, fewer than 2^31 elements.
 
 #ifndef OUTER
 #define OUTER 4
 #define AXIS 10
 #define INNER 1
+#define LOG 0
 #endif
 #ifndef VW
 #define VW 4                 // elements of a vector
@@ -143,14 +145,20 @@ void softmax_rows(__global const float *restrict input, __global float *restrict
     HORIZONTAL(ADD, sum, sums)
     SHARE(ADD, sum)
 
+#if LOG
+    const vec rest = (vec)(log(sum));
+#else
     const vec scale = (vec)(1.0f) / (vec)(sum);
+#endif
     for (int step = lane; step < steps; step += LANES) {
         const int at = start + step * STEP;
-#if KEEP
-        const vec value = load(output + at, ELEMENTS(step));
+#if LOG
+        store(load(input + at, ELEMENTS(step)) - (vec)(maximum) - rest, output + at, ELEMENTS(step));
+#elif KEEP
+        store(load(output + at, ELEMENTS(step)) * scale, output + at, ELEMENTS(step));
 #else
         const vec value = exp(load(input + at, ELEMENTS(step)) - (vec)(maximum));
-#endif
         store(value * scale, output + at, ELEMENTS(step));
+#endif
     }
 }

@@ -23,6 +23,18 @@ def test_the_reference_is_onnxruntime(run_node: Callable[..., Any], shape: tuple
     assert got.dtype == np.float32
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_logarithm_is_onnxruntime(run_node: Callable[..., Any], scale: float) -> None:
+    value = (np.random.default_rng(3).standard_normal((3, 7, 5)) * scale).astype(np.float32)
+    got = FAMILY.reference(SoftmaxProblem(3, 7, 5, log=True), {"input": value})
+    np.testing.assert_allclose(got, run_node("LogSoftmax", [value], axis=1), rtol=1e-5, atol=1e-6)
+
+
+def test_a_logarithm_keeps_no_exponentials() -> None:
+    space = FAMILY.space(SoftmaxProblem(3, 7, 5, log=True), LIMITS)
+    assert {one["KEEP"] for one in space.configurations()} == {0}
+
+
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.floats(-1e4, 1e4))
 def test_a_softmax_sums_to_one_and_does_not_mind_a_shift(outer: int, axis: int, inner: int, shift: float) -> None:
     problem = SoftmaxProblem(outer, axis, inner)

@@ -1,0 +1,29 @@
+"""Which axes of its first input a node looks along."""
+
+from gputune.client.graph import Graph, Node
+
+
+def axis_of(graph: Graph, node: Node, default: int) -> int:
+    """The one axis, from 0 on. ModelError when the input has no such axis."""
+    return _checked(graph, node, [int(node.attributes.get("axis", default))])[0]
+
+
+def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The axes of a reduction, sorted; they are an attribute or, since operator set 13 or 18, an input. Without any,
+    all are reduced, unless the node says that none is. ModelError when they are computed or there are no such axes."""
+    axes = node.attributes.get("axes", ())
+    if name := node.inputs[1] if len(node.inputs) > 1 else "":
+        if name not in graph.constants:
+            raise node.unsupported(f"its list of axes {name!r} is computed at run time")
+        axes = graph.constants[name].reshape(-1)
+    if not len(axes) and not node.attributes.get("noop_with_empty_axes", 0):
+        axes = range(len(graph.shape(node.inputs[0])))
+    return tuple(sorted(set(_checked(graph, node, [int(axis) for axis in axes]))))
+
+
+def _checked(graph: Graph, node: Node, axes: list[int]) -> list[int]:
+    rank = len(graph.shape(node.inputs[0]))
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise node.unsupported(f"it has no axis {axis} in its {rank} dimensions")
+    return [axis % rank for axis in axes]

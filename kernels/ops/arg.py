@@ -1,0 +1,122 @@
+"""Where the extreme of each row is: ArgMax, ArgMin, and Hardmax, which puts a one there. See arg_rows.cl."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.loops import Loops, loops_of
+from gputune.kernels.rows import extremes, row_default, row_grid, row_space, row_starters
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+
+
+@dataclass(frozen=True)
+class ArgProblem:
+    """output[o, i] = the a at which input[o, a, i] is `largest` or smallest, the `last` such a or the first, as int64.
+
+    With `one_hot` output[o, a, i] is 1 at that a, else 0; float32 only.
+    """
+
+    outer: int
+    axis: int
+    inner: int
+    largest: bool = True
+    last: bool = False
+    one_hot: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if min(self.shape) < 1:
+            raise ValueError(f"ArgMax needs positive sizes, not {list(self.shape)}")
+        check_dtype("ArgMax", self.dtype)
+        if self.one_hot and self.dtype != "float32":
+            raise ValueError(f"ArgMax writes ones into float32, not into {self.dtype}")
+        check_indices("ArgMax", self.shape)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.outer, self.axis, self.inner)
+
+    @property
+    def loops(self) -> Loops:
+        return loops_of(self.shape, (1,))
+
+
+class ArgFamily(KernelFamily):
+    """One template: vectors along the axis where it is innermost, else across it."""
+
+    op = "ArgMax"
+    templates = ("arg_rows.cl",)
+
+    def inputs(self, problem: ArgProblem) -> tuple[TensorSpec, ...]:
+        return (TensorSpec("input", problem.shape, dtype=problem.dtype),)
+
+    def output(self, problem: ArgProblem) -> TensorSpec:
+        if problem.one_hot:
+            return TensorSpec("output", problem.shape)
+        return TensorSpec("output", (problem.outer, problem.inner), dtype="int64")
+
+    def space(self, problem: ArgProblem, limits: DeviceLimits) -> TuningSpace:
+        return row_space(problem.loops, limits, np.dtype(problem.dtype).itemsize + 4, accumulators=(1,))
+
+    def default(self, problem: ArgProblem, limits: DeviceLimits) -> dict[str, int]:
+        return row_default(problem.loops, limits) | {"ACC": 1}
+
+    def starters(self, problem: ArgProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return row_starters(self.default(problem, limits), limits, self.space(problem, limits))
+
+    def render(self, problem: ArgProblem, configuration: Configuration) -> Instance:
+        loops = problem.loops
+        global_size, local_size = row_grid(loops, configuration)
+        macros: dict[str, int | str] = {
+            "TYPE": OPENCL_TYPES[problem.dtype],
+            "LARGEST": int(problem.largest),
+            "LAST": int(problem.last),
+            "ONE_HOT": int(problem.one_hot),
+        }
+        worst = extremes(problem.dtype)[0 if problem.largest else 1]
+        main = Launch(
+            source=f"#define WORST {worst}\n" + loops.prelude() + template("arg_rows.cl"),
+            entry="arg_rows",
+            options=build_options({**loops.macros(), **macros, **configuration}),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "output"),
+        )
+        return Instance(main)
+
+    def reference(self, problem: ArgProblem, inputs: Mapping[str, Array]) -> Array:
+        """The places of all extremes of a row, and of these the first or the last."""
+        value = inputs["input"]
+        extreme = (np.fmax if problem.largest else np.fmin).reduce(value, 1, keepdims=True)
+        found = value == extreme
+        place = found.argmax(axis=1)
+        if problem.last:
+            place = np.where(found.any(axis=1), problem.axis - 1 - found[:, ::-1].argmax(axis=1), 0)
+        if problem.one_hot:
+            return np.asarray(np.arange(problem.axis)[:, np.newaxis] == place[:, np.newaxis], np.float32)
+        return np.asarray(place, np.int64)
+
+    def work(self, problem: ArgProblem) -> Work:
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(math.prod(problem.shape), moved)
+
+    def tolerance(self, problem: ArgProblem) -> Tolerance:
+        return Tolerance(0.0, 0.0)
+
+
+FAMILY = ArgFamily()

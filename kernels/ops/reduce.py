@@ -1,0 +1,208 @@
+"""Sums, means, norms, products and extremes over any axes of a tensor. See reduce_rows.cl."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gputune.kernels.chain import EMPTY, Chain
+from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.loops import Loops, loops_of
+from gputune.kernels.rows import extremes, row_default, row_grid, row_space, row_starters
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a row is reduced: `finish` of what `combine` makes of `map` of each element, as OpenCL C and in numpy.
+
+    `start` changes nothing when combined, and `fill` is what `map` makes `start` of. `shift` is (combine, start,
+    finish) of the reduction that `map` and `finish` know as `shift`. Kinds that are `whole` exist for whole numbers.
+    """
+
+    compute: Callable[[Array, tuple[int, ...]], Array]
+    combine: str = "ADD"
+    map: str = "(x)"
+    start: str = "0"
+    fill: str = "0"
+    finish: str = "(x)"
+    shift: tuple[str, str, str] | None = None
+    whole: bool = False
+
+
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.asarray(np.logaddexp.reduce(np.moveaxis(x, axes, range(len(axes))).reshape(_gathered(x, axes))))
+
+
+def _gathered(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return (math.prod(x.shape[axis] for axis in axes), *(size for axis, size in enumerate(x.shape) if axis not in axes))
+
+
+KINDS: Mapping[str, Kind] = {
+    "sum": Kind(lambda x, axes: x.sum(axes, x.dtype), whole=True),
+    "mean": Kind(lambda x, axes: x.mean(axes), finish="(x) / (one)(COUNT)"),
+    "max": Kind(lambda x, axes: np.fmax.reduce(x, axes), "MAX", start="LOWEST", fill="LOWEST", whole=True),
+    "min": Kind(lambda x, axes: np.fmin.reduce(x, axes), "MIN", start="HIGHEST", fill="HIGHEST", whole=True),
+    "prod": Kind(lambda x, axes: x.prod(axes, x.dtype), "MUL", start="1", fill="1", whole=True),
+    "l1": Kind(lambda x, axes: abs(x).sum(axes, x.dtype), map="((x) < (vec)(0) ? -(x) : (x))", whole=True),
+    "l2": Kind(lambda x, axes: np.sqrt((x * x).sum(axes)), map="(x) * (x)", finish="sqrt(x)"),
+    "sum_square": Kind(lambda x, axes: (x * x).sum(axes, x.dtype), map="(x) * (x)", whole=True),
+    "log_sum": Kind(lambda x, axes: np.log(x.sum(axes)), finish="log(x)"),
+    "log_sum_exp": Kind(
+        _log_sum_exp,
+        map="exp((x) - (vec)(shift))",
+        fill="-INFINITY",
+        finish="log(x) + shift",
+        shift=("MAX", "-INFINITY", "fabs(x) < (one)(INFINITY) ? (x) : (one)(0)"),  # an infinite one would give NaN
+    ),
+    "variance": Kind(
+        lambda x, axes: x.var(axes),
+        map="((x) - (vec)(shift)) * ((x) - (vec)(shift))",
+        fill="shift",
+        finish="(x) / (one)(COUNT)",
+        shift=("ADD", "0", "(x) / (one)(COUNT)"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ReduceProblem:
+    """output = epilogue(`kind` over `axes` of an input of `shape`), without those axes; without any: of each element.
+
+    Maximum and minimum pass over NaN as pooling does. The epilogue, of float32 only, has operands shaped as the output.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    dtype: str = "float32"
+    epilogue: Chain = EMPTY
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"Reduce knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
+        check_dtype("Reduce", self.dtype)
+        if min(self.shape, default=1) < 1:
+            raise ValueError(f"Reduce needs positive sizes, not the shape {self.shape}")
+        if list(self.axes) != sorted(set(self.axes) & set(range(len(self.shape)))):
+            raise ValueError(f"Reduce needs axes of {self.shape}, each once and in order, not {self.axes}")
+        extreme = self.kind in ("max", "min")
+        if not (self.dtype == "float32" or extreme or (KINDS[self.kind].whole and self.dtype != "bool")):
+            raise ValueError(f"Reduce has no {self.kind} of {self.dtype}")
+        if self.dtype != "float32" and self.epilogue.steps:
+            raise ValueError(f"Reduce has an epilogue for float32, not for {self.dtype}")
+        check_indices("Reduce", self.shape)
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        return tuple(size for axis, size in enumerate(self.shape) if axis not in self.axes)
+
+    @property
+    def loops(self) -> Loops:
+        return loops_of(self.shape, self.axes)
+
+
+class ReduceFamily(KernelFamily):
+    """One template: vectors along the rows where the innermost axis is reduced, else across them."""
+
+    op = "Reduce"
+    templates = ("reduce_rows.cl",)
+
+    def inputs(self, problem: ReduceProblem) -> tuple[TensorSpec, ...]:
+        operands = (TensorSpec(f"operand{k}", problem.output) for k in range(problem.epilogue.operands))
+        return (TensorSpec("input", problem.shape, dtype=problem.dtype), *operands)
+
+    def output(self, problem: ReduceProblem) -> TensorSpec:
+        return TensorSpec("output", problem.output, dtype=problem.dtype)
+
+    def space(self, problem: ReduceProblem, limits: DeviceLimits) -> TuningSpace:
+        return row_space(problem.loops, limits, np.dtype(problem.dtype).itemsize)
+
+    def default(self, problem: ReduceProblem, limits: DeviceLimits) -> dict[str, int]:
+        return row_default(problem.loops, limits)
+
+    def starters(self, problem: ReduceProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return row_starters(self.default(problem, limits), limits, self.space(problem, limits))
+
+    def render(self, problem: ReduceProblem, configuration: Configuration) -> Instance:
+        loops = problem.loops
+        global_size, local_size = row_grid(loops, configuration)
+        main = Launch(
+            source=_prelude(problem) + problem.epilogue.prelude() + template("reduce_rows.cl"),
+            entry="reduce_rows",
+            options=build_options({**loops.macros(), "TYPE": OPENCL_TYPES[problem.dtype], **configuration}),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+        )
+        return Instance(main)
+
+    def reference(self, problem: ReduceProblem, inputs: Mapping[str, Array]) -> Array:
+        value = inputs["input"]
+        if problem.dtype == "float32":
+            value = value.astype(np.float64)
+        with np.errstate(all="ignore"):
+            result = np.asarray(KINDS[problem.kind].compute(value, problem.axes))
+        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
+        if problem.epilogue.steps:
+            result = problem.epilogue.apply(result, operands)
+        return result.astype(problem.dtype)
+
+    def sample_inputs(self, problem: ReduceProblem, generator: np.random.Generator) -> dict[str, Array]:
+        """Numbers whose product is around one and whose sum has a logarithm, where the kind wants that."""
+        inputs = super().sample_inputs(problem, generator)
+        if problem.dtype == "float32" and problem.kind == "prod" and not problem.epilogue.has_domain:
+            spread = generator.standard_normal(problem.shape) / math.sqrt(problem.loops.count)
+            inputs["input"] = np.exp(spread).astype(np.float32)
+        elif problem.kind == "log_sum":
+            inputs["input"] = generator.uniform(0.5, 1.5, problem.shape).astype(np.float32)
+        return inputs
+
+    def work(self, problem: ReduceProblem) -> Work:
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        steps = len(problem.epilogue.steps)
+        return Work(math.prod(problem.shape) + math.prod(problem.output) * steps, moved)
+
+    def tolerance(self, problem: ReduceProblem) -> Tolerance:
+        if problem.dtype != "float32":
+            return Tolerance(0.0, 0.0)
+        root = math.sqrt(problem.loops.count)
+        return Tolerance(
+            1e-5 + (1e-7 * root if problem.kind == "prod" else 0), 1e-6 * (root if problem.kind == "sum" else 1)
+        )
+
+
+def _prelude(problem: ReduceProblem) -> str:
+    """The macros that reduce_rows.cl takes: the loops, and the kind."""
+    kind = KINDS[problem.kind]
+    lowest, highest = extremes(problem.dtype)
+    macros: dict[str, Any] = {
+        "LOWEST": lowest,
+        "HIGHEST": highest,
+        "SHIFTED": int(kind.shift is not None),
+        "COMBINE": kind.combine,
+        "MAP(x)": kind.map,
+        "START": kind.start,
+        "FILL": f"(vec)({kind.fill})",
+        "FINISH(x)": kind.finish,
+    }
+    if kind.shift:
+        macros |= dict(zip(("SHIFT_COMBINE", "SHIFT_START", "SHIFT_FINISH(x)"), kind.shift, strict=True))
+    return problem.loops.prelude() + "".join(f"#define {name} {text}\n" for name, text in macros.items())
+
+
+FAMILY = ReduceFamily()
