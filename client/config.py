@@ -14,9 +14,15 @@ from gputune.client.errors import ConfigError
 from gputune.client.target import parse_address
 from gputune.client.tuning.effort import EFFORTS, Effort
 from gputune.client.tuning.options import TuningOptions, check_strategy, clean_patterns, parse_budget
+from gputune.runtime.identity import DeviceIdentity
 
 Read = Callable[[Any, str], Any]
 """From a key's value and the words that name the key to what it means. Raises ConfigError, TargetError."""
+
+
+HALF_EXTENSION = "cl_khr_fp16"
+PRECISIONS = ("float32", "float16")
+"""What tensors may be kept in between kernels; kernels are there for the first one."""
 
 
 def _flag(value: Any, key: str) -> bool:
@@ -38,6 +44,13 @@ def _addresses(value: Any, key: str) -> str:
     text = _text(value, key)
     for address in text.split(","):
         parse_address(address, key)
+    return text
+
+
+def _precision(value: Any, key: str) -> str:
+    text = _text(value, key)
+    if text not in PRECISIONS:
+        raise ConfigError(f"{key}: {text!r} is no precision; there are {', '.join(PRECISIONS)}")
     return text
 
 
@@ -82,6 +95,7 @@ SUPPORTED: dict[str, Read] = {
     "performance_cache_dir": _path,
     "invalidate_performance_cache": _flag,
     "target": _addresses,
+    "precision_mode": _precision,
     **{key: read for key, (_, read) in _TUNING.items()},
 }
 NEEDS_TUNING_MODE = ("performance_cache_dir", "invalidate_performance_cache", *_TUNING)
@@ -91,7 +105,6 @@ NOT_YET = frozenset(
         "context_configs",
         "graph_configs",
         "profile_configs",
-        "precision_mode",
         "perf_hint",
         "kernel_repo_path",
         "invalidate_kernel_repo",
@@ -111,6 +124,7 @@ class Config:
     performance_cache_dir: Path | None = None
     invalidate_performance_cache: bool = False
     target: str | None = None
+    precision_mode: str = PRECISIONS[0]
     tuning: TuningOptions = field(default_factory=TuningOptions)
 
 
@@ -153,6 +167,16 @@ def _check(path: Path, content: Mapping[str, Any]) -> None:
     for key in NEEDS_TUNING_MODE:
         if key in content and content.get("tuning_mode") is not True:
             raise ConfigError(f'config file {path}: {key} needs "tuning_mode": true beside it')
+
+
+def check_precision(config: Config, device: DeviceIdentity) -> None:
+    """That kernels for the precision are there. Raises ConfigError that says what the device has."""
+    if config.precision_mode != PRECISIONS[0]:
+        has = "has" if HALF_EXTENSION in device.extensions else "does not have"
+        raise ConfigError(
+            f"precision_mode {config.precision_mode!r} is not there for {device.name}, which {has} {HALF_EXTENSION}: "
+            f"kernels compute in {PRECISIONS[0]} only; remove the key, or set it to {PRECISIONS[0]!r}"
+        )
 
 
 def choose_effort(config: Config, option: str | None) -> Effort:

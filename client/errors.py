@@ -89,6 +89,12 @@ class OutputError(GputuneError):
     exit_code = 6
 
 
+class VerificationError(GputuneError):
+    """A context computes something else than onnxruntime does."""
+
+    exit_code = 10
+
+
 class DeviceOrContextError(GputuneError):
     """No device works, or a context binary cannot be loaded or run on it."""
 

@@ -1,5 +1,7 @@
 """The context binary generator: checks first, then import, lowering, tuning, finalizing and writing."""
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json
@@ -13,12 +15,13 @@ from typing import Any
 
 from gputune.cache import PerformanceCache, check_writable, tier_of
 from gputune.client import context_builder
-from gputune.client.alternatives import Alternatives
-from gputune.client.config import Config
+from gputune.client.config import Config, check_precision
 from gputune.client.context_race import ContextRace
 from gputune.client.credentials import NONE, Credentials
-from gputune.client.importer import read_model
+from gputune.client.errors import ConfigError
+from gputune.client.graphs import Graphs, read_graphs
 from gputune.client.in_chain import Decision, InChain
+from gputune.client.op_packages import OpPackage, in_use, load_packages
 from gputune.client.outputs import check_output, writing
 from gputune.client.plan import Task
 from gputune.client.progress import Reporter
@@ -32,6 +35,8 @@ from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, names_of
+from gputune.client.verifying import Questions, Verifier, questions_for
+from gputune.kernels.space import configuration_key
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.devices import SIMULATED
@@ -44,10 +49,14 @@ CHAIN_SHARE = 0.15
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """Everything that a generation depends on."""
+    """Everything that a generation depends on.
+
+    The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
+    with onnxruntime on the inputs of `input_list`, else on random ones.
+    """
 
     model: Path
-    input_dimensions: Mapping[str, tuple[int, ...]]
+    input_dimensions: Sequence[Mapping[str, tuple[int, ...]]]
     binary_file: Path
     config: Config
     effort: Effort
@@ -58,6 +67,9 @@ class GenerationRequest:
     adb: AdbRequest | None = None
     tuning: TuningOptions = field(default_factory=TuningOptions)
     summary_json: Path | None = None
+    op_packages: Sequence[str] = ()
+    verify: bool = False
+    input_list: Path | None = None
 
 
 @dataclass
@@ -84,38 +96,59 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
     with clock.phase("total"):
         with clock.phase("check"):
             _check_outputs(request)
-        with clock.phase("import"):
-            graph = read_model(request.model, request.input_dimensions)
-        with clock.phase("lower"):
-            model = Alternatives(graph)
-        with clock.phase("check"):
-            request.tuning.check_bound([names_of(task, model.nodes_of.get(task, ())) for task in model.tasks])
-        found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
-        reporter.info(f"model {request.model.name}: {found}, {len(model.groups)} groups that may be fused")
-        with clock.phase("check"):
-            chosen = choose_targets(
-                request.target,
-                environment,
-                request.device,
-                log_level=reporter.level,
-                credentials=request.credentials,
-                adb=request.adb,
-                notice=reporter.warn,
-                speaker=reporter,
-            )
-        with chosen:
-            for line in chosen.explanation:
-                reporter.info(line)
-            with clock.phase("check"):
-                clients = chosen.connect_all()
-            generation = _Generation(request, model, clients, clock, reporter)
-            generation.run()
-    requests: Counter[str] = sum((client.requests for client in clients), Counter())
+            packages = load_packages(request.op_packages)
+        with in_use(packages):
+            generation = _generate(request, packages, environment, reporter, clock)
+    requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
     totals = Totals(requests["profile"], requests["compile"], clock.seconds)
-    summary = summarise(generation.outcomes, totals, generation.in_chain)
+    summary = summarise(generation.outcomes, totals, generation.in_chain, generation.verified)
     if request.summary_json is not None:
         write_json(request.summary_json, summary)
     return summary
+
+
+def _generate(
+    request: GenerationRequest,
+    packages: Sequence[OpPackage],
+    environment: Mapping[str, str],
+    reporter: Reporter,
+    clock: _Clock,
+) -> _Generation:
+    with clock.phase("import"):
+        read = read_graphs(request.model, request.input_dimensions)
+    with clock.phase("lower"):
+        graphs = Graphs(read)
+        tasks = graphs.tasks(fused=True)
+    with clock.phase("check"):
+        request.tuning.check_bound([names_of(task, graphs.nodes_of.get(task, ())) for task in tasks])
+        questions = None
+        if request.verify:
+            questions = questions_for(request.model, request.input_list, [model.plan for model in graphs.models])
+    for package in packages:
+        reporter.info(f"op package {package.title}: {_listing(package)}")
+    for model in graphs.models:
+        found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
+        title = request.model.name if len(graphs.models) == 1 else f"{request.model.name}, graph {model.plan.name}"
+        reporter.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
+    with clock.phase("check"):
+        chosen = choose_targets(
+            request.target,
+            environment,
+            request.device,
+            log_level=reporter.level,
+            credentials=request.credentials,
+            adb=request.adb,
+            notice=reporter.warn,
+            speaker=reporter,
+        )
+    with chosen:
+        for line in chosen.explanation:
+            reporter.info(line)
+        with clock.phase("check"):
+            clients = chosen.connect_all()
+        generation = _Generation(request, graphs, packages, questions, clients, clock, reporter)
+        generation.run()
+    return generation
 
 
 class _Generation:
@@ -124,14 +157,19 @@ class _Generation:
     def __init__(
         self,
         request: GenerationRequest,
-        model: Alternatives,
+        graphs: Graphs,
+        packages: Sequence[OpPackage],
+        questions: Questions | None,
         clients: Sequence[TargetClient],
         clock: _Clock,
         reporter: Reporter,
     ) -> None:
+        """Raises ConfigError for what the device cannot do."""
         self._request = request
-        self._model = model
-        self._clients = clients
+        self._graphs = graphs
+        self._packages = packages
+        self._questions = questions
+        self.clients = clients
         self._client = client = clients[0]
         self._clock = clock
         self._reporter = reporter
@@ -141,16 +179,21 @@ class _Generation:
         )
         self._computes = self._device.platform not in SIMULATED
         self._compares = self._computes and request.effort.contexts > 1
-        self._tasks = model.tasks if self._compares else model.plan.tasks
+        self._tasks = graphs.tasks(fused=self._compares)
         self.outcomes: list[Outcome] = []
         self.in_chain: Mapping[str, Any] | None = None
+        self.verified: Mapping[str, Mapping[str, float]] | None = None
+        check_precision(request.config, self._device)
+        if questions is not None and not self._computes:
+            raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
         if self._request.effort.name == "none":
             self._reporter.info("tuning effort none: default configurations, no performance cache")
             limits = device_limits(self._device)
-            self._make(Decision(self._model.plan, _by_key(untuned(task, limits) for task in self._tasks)), None)
+            outcomes = _by_key(untuned(task, limits) for task in self._tasks)
+            self._make([Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models], None)
             return
         path = self._request.performance_cache_dir / self._tier.file_name
         self._reporter.info(f"performance cache {path}")
@@ -160,7 +203,7 @@ class _Generation:
             options = self._request.tuning
             if budget_seconds is not None and self._compares:
                 options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
-            tuner = Tuner(self._clients, cache, self._request.effort, self._reporter, options, self._model.nodes_of)
+            tuner = Tuner(self.clients, cache, self._request.effort, self._reporter, options, self._graphs.nodes_of)
             tuner.check(self._tasks)
             fingerprint = self._fingerprint()
             begun = cache.begin_generation(fingerprint, self._request.config.invalidate_performance_cache)
@@ -171,27 +214,45 @@ class _Generation:
             with self._clock.phase("tune"):
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
-                decision = self._decide(outcomes, tuner, cache, deadline)
-            self._make(decision, tuner)
+                decisions = self._decide(outcomes, tuner, cache, deadline)
+            self._make(decisions, tuner)
             cache.finish_generation(fingerprint)
         if (report := self._request.tuning.report) is not None:
             write_report(path, report, self._request.binary_file)
             self._reporter.info(f"wrote the report {report}")
 
-    def _make(self, decision: Decision, tuner: Tuner | None) -> None:
-        """Finalizes and writes what was decided."""
-        weights = {task_key(task).digest: task.weight for task in decision.plan.tasks}
-        self.outcomes = [replace(one, weight=weights.get(key, 0)) for key, one in decision.outcomes.items()]
-        self.in_chain = decision.summary
+    def _make(self, decisions: Sequence[Decision], tuner: Tuner | None) -> None:
+        """Finalizes, writes and verifies what was decided."""
+        self.outcomes = _outcomes(decisions)
+        told = {decision.plan.name: decision.summary for decision in decisions if decision.summary is not None}
+        self.in_chain = next(iter(told.values()), None) if len(decisions) == 1 else told or None
         with self._clock.phase("finalize"):
-            built = context_builder.build(decision.plan, decision.outcomes, self._client, _keeping(tuner))
+            plans = [(decision.plan, decision.outcomes) for decision in decisions]
+            built = context_builder.build_all(plans, self._client, _keeping(tuner))
         with self._clock.phase("write"):
             self._write(built)
+        with self._clock.phase("verify"):
+            self._verify(decisions)
+
+    def _verify(self, decisions: Sequence[Decision]) -> None:
+        """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
+        if self._questions is None:
+            return
+        verifier = Verifier(self._questions.oracle, self._client, self._write_to)
+        self.verified = {}
+        for decision in decisions:
+            name = decision.plan.name
+            errors = verifier.verify(self._request.binary_file, decision, self._questions.inputs[name])
+            self.verified = {**self.verified, name: errors}
+            for output, error in errors.items():
+                told = f"output {output!r} of graph {name!r}"
+                self._reporter.info(f"verified: {told} is off by {error:.1e} of its largest value at most")
 
     def _fingerprint(self) -> str:
         """What makes a rerun the same generation: the model's bytes, the effort, the dimensions."""
         request = self._request
-        asked = [request.effort.name, sorted(request.input_dimensions.items()), self._tier.name]
+        shapes = [sorted(one.items()) for one in request.input_dimensions]
+        asked = [request.effort.name, shapes, self._tier.name, [package.title for package in self._packages]]
         digest = hashlib.sha256(json.dumps(asked).encode())
         with request.model.open("rb") as file:
             while block := file.read(1 << 20):
@@ -204,30 +265,31 @@ class _Generation:
         def done(outcome: Outcome) -> None:
             self._reporter.info(f"[{next(number)}/{len(self._tasks)}] {_describe(outcome)}")
 
-        optional = [group.task for group in self._model.groups]
         with self._reporter:
             self._reporter.begin("tuning", tuner.expected_trials(self._tasks), options.budget_seconds)
-            return _by_key(tuner.tune(self._tasks, done, optional))
+            return _by_key(tuner.tune(self._tasks, done, self._graphs.optional))
 
     def _decide(
         self, outcomes: dict[str, Outcome], tuner: Tuner, cache: PerformanceCache, deadline: float | None
-    ) -> Decision:
-        """Which plan and which of the finalists: those that are fastest in the whole model, where that can be known."""
+    ) -> list[Decision]:
+        """For each graph which plan and which of the finalists: those that are fastest in the whole graph, where that
+        can be known."""
         if not self._compares:
-            return Decision(self._model.plan, outcomes)
-        race = ContextRace(
-            self._client,
-            lambda built, path: write_context(path, self._context(built)),
-            tuner.store_binary,
-            self._reporter,
-            deadline,
-        )
-        contexts = self._request.effort.contexts
-        return InChain(self._model, tuner, cache, self._reporter, contexts).decide(outcomes, race)
+            return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
+        decisions = []
+        for model in self._graphs.models:
+            race = ContextRace(self._client, self._write_to, tuner.store_binary, self._reporter, deadline)
+            contexts = self._request.effort.contexts
+            in_chain = InChain(model, tuner, cache, self._reporter, contexts)
+            decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
+        return decisions
+
+    def _write_to(self, built: context_builder.Built, path: Path) -> int:
+        return write_context(path, self._context(built))
 
     def _context(self, built: context_builder.Built) -> Context:
         return Context(
-            graphs=[built.graph],
+            graphs=built.graphs,
             programs=built.programs,
             weights=built.weights,
             device=self._client.device,
@@ -245,7 +307,7 @@ class _Generation:
         path = self._request.binary_file
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            size = write_context(path, self._context(built))
+            size = self._write_to(built, path)
         self._reporter.info(f"wrote {path} ({size} bytes)")
 
     def _effective_configuration(self) -> dict[str, Any]:
@@ -257,8 +319,32 @@ class _Generation:
             "cold": request.tuning.cold,
             "performance_cache_dir": str(request.performance_cache_dir),
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
-            "input_dimensions": {name: list(shape) for name, shape in request.input_dimensions.items()},
+            "input_dimensions": [
+                {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions
+            ],
+            "op_packages": [package.title for package in self._packages],
         }
+
+
+def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:
+    """The outcomes of all graphs, each configuration of a task once, with the weight that it has in all of them."""
+    found: dict[tuple[str, str], Outcome] = {}
+    for decision in decisions:
+        weights = {task_key(task).digest: task.weight for task in decision.plan.tasks}
+        for key, one in decision.outcomes.items():
+            identity = key, configuration_key(one.configuration)
+            before = found[identity].weight if identity in found else 0
+            found[identity] = replace(one, weight=before + weights.get(key, 0))
+    return list(found.values())
+
+
+def _of(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """The outcomes of these tasks."""
+    return {key: outcomes[key] for key in (task_key(task).digest for task in tasks)}
+
+
+def _listing(package: OpPackage) -> str:
+    return ", ".join([*(f"kernels of {op}" for op in package.families), *package.lowerings])
 
 
 def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:

@@ -9,7 +9,7 @@ from typing import Any
 from gputune.client.outputs import writing
 from gputune.client.tuning.outcome import Outcome
 
-PHASES = ("check", "import", "lower", "tune", "chain", "finalize", "write", "total")
+PHASES = ("check", "import", "lower", "tune", "chain", "finalize", "write", "verify", "total")
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,15 @@ class Totals:
     wall_seconds: Mapping[str, float]
 
 
-def summarise(outcomes: Sequence[Outcome], totals: Totals, in_chain: Mapping[str, Any] | None) -> dict[str, Any]:
+def summarise(
+    outcomes: Sequence[Outcome],
+    totals: Totals,
+    in_chain: Mapping[str, Any] | None,
+    verified: Mapping[str, Mapping[str, float]] | None = None,
+) -> dict[str, Any]:
     """The summary as JSON values; tasks in the order in which the graph needs them, those of weight 0 for what is not
-    fused, or was. in_chain: what the comparison of whole contexts has led to, None where there was none."""
+    fused, or was. in_chain: what the comparison of whole contexts has led to, None where there was none; by graph where
+    there are several. verified: the error of each output of each graph, None where nothing was verified."""
     hits = sum(outcome.hit for outcome in outcomes)
     return {
         "tasks": [
@@ -47,6 +53,7 @@ def summarise(outcomes: Sequence[Outcome], totals: Totals, in_chain: Mapping[str
             for outcome in outcomes
         ],
         "in_chain": None if in_chain is None else dict(in_chain),
+        "verified": None if verified is None else {graph: dict(errors) for graph, errors in verified.items()},
         "totals": {
             "tasks": len(outcomes),
             "cache_hits": hits,

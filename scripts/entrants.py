@@ -58,7 +58,7 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Pat
     print(f"generating {model.title}, {'defaults' if effort == 'none' else f'effort {effort}'}", flush=True)
     request = GenerationRequest(
         model=model.path,
-        input_dimensions=model.dimensions,
+        input_dimensions=(model.dimensions,),
         binary_file=file,
         config=Config(),
         effort=EFFORTS[effort],

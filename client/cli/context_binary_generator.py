@@ -11,6 +11,7 @@ from gputune.client.cli.options import (
     connection_options,
     default_performance_cache_dir,
     log_level,
+    op_packages,
     parse_input_dimensions,
     summary_json,
 )
@@ -60,7 +61,15 @@ from gputune.client.tuning.effort import EFFORTS
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
-    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input.",
+    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input. Several, as in "
+    "'x=1,3,48,320;x=1,3,48,640', make a graph for each.",
+)
+@op_packages
+@click.option("--verify", is_flag=True, help="Compare the context with onnxruntime; on a miss, name the first tensor.")
+@click.option(
+    "--input_list",
+    type=click.Path(path_type=Path),
+    help="Inputs for --verify, as net-run takes them; random ones otherwise.",
 )
 @log_level
 @summary_json
@@ -74,6 +83,9 @@ def command(
     tuning_effort: str | None,
     wishes: TuningWishes,
     input_dimensions: tuple[dict[str, tuple[int, ...]], ...],
+    op_packages: tuple[str, ...],
+    verify: bool,
+    input_list: Path | None,
     log_level: str,
     summary_json: Path | None,
 ) -> None:
@@ -86,8 +98,8 @@ def command(
     gputune context-binary-generator --model model.onnx --binary_file model \\
         --output_dir output --input_dimensions x=1,3,224,224 --tuning_effort quick
     """
-    if len(input_dimensions) > 1:
-        raise ConfigError("--input_dimensions: a context has one graph so far; give each input one shape")
+    if input_list is not None and not verify:
+        raise ConfigError("--input_list has the inputs of --verify; give --verify, too")
     config = read_config(config_file)
     effort = choose_effort(config, tuning_effort)
     if wishes.given and effort.name == "none":
@@ -100,7 +112,7 @@ def command(
         generate(
             GenerationRequest(
                 model=model,
-                input_dimensions=input_dimensions[0],
+                input_dimensions=input_dimensions,
                 binary_file=_binary_path(output_dir, binary_file),
                 config=config,
                 effort=effort,
@@ -111,6 +123,9 @@ def command(
                 adb=connection.adb,
                 tuning=wishes.over(config.tuning),
                 summary_json=summary_json,
+                op_packages=op_packages,
+                verify=verify,
+                input_list=input_list,
             ),
             os.environ,
             reporter,

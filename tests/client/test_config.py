@@ -48,7 +48,9 @@ def test_no_file_wishes_nothing() -> None:
     ("content", "complaint"),
     [
         ({"tunning_mode": True}, "unknown key 'tunning_mode'; did you mean 'tuning_mode'"),
-        ({"precision_mode": "fp16"}, "'precision_mode' is not supported yet"),
+        ({"precision_mode": "fp8"}, "precision_mode: 'fp8' is no precision; there are float32, float16"),
+        ({"precision_mode": 16}, "precision_mode must be a text, not 16"),
+        ({"perf_hint": "high"}, "'perf_hint' is not supported yet"),
         ({"backend_extensions": {}}, "'backend_extensions' is not supported yet"),
         ({"performance_cache_dir": "x"}, 'performance_cache_dir needs "tuning_mode": true'),
         ({"tuning_mode": False, "invalidate_performance_cache": True}, "invalidate_performance_cache needs"),
