@@ -1,9 +1,9 @@
 """Classic networks as ONNX files under build/models, none of them trained: ResNet-18 and MobileNetV2 of any width and
-size made layer by layer, ResNet-50 and SqueezeNet from the topologies that onnx ships, with seeded weights in the place
-of the ones that it leaves out."""
+size made layer by layer, nine others from the topologies that onnx ships, with seeded weights in the place of the ones
+that it leaves out."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +42,32 @@ def mobilenet_v2(width: float = 1.0, side: int = 224) -> Model:
 
 def resnet50() -> Model:
     """ResNet-50 for maps of 224 x 224, with its batch normalisations."""
-    return saved("ResNet-50 224", "resnet50", lambda: refilled(LIGHT / "light_resnet50.onnx"))
+    return light("ResNet-50")
 
 
 def squeezenet() -> Model:
     """SqueezeNet 1.0 for maps of 224 x 224."""
-    return saved("SqueezeNet 224", "squeezenet", lambda: refilled(LIGHT / "light_squeezenet.onnx"))
+    return light("SqueezeNet")
+
+
+LIGHT_STEMS: Mapping[str, str] = {
+    "AlexNet": "bvlc_alexnet",
+    "DenseNet-121": "densenet121",
+    "Inception v1": "inception_v1",
+    "Inception v2": "inception_v2",
+    "ResNet-50": "resnet50",
+    "ShuffleNet": "shufflenet",
+    "SqueezeNet": "squeezenet",
+    "VGG-19": "vgg19",
+    "ZFNet-512": "zfnet512",
+}
+"""The topologies that onnx ships, and their files."""
+
+
+def light(name: str) -> Model:
+    """One of LIGHT_STEMS, for a map of 224 x 224."""
+    stem = LIGHT_STEMS[name]
+    return saved(f"{name} 224", stem, lambda: refilled(LIGHT / f"light_{stem}.onnx"))
 
 
 def saved(title: str, stem: str, make: Callable[[], onnx.ModelProto]) -> Model:
@@ -118,6 +138,9 @@ def refilled(path: Path) -> onnx.ModelProto:
     shapes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     filled = {node.output[0]: node for node in graph.node if node.op_type == "ConstantOfShape"}
     roles = {name: (node.op_type, place) for node in graph.node for place, name in enumerate(node.input)}
+    for node in graph.node:
+        if node.op_type == "Unsqueeze" and node.input[0] in filled:  # a scale or shift on its way to a Mul or Add
+            roles[node.input[0]] = roles[node.output[0]]
     for name, node in filled.items():
         values = _weights(*roles[name], shapes[node.input[0]], numbers)
         graph.initializer.append(onnx.numpy_helper.from_array(values, name))
@@ -142,9 +165,9 @@ def _weights(
 ) -> npt.NDArray[np.float32]:
     """What an input of a node holds in a network that was trained, more or less."""
     values = numbers.standard_normal(tuple(shape), dtype=np.float32)
-    if op == "BatchNormalization" and place in (1, 4):  # scale and variance
+    if op == "Mul" or (op == "BatchNormalization" and place in (1, 4)):  # scale and variance
         return np.float32(1) + np.float32(0.1) * np.abs(values)
-    if place == 1:
+    if place == 1 and op in ("Conv", "Gemm"):
         fan_in = values.size // values.shape[0]
         return values * np.float32((2 / fan_in) ** 0.5)
     return values * np.float32(0.1)

