@@ -17,20 +17,20 @@ if TYPE_CHECKING:  # operators.py has the table that names these functions
 NAMES = ("gates", "weight", "bias", "lengths", "initial_h", "initial_c", "peepholes")
 OF_ONE_CELL = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 
-SCALARS: Mapping[str, tuple[float, ...]] = {
-    "affine": (1, 0),
+SCALARS: Mapping[str, tuple[float | None, ...]] = {
+    "affine": (None, None),
     "elu": (1,),
     "hardsigmoid": (0.2, 0.5),
     "leakyrelu": (0.01,),
     "relu": (),
-    "scaledtanh": (1, 1),
+    "scaledtanh": (None, None),
     "sigmoid": (),
     "softplus": (),
     "softsign": (),
     "tanh": (),
     "thresholdedrelu": (1,),
 }
-"""The functions that cells know, in lower case, with what their alpha and beta are unless a node says it."""
+"""The functions that cells know, in lower case, with their alpha and beta where a node gives none; None: it must."""
 
 
 def recurrent(lowering: Lowering, node: Node) -> None:
@@ -93,7 +93,11 @@ def _activations(node: Node, directions: int) -> Iterator[Chain]:
     for place, name in enumerate(names):
         if name not in SCALARS:
             raise node.unsupported(f"its activation {name!r} is none of {', '.join(SCALARS)}")
-        given = [next(source, usual) for source, usual in zip((alphas, betas), SCALARS[name], strict=False)]
+        given: list[float] = []
+        for source, usual in zip((alphas, betas), SCALARS[name], strict=False):
+            if (value := next(source, usual)) is None:
+                raise node.unsupported(f"its activation {name!r} needs an alpha and a beta")
+            given.append(float(value))
         clips = clip > 0 and not (node.op == "LSTM" and place % ACTIVATIONS["LSTM"] == 2)  # the last one reads c
         yield Chain((*([Step("clip", (-clip, clip))] if clips else []), *_steps(name, *given)))
 
@@ -111,7 +115,7 @@ def _steps(name: str, alpha: float = 0, beta: float = 0) -> tuple[Step, ...]:
         case "elu":
             return (Step("elu", (alpha,)),)
         case "thresholdedrelu":
-            return (Step("thresholded_relu", (alpha,)),)
+            return (Step("threshold", (alpha,)),)
     return (Step(name),)
 
 

@@ -64,7 +64,7 @@ def agree(model: Any, inputs: dict[str, Array]) -> None:
     got = evaluate(planned(model), inputs)
     for output, want in zip(session.get_outputs(), session.run(None, inputs), strict=True):
         assert got[output.name].shape == want.shape
-        np.testing.assert_allclose(got[output.name], want, atol=2e-6)
+        np.testing.assert_allclose(got[output.name], want, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -88,7 +88,14 @@ CASES: dict[str, dict[str, Any]] = {
         "activation_beta": [0.4, 0.9],
         "direction": "bidirectional",
     },
-    "other-functions": {"op": "LSTM", "activations": ["Affine", "Relu", "tanh"], "activation_alpha": [0.5]},
+    "elu-and-threshold": {"op": "GRU", "activations": ["ThresholdedRelu", "Elu"], "activation_alpha": [0.1, 0.8]},
+    "soft-functions": {"op": "LSTM", "activations": ["Softplus", "Softsign", "Elu"], "optional": "B h"},
+    "other-functions": {
+        "op": "LSTM",
+        "activations": ["Affine", "Relu", "tanh"],
+        "activation_alpha": [0.5],
+        "activation_beta": [0.1],
+    },
 }
 
 
@@ -129,6 +136,8 @@ def test_weights_are_known_and_functions_are() -> None:
     model.graph.input.append(helper.make_tensor_value_info("R", TensorProto.FLOAT, weight.dims))
     with pytest.raises(ModelError, match="its R 'R' is computed at run time"):
         planned(model)
+    with pytest.raises(ModelError, match="its activation 'affine' needs an alpha and a beta"):
+        planned(case("RNN", activations=["Affine"], activation_alpha=[0.5])[0])
     with pytest.raises(ModelError, match="its activation 'cos' is none of affine"):
         planned(case("RNN", activations=["cos"])[0])
     with pytest.raises(ModelError, match="it has 1 activations instead of 2"):
