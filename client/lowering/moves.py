@@ -65,7 +65,7 @@ def tile(lowering: Lowering, node: Node) -> None:
 
 
 def depth_to_space(lowering: Lowering, node: Node) -> None:
-    batch, channels, height, width = _map_shape(lowering, node)
+    batch, channels, height, width = lowering.graph.shape(node.inputs[0])
     side = int(node.attributes["blocksize"])
     left = channels // side**2
     if (mode := node.attributes.get("mode", "DCR")) not in ("DCR", "CRD"):
@@ -81,7 +81,7 @@ def depth_to_space(lowering: Lowering, node: Node) -> None:
 
 
 def space_to_depth(lowering: Lowering, node: Node) -> None:
-    batch, channels, height, width = _map_shape(lowering, node)
+    batch, channels, height, width = lowering.graph.shape(node.inputs[0])
     side = int(node.attributes["blocksize"])
     axes = [
         [Along(batch, 0)],
@@ -135,13 +135,6 @@ def _given(lowering: Lowering, node: Node, names: tuple[str, ...]) -> dict[str, 
         value = lowering.value(node, index, name) if name not in node.attributes else node.attributes[name]
         given[name] = [] if value is None else np.asarray(value).ravel().tolist()
     return given
-
-
-def _map_shape(lowering: Lowering, node: Node) -> tuple[int, ...]:
-    shape = lowering.graph.shape(node.inputs[0])
-    if len(shape) != 4:
-        raise node.unsupported(f"it has {len(shape)} dimensions; 4 are supported")
-    return shape
 
 
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {

@@ -85,11 +85,12 @@ def rearrange(
 
     tensor = layouts.get(source, lies)
     wanted = _wanted_on_device(lowering, output, lies)
-    for on_device in (wanted, not wanted):
-        if problem(on_device).is_copy:
-            layouts.view(output, on_device, tensor)
-            return
     moved = problem(wanted)
+    if not moved.is_copy and (other := problem(not wanted)).is_copy:
+        wanted, moved = not wanted, other
+    if moved.is_copy and not chain.steps:
+        layouts.view(output, wanted, tensor)
+        return
     inputs = {"input": tensor, **{f"operand{k}": layouts.get(name, wanted) for k, name in enumerate(operands)}}
     turned = _as_matrices(moved)
     target = layouts.define(output, wanted)

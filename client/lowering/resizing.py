@@ -30,13 +30,14 @@ def resize(lowering: Lowering, node: Node) -> None:
     sampling = _sampling(lowering, node)
     shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
     scales = _scales(lowering, node)
-    changed = [axis for axis, scale in scales.items() if (scale, shape[axis]) != (1, output[axis])]
+    changed = [axis for axis, scale in scales.items() if scale != 1 or shape[axis] != output[axis]]
     lined = sampling.mode == "nearest" and sampling.coordinates != CROPPING
     if lined and len(shape) == 4 and set(changed) <= {2, 3}:
         _nearest(lowering, node, sampling, scales)
         return
     if sampling.coordinates == CROPPING:
-        changed = list(scales)
+        regions = _regions(lowering, node)
+        changed = [axis for axis in scales if axis in changed or regions[axis] != [0.0, 1.0]]
     _by_tables(lowering, node, sampling, {axis: scales[axis] for axis in changed or [len(shape) - 1]})
 
 
@@ -112,7 +113,7 @@ def _by_tables(lowering: Lowering, node: Node, sampling: Sampling, scales: Mappi
             axis = order[place]
             before[which], scale = sizes[place], scales[axis]
             sizes[place] = lowering.graph.shape(node.output)[axis]
-            resized = ResizedAxis(before[which], sizes[place], float(scale), *regions.get(axis, (0.0, 1.0)))
+            resized = ResizedAxis(before[which], sizes[place], float(scale), *regions.get(axis, [0.0, 1.0]))
             tables[which] = sampled(resized, replace(sampling, rounding=_rounding(sampling, scale)))
         final = number == len(passes)
         (rows, _), (columns, _) = tables
@@ -160,8 +161,6 @@ def _scales(lowering: Lowering, node: Node) -> dict[int, Fraction]:
         policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
             return {axis: Fraction(output[axis], shape[axis]) for axis in axes}
-        if policy not in ("not_larger", "not_smaller"):
-            raise node.unsupported(f"its aspect ratio policy {policy!r} is unknown")
         sizes = lowering.value(node, 3, "list of sizes")
         grown = [
             Fraction(int(size), shape[axis]) for axis, size in zip(axes, () if sizes is None else sizes, strict=True)
@@ -178,14 +177,14 @@ def _scales(lowering: Lowering, node: Node) -> dict[int, Fraction]:
     return scales
 
 
-def _regions(lowering: Lowering, node: Node) -> dict[int, tuple[float, float]]:
+def _regions(lowering: Lowering, node: Node) -> dict[int, list[float]]:
     """The part of each axis that tf_crop_and_resize enlarges; empty for every other mode."""
     if node.attributes.get("coordinate_transformation_mode") != CROPPING:
         return {}
     axes, region = _axes(lowering, node), lowering.value(node, 1, "region")
-    numbers = [float(number) for number in (() if region is None else region)]
-    pairs = zip(numbers[: len(axes)], numbers[len(axes) :], strict=True)
-    return dict(zip(axes, pairs, strict=True))
+    if region is None or region.size != 2 * len(axes):
+        raise node.unsupported("it has no region (roi) to cut out")
+    return dict(zip(axes, region.astype(float).reshape(2, -1).T.tolist(), strict=True))
 
 
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {

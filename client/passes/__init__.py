@@ -7,16 +7,18 @@ from gputune.client.passes.absorb_into_products import absorb_into_products
 from gputune.client.passes.drop_identity import drop_identity
 from gputune.client.passes.fold_affine import fold_affine
 from gputune.client.passes.fuse_elementwise import fuse_elementwise
-from gputune.client.passes.hard_swish import recognise_hard_swish
+from gputune.client.passes.gated import recognise_gated
 from gputune.client.passes.lift_lines import lift_lines
 from gputune.client.passes.one_form import one_form
 from gputune.client.passes.recurrent import project_inputs
+from gputune.client.passes.transposes import order_transposes
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     project_inputs,  # before all others: the product that it makes is one like any other
     one_form,  # first: everything behind it knows one spelling of each operator
+    order_transposes,  # behind it, since a Flatten is a Reshape then
     drop_identity,  # patterns then see the real producers; behind one_form, which shows which reshapes do nothing
-    recognise_hard_swish,  # before its Add, Mul and Div could go elsewhere
+    recognise_gated,  # before their Add, Mul and Div could go elsewhere
     fold_affine,  # before activations are fused, since only a bare result can take a scale
     absorb_into_products,  # before factors and what is added become chains
     fuse_elementwise,  # it takes whatever elementwise operators are left

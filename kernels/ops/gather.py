@@ -117,7 +117,7 @@ class GatherFamily(KernelFamily):
         for k, (extent, stride) in enumerate(zip(problem.extents, problem.strides, strict=True)):
             index = inputs["indices"].reshape(-1)[look + k].astype(np.int64)
             place = place + np.clip(np.where(index < 0, index + extent, index), 0, extent - 1) * stride
-        gathered = inputs["input"].reshape(-1)[place[:, None] + np.arange(problem.inner)]
+        gathered: Array = inputs["input"].reshape(-1)[place[:, None] + np.arange(problem.inner)]
         return gathered.reshape(self.output(problem).shape)
 
     def work(self, problem: GatherProblem) -> Work:

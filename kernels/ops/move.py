@@ -123,10 +123,9 @@ class MoveProblem:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the output is the input, element by element."""
+        """Whether every element stays in its place, whatever the epilogue makes of it."""
         loop = self.loops[0]
-        copied = self.sizes == (self.elements,) and loop.is_whole and (loop.step == 1 or self.elements == 1)
-        return copied and not self.epilogue.steps
+        return self.sizes == (self.elements,) and loop.is_whole and (loop.step == 1 or self.elements == 1)
 
     def arrays(self) -> tuple[Array, Array]:
         """For each element of the output: where it lies in the input, and whether it is no border."""

@@ -1,4 +1,4 @@
-"""Concat, Resize and ConvTranspose: importing, fusing and lowering them, against onnxruntime."""
+"""Concat, ConvTranspose and Sum: importing, fusing and lowering them, against onnxruntime."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 from gputune.client.errors import ModelError
 from gputune.client.lowering import Plan
 
-from .models import build, integers, numbers
+from .models import build
 from .test_lowering import Lowered, assert_agrees, lowered, ops
 
 __all__ = ["lowered"]
@@ -63,79 +63,6 @@ class TestConcat:
         model = build("(float[1,2] x) => (float[i,j] y)", f"y = Concat<axis=1>({', '.join(['x'] * 65)})")
         model.graph.node[0].name = "wide"
         assert re.search("Concat node 'wide' .* up to 64 tensors, not 65", refusal(lowered, model))
-
-
-def resized(attributes: str, scales: Any = None, sizes: Any = None, opset: int = 13) -> onnx.ModelProto:
-    """A model that resizes [2, 3, 6, 5] by scales (height, width) or to sizes."""
-    weights: dict[str, Any] = {}
-    if scales is not None:
-        weights["scales"] = numbers(1, 1, *scales)
-    if sizes is not None:
-        weights["sizes"] = integers(2, 3, *sizes)
-    given = "x, scales" if opset == 10 else f"x, , {'scales' if scales else ''}{', sizes' if sizes else ''}"
-    return build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", f"y = Resize{attributes}({given})", weights, opset)
-
-
-MODES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
-ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
-
-
-class TestResize:
-    """All ways to say which element is the nearest."""
-
-    @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.parametrize("rounding", ROUNDINGS)
-    @pytest.mark.parametrize(
-        "size", [{"scales": (2, 3)}, {"scales": (1.5, 0.6)}, {"sizes": (11, 4)}, {"sizes": (1, 15)}]
-    )
-    def test_places_are_those_of_onnxruntime(
-        self, lowered: Lowered, mode: str, rounding: str, size: dict[str, Any]
-    ) -> None:
-        attributes = f'<coordinate_transformation_mode="{mode}", nearest_mode="{rounding}">'
-        model = resized(attributes, **size)
-        assert_agrees(model, lowered(model))
-
-    @pytest.mark.parametrize("size", [{"scales": (2, 0.5)}, {"scales": (1.7, 1)}, {"sizes": (7, 4)}])
-    def test_defaults_and_symmetric_half_pixels(self, lowered: Lowered, size: dict[str, Any]) -> None:
-        for attributes in ("", '<coordinate_transformation_mode="half_pixel_symmetric">'):
-            model = resized(attributes, **size, opset=19)
-            assert_agrees(model, lowered(model))
-
-    @pytest.mark.parametrize("scales", [(2, 3), (0.5, 0.4), (1.3, 2.5)])
-    def test_operator_set_10_has_rules_of_its_own(self, lowered: Lowered, scales: tuple[float, float]) -> None:
-        model = resized("", scales, opset=10)
-        assert_agrees(model, lowered(model))
-
-    def test_axes_say_what_the_scales_are_of(self, lowered: Lowered) -> None:
-        weights = {"scales": numbers(3, 2)}
-        body = "y = Resize<axes=[3,-2]>(x, , scales)"
-        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, weights, opset=18)
-        assert_agrees(model, lowered(model))
-
-    def test_an_addition_behind_it_is_fused(self, lowered: Lowered) -> None:
-        body = "a = Conv(x, u) b = Conv<strides=[2,2]>(x, u) r = Resize(b, , s) t = Add(a, r) y = Relu(t)"
-        weights: dict[str, Any] = {"u": (5, 3, 1, 1), "s": numbers(1, 1, 2, 2)}
-        model = build("(float[1,3,8,6] x) => (float[i,j,k,l] y)", body, weights)
-        plan = lowered(model)
-        assert_agrees(model, plan)
-        assert ops(plan) == ["Transpose", "MatMul", "Conv", "Resize", "Transpose"]
-
-    @pytest.mark.parametrize(
-        ("attributes", "sizes", "message"),
-        [
-            ('<mode="linear">', (2, 3, 9, 9), "its mode is 'linear'; nearest is supported"),
-            ("", (2, 4, 9, 9), "resizes other axes than the two of a map"),
-            ('<coordinate_transformation_mode="tf_crop_and_resize">', (2, 3, 9, 9), "'tf_crop_and_resize' is none"),
-            ('<keep_aspect_ratio_policy="not_larger">', (2, 3, 9, 9), "policy is 'not_larger'; stretch is supported"),
-        ],
-    )
-    def test_what_is_not_supported_is_said(
-        self, lowered: Lowered, attributes: str, sizes: tuple[int, ...], message: str
-    ) -> None:
-        weights = {"sizes": integers(*sizes)}
-        body = f"y = Resize{attributes}(x, , , sizes)"
-        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, weights, opset=18)
-        assert message in refusal(lowered, model)
 
 
 class TestConvTranspose:

@@ -43,7 +43,7 @@ def test_the_default_takes_whole_vectors_where_they_are_not_short() -> None:
         ((1, (1, 0)), "positive sizes"),
         ((1, (1,) * 65), "up to 64 tensors, not 65"),
         ((1 << 20, (1 << 10, 1 << 10)), "32 bits"),
-        ((1, (1, 2), "int8"), "int8"),
+        ((1, (1, 2), "float64"), "float64"),
     ],
 )
 def test_a_wrong_problem_says_what_is_wrong(fields: tuple[Any, ...], message: str) -> None:

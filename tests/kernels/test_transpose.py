@@ -53,7 +53,7 @@ def test_blocks_stay_in_registers_and_in_local_memory() -> None:
         ((1, 2, 3, 4, "NCHW", "NCHW"), "not NCHW to NCHW"),
         ((1, 2, 3, 4, "NCHW", "NCHWc"), "not NCHW to NCHWc"),
         ((1, 0, 3, 4, "NCHW", "NHWC"), "positive sizes"),
-        ((1, 2, 3, 4, "NCHW", "NHWC", "int8"), "int8"),
+        ((1, 2, 3, 4, "NCHW", "NHWC", "float64"), "float64"),
     ],
 )
 def test_a_wrong_problem_says_what_is_wrong(fields: tuple[Any, ...], message: str) -> None:
