@@ -21,6 +21,10 @@ class CacheError(Exception):
     """A performance cache cannot be used; the text says which, why and what to do."""
 
 
+class CacheFull(CacheError):
+    """Nothing more can be written to a performance cache; what is in it stays and can be read."""
+
+
 def check_writable(folder: Path) -> None:
     """Show that files can be made in folder (and it itself and its parents), and leave nothing behind.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gputune.cache.files import CacheError, suspicion
+from gputune.cache.files import CacheError, CacheFull, suspicion
 from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, missing_tables
 
 BUSY_TIMEOUT_S = 30.0
@@ -142,6 +142,8 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
             sqlite3.SQLITE_NOTADB: f"it is damaged ({error}); the next generation sets it aside",
             sqlite3.SQLITE_CORRUPT: f"it is damaged ({error}); the next generation sets it aside",
             sqlite3.SQLITE_FULL: "the disk is full",
+            sqlite3.SQLITE_IOERR: f"{error}; a disk or a quota that is full looks like this, too",
         }
         why = hints.get(_code(error), " ".join(str(error).split()))
-        raise CacheError(f"performance cache {path}: cannot {doing}: {why}") from error
+        kind = CacheFull if _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else CacheError
+        raise kind(f"performance cache {path}: cannot {doing}: {why}") from error

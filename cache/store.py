@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from gputune.cache.chain import CHAIN_COLUMNS, ChainRecord, chain_from_rows, chain_to_row
 from gputune.cache.entry import Conclusion, Conflict, Contents, Entry, Merged, Origin, Stored, origin_from_row
-from gputune.cache.files import CacheError, folder_lock, set_aside, suspicion
+from gputune.cache.files import CacheError, CacheFull, folder_lock, set_aside, suspicion
 from gputune.cache.key import TaskKey, Validity, canonical_json
 from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_readonly, named_errors
 from gputune.cache.record import (
@@ -49,8 +49,9 @@ class GenerationStart:
 class PerformanceCache:
     """An open performance cache file; use open or open_readonly, and close or a with statement.
 
-    path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their
-    contents were impossible. Methods raise CacheError when the file cannot be read or written.
+    path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their contents
+    were impossible; unkept: writes that were given up so far. Methods raise CacheError when the file cannot be read
+    or written.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, warn: Callable[[str], None] | None) -> None:
@@ -59,6 +60,7 @@ class PerformanceCache:
         self.path = path
         self.warnings: list[str] = []
         self.malformed_rows = 0
+        self.unkept = 0
 
     @classmethod
     def open(
@@ -117,7 +119,7 @@ class PerformanceCache:
         """Add a batch, all or nothing; on return it is on the disk."""
         now = time.time()
         rows = [trial_to_row(trial) for trial in trials]
-        with self._transaction("store trials"):
+        with self._keeping("store trials"):
             owner = self._owner(task, validity)
             self._connection.executemany(
                 f"INSERT INTO trial (task, validity, {', '.join(TRIAL_COLUMNS)}, stored_at)"
@@ -136,7 +138,7 @@ class PerformanceCache:
     def conclude(self, task: TaskKey, validity: Validity, winner: WinnerRecord) -> None:
         """Remember the outcome of tuning, in place of an earlier one (so also to add the binary later)."""
         row = winner_to_row(winner)
-        with self._transaction("store a winner"):
+        with self._keeping("store a winner"):
             owner = self._owner(task, validity)
             self._connection.execute(
                 f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
@@ -180,7 +182,7 @@ class PerformanceCache:
     def conclude_chain(self, digest: str, chain: ChainRecord, stored_at: float | None = None) -> None:
         """Remember what was chosen in a chain, in place of an earlier choice; stored now unless told when."""
         row = chain_to_row(chain)
-        with self._transaction("store what was chosen in a chain"):
+        with self._keeping("store what was chosen in a chain"):
             self._connection.execute("DELETE FROM chain_winner WHERE chain = ?", (digest,))
             self._connection.execute(
                 f"INSERT OR REPLACE INTO chain (digest, {', '.join(CHAIN_COLUMNS)}, stored_at) VALUES (?, ?, ?, ?, ?)",
@@ -308,7 +310,7 @@ class PerformanceCache:
 
     def finish_generation(self, fingerprint: str) -> None:
         """Remove the mark: the next generation of this fingerprint is a new one."""
-        with self._transaction("finish a generation"):
+        with self._keeping("finish a generation"):
             self._connection.execute("DELETE FROM generation WHERE fingerprint = ?", (fingerprint,))
 
     # Inside.
@@ -370,6 +372,18 @@ class PerformanceCache:
             (task.digest, validity.digest),
         ).fetchone()
         return ids[0], ids[1]
+
+    @contextlib.contextmanager
+    def _keeping(self, doing: str) -> Iterator[None]:
+        """A transaction that is given up, with one warning for all of them, where the disk is full: what was measured
+        is still good for the one who has measured it, and must not be lost with what comes after it."""
+        try:
+            with self._transaction(doing):
+                yield
+        except CacheFull as error:
+            self.unkept += 1
+            if self.unkept == 1:
+                self._warn(f"{error}; from here on nothing is kept, and the next generation measures it again")
 
     @contextlib.contextmanager
     def _transaction(self, doing: str) -> Iterator[None]:

@@ -1,0 +1,80 @@
+"""A disk that is full: said once, nothing that was stored is lost, and what is going on goes on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from gputune.cache import PerformanceCache
+from tests.client import models
+from tests.client.models import save
+
+from .conftest import TASK, VALIDITY, WINNER, trial
+
+LIMITED = """
+import resource, sys
+size = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+"""
+
+WRITER = """
+import json
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from conftest import TASK, VALIDITY, WINNER, trial
+from gputune.cache import PerformanceCache
+
+heard, kept = [], []
+with PerformanceCache.open(Path(sys.argv[3]), warn=heard.append) as cache:
+    for number in range(1000):
+        cache.store_trials(TASK, VALIDITY, [trial(number)] * 8)
+        if cache.unkept:
+            break
+        kept.append(number)
+    cache.conclude(TASK, VALIDITY, WINNER)
+    read = len(cache.trials_of(TASK, VALIDITY))
+print(json.dumps({"heard": heard, "kept": len(kept), "read": read, "unkept": cache.unkept}))
+"""
+
+
+def python(code: str, size: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs code in a process that can write no file larger than `size` bytes."""
+    command = [sys.executable, "-c", LIMITED + code, str(size), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_what_was_stored_stays_and_the_rest_is_given_up_with_one_warning(path: Path) -> None:
+    ran = python(WRITER, 400_000, Path(__file__).parent, path)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    (warning,) = found["heard"]
+    assert "cannot store trials" in warning
+    assert "full" in warning
+    assert found["unkept"] in (1, 2)  # a winner is smaller than a batch, and may find room
+    assert found["read"] == 8 * found["kept"] > 0
+    with PerformanceCache.open(path) as cache:
+        assert cache.problems() == []
+        stored = cache.trials_of(TASK, VALIDITY)
+        assert stored == [trial(number) for number in range(found["kept"]) for _ in range(8)]
+        assert cache.winner_of(TASK, VALIDITY) == (WINNER if found["unkept"] == 1 else None)
+        cache.conclude(TASK, VALIDITY, WINNER)
+        assert cache.winner_of(TASK, VALIDITY) == WINNER
+
+
+def test_a_generation_finishes_although_nothing_more_can_be_kept(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"tuning_mode": True, "performance_cache_dir": str(tmp_path / "cache")}))
+    model = save(models.conv_relu_gemm(), tmp_path)
+    code = "from gputune.client.cli.main import main\nmain(sys.argv[2:])"
+    words = [
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+        "--config_file", config, "--device", "null", "--tuning_effort", "quick",
+    ]  # fmt: skip
+    ran = python(code, 160_000, *words)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("from here on nothing is kept") == 1
+    assert (tmp_path / "m.bin").exists()
+    (file,) = (tmp_path / "cache").glob("*.sqlite")
+    with PerformanceCache.open(file) as cache:
+        assert cache.problems() == []
+        assert cache.tasks()
