@@ -74,8 +74,10 @@ def _word(name: str, value: Any) -> str:
         return f"padding {value[0] if len(set(value)) == 1 else _shape(value)}"
     if name == "groups" and value != 1:
         return f"{value} groups"
-    if name == "kind":
+    if name in ("kind", "cell") or (name == "direction" and value != "forward"):
         return str(value)
+    if name == "steps" and isinstance(value, int):
+        return f"{value} steps"
     if name in ("bias", "count_include_pad") and value:
         return name.replace("_", " ")
     if name == "target":

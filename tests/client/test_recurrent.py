@@ -1,5 +1,6 @@
 """LSTM, GRU and RNN as plans: every attribute against onnxruntime, and what becomes of several outputs."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from gputune.client.errors import ModelError
 from gputune.client.importer import import_model
 from gputune.client.lowering import Plan, lower
 from gputune.client.reference import evaluate
+from gputune.client.report.problems import problem_of, words
+from gputune.kernels.family import problem_to_dict
 
 Array = npt.NDArray[Any]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -142,3 +145,10 @@ def test_weights_are_known_and_functions_are() -> None:
         planned(case("RNN", activations=["cos"])[0])
     with pytest.raises(ModelError, match="it has 1 activations instead of 2"):
         planned(case("RNN", activations=["Tanh"], direction="bidirectional")[0])
+
+
+def test_reports_know_the_problem() -> None:
+    problem = planned(case("LSTM", "B P", direction="reverse")[0]).operations[1].task.problem
+    plain = json.loads(json.dumps(problem_to_dict(problem)))
+    assert problem_of("Recurrent", plain) == problem
+    assert words("Recurrent", plain) == "15×28 → 147, LSTM, 5 steps, reverse"
