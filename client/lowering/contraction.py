@@ -13,6 +13,9 @@ from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 Steps = Mapping[str, int]
 """For each letter how many elements further the next one along its axis is; letters that are not here repeat."""
 
+Part = Sequence[tuple[int, int]]
+"""Of each axis the first element that is read, and how many are."""
+
 
 @dataclass(frozen=True)
 class _Axis:
@@ -36,26 +39,42 @@ class Product:
     a_is_left: bool
 
 
-def steps_of(letters: str, shape: Sequence[int], order: Sequence[int]) -> dict[str, int]:
-    """The steps of a tensor's letters; `order` has its axes in the order in which they lie, the outermost first.
+@dataclass(frozen=True)
+class Reading:
+    """How a tensor is read or written: its steps, how many elements it has, and the one where it begins."""
+
+    steps: Steps
+    elements: int
+    start: int = 0
+
+
+def reading_of(letters: str, shape: Sequence[int], order: Sequence[int], part: Part | None = None) -> Reading:
+    """A tensor, or a part of it, by the letters of its axes; `order` has these in the order in which they lie, the
+    outermost first.
 
     A letter that occurs twice is a diagonal: its steps are added.
     """
     steps: dict[str, int] = {}
-    step = 1
+    start, step = 0, 1
     for axis in reversed(order):
-        if shape[axis] > 1:
+        first, size = part[axis] if part else (0, shape[axis])
+        if size > 1:
             steps[letters[axis]] = steps.get(letters[axis], 0) + step
+        start += first * step
         step *= shape[axis]
-    return steps
+    return Reading(steps, step, start)
 
 
-def product_of(sizes: Mapping[str, int], tensors: Sequence[Steps], elements: tuple[int, int], chain: Chain) -> Product:
-    """The problem for letters of these sizes; `tensors` are the steps of left, right, output and operands.
+def product_of(sizes: Mapping[str, int], tensors: Sequence[Reading], chain: Chain) -> Product:
+    """The problem for letters of these sizes; `tensors` are left, right, output and the chain's operands.
 
     Raises ValueError for a sum over axes that no single step leads along.
     """
-    axes = [_Axis(size, tuple(steps.get(letter, 0) for steps in tensors)) for letter, size in sizes.items() if size > 1]
+    axes = [
+        _Axis(size, tuple(tensor.steps.get(letter, 0) for tensor in tensors))
+        for letter, size in sizes.items()
+        if size > 1
+    ]
     rows = list(_joined([axis for axis in axes if axis.steps[2] and axis.steps[0] and not axis.steps[1]], 2))
     columns = list(_joined([axis for axis in axes if axis.steps[2] and axis.steps[1] and not axis.steps[0]], 2))
     batch = [axis for axis in axes if axis.steps[0] and axis.steps[1] and axis.steps[2]]
@@ -76,6 +95,7 @@ def product_of(sizes: Mapping[str, int], tensors: Sequence[Steps], elements: tup
         tuple(axis.steps[tensor] for axis in (*outer, *matrix))
         for tensor, matrix in enumerate([(row, depth), (depth, column), *[(row, column)] * (len(tensors) - 2)])
     )
+    first, second = tensors[1::-1] if swap else tensors[:2]
     problem = BatchedMatMulProblem(
         tuple(axis.size for axis in outer),
         row.size,
@@ -84,9 +104,10 @@ def product_of(sizes: Mapping[str, int], tensors: Sequence[Steps], elements: tup
         a,
         b,
         output,
-        elements[::-1] if swap else elements,
+        (first.elements, second.elements),
         chain,
         tuple(operands),
+        (first.start, second.start),
     )
     return Product(problem, not swap)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gputune.client.graph import Node
-from gputune.client.lowering.contraction import product_of, steps_of
+from gputune.client.lowering.contraction import product_of, reading_of
 from gputune.kernels.ops.matmul import MatMulProblem
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions
@@ -26,19 +26,19 @@ def einsum(lowering: Lowering, node: Node) -> None:
     """A contraction of two tensors, each read in the order in which it lies, into the model's order."""
     layouts, shape_of = lowering.layouts, lowering.graph.shape
     inputs, result = node.attributes["equation"].split("->")
+    parts = node.attributes.get("parts") or [tuple((0, size) for size in shape_of(name)) for name in node.inputs]
     sizes: dict[str, int] = {}
-    steps, sources = [], []
-    for name, letters in zip(node.inputs, inputs.split(","), strict=True):
-        for letter, size in zip(letters, shape_of(name), strict=True):
+    tensors, sources = [], []
+    for name, letters, part in zip(node.inputs, inputs.split(","), parts, strict=True):
+        for letter, (_, size) in zip(letters, part, strict=True):
             sizes[letter] = max(size, sizes.get(letter, 1))
         on_device = layouts.lies_on_device(name)
-        steps.append(steps_of(letters, shape_of(name), layouts.order(name, on_device)))
+        tensors.append(reading_of(letters, shape_of(name), layouts.order(name, on_device), part))
         sources.append(layouts.get(name, on_device))
     for name in (node.output, *node.operands):
         shape = shape_of(name)
-        steps.append(steps_of(result[len(result) - len(shape) :], shape, range(len(shape))))
-    left, right = (lowering.graph.tensors[name].size for name in node.inputs)
-    product = product_of(sizes, steps, (left, right), node.chain)
+        tensors.append(reading_of(result[len(result) - len(shape) :], shape, range(len(shape))))
+    product = product_of(sizes, tensors, node.chain)
     a, b = sources if product.a_is_left else reversed(sources)
     lowering.run(node, "BatchedMatMul", product.problem, {"a": a, "b": b}, on_device=False)
 

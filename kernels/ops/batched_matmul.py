@@ -41,9 +41,10 @@ FLOAT_BYTES = 4
 @dataclass(frozen=True)
 class BatchedMatMulProblem:
     """For all of `batch`, [m, k] x [k, n]; a, b, output and each operand of the epilogue have steps for (*batch, row,
-    column) and begin at their element 0.
+    column).
 
-    `elements` counts those of a and b. The output's steps reach each of its elements once.
+    `elements` counts those of a and b, which begin at their elements `starts`; all else begins at its element 0. The
+    output's steps reach each of its elements once.
     """
 
     batch: tuple[int, ...]
@@ -56,6 +57,7 @@ class BatchedMatMulProblem:
     elements: tuple[int, int]
     epilogue: Chain = EMPTY
     operand_steps: tuple[Steps, ...] = ()
+    starts: tuple[int, int] = (0, 0)
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -73,11 +75,9 @@ class BatchedMatMulProblem:
             raise ValueError(f"BatchedMatMul needs steps for {self.epilogue.operands} operands")
         if self.output_steps[-1] == 1 and any(steps[-1] > 1 for steps in self.operand_steps):
             raise ValueError("BatchedMatMul reads its operands along rows, as it writes its output")
-        for name, steps, sizes, elements in (
-            ("a", self.a_steps, (*self.batch, self.m, self.k), self.elements[0]),
-            ("b", self.b_steps, (*self.batch, self.k, self.n), self.elements[1]),
-        ):
-            if _reach(sizes, steps) > elements:
+        sides = zip("ab", self.sides, (self.a_steps, self.b_steps), self.starts, self.elements, strict=True)
+        for name, sizes, steps, start, elements in sides:
+            if start < 0 or start + _reach(sizes, steps) > elements:
                 raise ValueError(f"BatchedMatMul would read beyond the {elements} elements of {name}")
         reached = 1
         for step, size in sorted(zip(self.output_steps, self.shape, strict=True)):
@@ -90,6 +90,11 @@ class BatchedMatMulProblem:
     def shape(self) -> tuple[int, ...]:
         """Batch, rows and columns of the products."""
         return (*self.batch, self.m, self.n)
+
+    @property
+    def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Batch, rows and columns of a and of b."""
+        return (*self.batch, self.m, self.k), (*self.batch, self.k, self.n)
 
     @property
     def products(self) -> int:
@@ -175,8 +180,12 @@ class BatchedMatMulFamily(KernelFamily):
 
     def reference(self, problem: BatchedMatMulProblem, inputs: Mapping[str, Array]) -> Array:
         """numpy's product in float64 of views with these steps."""
-        a = _view(inputs["a"].astype(np.float64), (*problem.batch, problem.m, problem.k), problem.a_steps)
-        b = _view(inputs["b"].astype(np.float64), (*problem.batch, problem.k, problem.n), problem.b_steps)
+        a, b = (
+            _view(inputs[name].astype(np.float64)[start:], sizes, steps)
+            for name, start, sizes, steps in zip(
+                "ab", problem.starts, problem.sides, (problem.a_steps, problem.b_steps), strict=True
+            )
+        )
         operands = [_view(inputs[f"operand{i}"], problem.shape, steps) for i, steps in enumerate(problem.operand_steps)]
         result = np.empty(math.prod(problem.shape), np.float32)
         _view(result, problem.shape, problem.output_steps)[...] = problem.epilogue.apply(a @ b, operands)
@@ -184,7 +193,12 @@ class BatchedMatMulFamily(KernelFamily):
 
     def work(self, problem: BatchedMatMulProblem) -> Work:
         each = 2 * problem.k + len(problem.epilogue.steps)
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        read = zip(
+            (*problem.sides, *[problem.shape] * len(problem.operand_steps)),
+            (problem.a_steps, problem.b_steps, *problem.operand_steps),
+            strict=True,
+        )
+        moved = FLOAT_BYTES * (math.prod(problem.shape) + sum(_different(sizes, steps) for sizes, steps in read))
         return Work(math.prod(problem.shape) * each, moved)
 
     def tolerance(self, problem: BatchedMatMulProblem) -> Tolerance:
@@ -205,7 +219,12 @@ def _reads_in_place(problem: BatchedMatMulProblem, width: int) -> bool:
 
 def _matrices(problem: BatchedMatMulProblem) -> int:
     """How many different matrices b holds."""
-    return math.prod(size for size, step in zip(problem.batch, problem.b_steps, strict=False) if step)
+    return _different(problem.batch, problem.b_steps[:-2])
+
+
+def _different(sizes: Sequence[int], steps: Sequence[int]) -> int:
+    """How many different places these steps reach."""
+    return math.prod(size for size, step in zip(sizes, steps, strict=True) if step)
 
 
 def _reach(sizes: Sequence[int], steps: Sequence[int]) -> int:
@@ -247,11 +266,11 @@ def _prelude(problem: BatchedMatMulProblem) -> str:
         at = f"{_place('g', batch, steps)} + (m) * {down} + (n) * {across}"
         operands.append(f"LOAD(operand{i}, {at})" if across else f"(T)(operand{i}[{at}])")
     macros = {
-        "A_AT(g)": _place("g", batch, problem.a_steps[:-2]),
-        "B_AT(g)": _place("g", batch, b_steps),
+        "A_AT(g)": f"({problem.starts[0]} + {_place('g', batch, problem.a_steps[:-2])})",
+        "B_AT(g)": f"({problem.starts[1]} + {_place('g', batch, b_steps)})",
         "OUT_AT(g)": _place("g", batch, problem.output_steps[:-2]),
         "PACKED_AT(g)": _place("g", batch, numbers),
-        "PACKED_FROM(p)": _place("p", own, b_steps),
+        "PACKED_FROM(p)": f"({problem.starts[1]} + {_place('p', own, b_steps)})",
         "OPERAND_PARAMETERS": "".join(parameters),
         "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.epilogue.source('(value)', operands, 'T')} }}",
     }

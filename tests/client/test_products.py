@@ -190,6 +190,40 @@ def test_attention_needs_no_copies(lowered: Lowered, body: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        """t = Transpose<perm=[2,0,3,1,4]>(r) a = Slice(t, zero, one, zero) b = Slice(t, one, two, zero)
+           c = Slice(t, minus, large, zero) q = Squeeze(a, zero) k = Squeeze(b, zero) v = Squeeze(c, zero)""",
+        """t = Transpose<perm=[2,0,3,1,4]>(r) a, b, c = Split<axis=0>(t) q = Squeeze(a, zero) k = Squeeze(b, zero)
+           v = Squeeze(c, zero)""",
+        """t = Transpose<perm=[2,0,3,1,4]>(r) q = Gather<axis=0>(t, first) k = Gather<axis=0>(t, second)
+           v = Gather<axis=0>(t, last)""",
+        """a = Gather<axis=2>(r, first) b = Gather<axis=2>(r, second) c = Gather<axis=-3>(r, last)
+           q = Transpose<perm=[0,2,1,3]>(a) k = Transpose<perm=[0,2,1,3]>(b) v = Transpose<perm=[0,2,1,3]>(c)""",
+    ],
+    ids=["Slice", "Split", "Gather", "Gather-first"],
+)
+def test_inputs_that_are_thirds_of_one_tensor_are_read_there(lowered: Lowered, parts: str) -> None:
+    weights: dict[str, Any] = {"w": (6, 18), "split": integers(2, 5, 3, 2, 3)}
+    weights |= {"zero": integers(0), "one": integers(1), "two": integers(2), "minus": integers(-1)}
+    weights |= {"large": integers(1 << 40), "first": np.int64(0), "second": np.int64(1), "last": np.int64(-1)}
+    body = f"""m = MatMul(x, w) r = Reshape(m, split) {parts} u = Transpose<perm=[0,1,3,2]>(k) s = MatMul(q, u)
+        p = Softmax<axis=-1>(s) o = MatMul(p, v) y = Transpose<perm=[0,2,1,3]>(o)"""
+    ran = product(lowered, "(float[2,5,6] x) => (float[2,5,2,3] y)", body, weights)
+    assert ran == ["MatMul", "BatchedMatMul", "Softmax", "BatchedMatMul"]
+
+
+def test_slices_that_step_or_are_computed_stay(lowered: Lowered) -> None:
+    body = "s = Slice(x, zero, end, axis, two) y = MatMul(s, v)"
+    weights = {"zero": integers(0), "end": integers(9), "axis": integers(1), "two": integers(2)}
+    assert product(lowered, "(float[3,9] x, float[5,4] v) => (float[3,4] y)", body, weights)[-1] == "BatchedMatMul"
+    body = "s = Slice(x, start, end, axis) y = MatMul(s, v)"
+    weights = {"start": integers(-7, 1), "end": integers(-2, 3), "axis": integers(-1, 0)}
+    signature = "(float[3,9] x, float[5,4] v) => (float[2,4] y)"
+    assert product(lowered, signature, body, weights) == ["BatchedMatMul"]
+
+
 def test_what_others_read_stays(lowered: Lowered) -> None:
     """A turned input and a turned result that are read elsewhere, and two products with one Transpose between them."""
     signature = "(float[3,4] x, float[3,5] v) => (float[4,5] y, float[4,3] t, float[5,4] u, float[5,5] z, float[4,5] p)"

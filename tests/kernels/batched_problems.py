@@ -22,6 +22,10 @@ BATCHED = {
         ((18, 0, 0, 1),),
     ),
     "heads-merged": Problem((2, 3), 10, 18, 8, (540, 180, 18, 1), (432, 8, 24, 1), (240, 8, 24, 1), (1080, 864)),
+    # both are thirds of one tensor [token, third, head, number]
+    "thirds": Problem(
+        (2,), 7, 5, 7, (5, 30, 1), (5, 1, 30), (49, 7, 1), (210, 210), starts=(10, 20),
+    ),
     # the batches' axes broadcast against each other
     "broadcast": Problem(
         (4, 3), 6, 9, 20, (54, 0, 9, 1), (0, 180, 20, 1), (360, 120, 20, 1), (216, 540), RESIDUAL,

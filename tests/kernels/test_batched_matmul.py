@@ -31,7 +31,8 @@ def test_the_reference_is_a_sum_over_steps(name: str) -> None:
 
         total = np.float64(0)
         for k in range(problem.k):
-            a, b = inputs["a"][at(problem.a_steps, row, k)], inputs["b"][at(problem.b_steps, k, column)]
+            a = inputs["a"][problem.starts[0] + at(problem.a_steps, row, k)]
+            b = inputs["b"][problem.starts[1] + at(problem.b_steps, k, column)]
             total += np.float64(a) * np.float64(b)
         operands = [inputs[f"operand{i}"][at(steps, row, column)] for i, steps in enumerate(problem.operand_steps)]
         want = problem.epilogue.apply(np.asarray(total), [np.asarray(value) for value in operands])
@@ -47,6 +48,8 @@ def test_the_reference_is_a_sum_over_steps(name: str) -> None:
         ({"b_steps": (221, 17, -1)}, "none negative"),
         ({"elements": (272, 663)}, "beyond the 272 elements of a"),
         ({"elements": (273, 662)}, "beyond the 662 elements of b"),
+        ({"starts": (1, 0)}, "beyond the 273 elements of a"),
+        ({"starts": (0, -1)}, "beyond the 663 elements of b"),
         ({"output_steps": (119, 17, 2)}, "each element once"),
         ({"output_steps": (0, 17, 1)}, "each element once"),
         ({"operand_steps": ((119, 17, 1),)}, "0 operands"),
@@ -86,3 +89,11 @@ def test_shared_matrices_are_packed_once() -> None:
     problem = BATCHED["broadcast"]
     configuration = FAMILY.default(problem, DEVICES["cpu"]) | {"PACK": 1, "NV": 1, "VW": 4, "LN": 1, "LM": 1}
     assert FAMILY.render(problem, configuration).scratch == {"packed": 4 * 3 * 9 * 20}
+
+
+def test_work_counts_what_is_read_and_every_product() -> None:
+    work = FAMILY.work(BATCHED["thirds"])
+    assert work.flops == 2 * 7 * 7 * 2 * 5
+    assert work.bytes == 4 * (2 * 7 * 5 + 2 * 5 * 7 + 2 * 7 * 7)
+    masked = BATCHED["heads"]
+    assert FAMILY.work(masked).bytes == 4 * (2 * 3 * (10 * 8 + 8 * 18 + 10 * 18) + 2 * 18)
