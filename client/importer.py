@@ -25,15 +25,13 @@ from gputune.client.graph import Array, Graph, Node, TensorInfo
 from gputune.client.inlining import STANDARD, body_of, branch, expanded, has_body, opset_of
 from gputune.client.lowering.added import Shape, lowering_of, shape_of
 from gputune.client.lowering.operators import LOWERINGS
+from gputune.client.old_models import OLDEST_OPSET, modern
 from gputune.client.passes.drop_identity import COPIES
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.passes.one_form import ONE_FORM_OPS
 from gputune.client.steering import computed_from, steering_inputs
 from gputune.kernels.dtypes import OPENCL_TYPES
 from gputune.kernels.streaming import MOST_ELEMENTS
-
-OLDEST_OPSET = 7
-"""Older operator sets give Add, BatchNormalization and others another meaning."""
 
 SUPPORTED_OPS = (frozenset(LOWERINGS) - {"Elementwise"}) | ELEMENTWISE | ONE_FORM_OPS | COPIES
 # fmt: off
@@ -42,9 +40,10 @@ QUANTISED_OPS = frozenset((
     "QLinearMatMul", "QuantizeLinear",
 ))
 NEVER_FOLDED = frozenset((
-    # Random results are not constants, and the reference evaluator runs BatchNormalization in training mode.
-    "BatchNormalization", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike",
+    # Random results are not constants; the reference evaluator runs BatchNormalization in training mode, and does not
+    # look at the activations, lengths and clip of recurrent cells.
+    "BatchNormalization", "Bernoulli", "GRU", "LSTM", "Multinomial", "RNN", "RandomNormal", "RandomNormalLike",
+    "RandomUniform", "RandomUniformLike",
 ))
 # fmt: on
 KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
@@ -79,6 +78,7 @@ def import_model(
 
     `input_values` makes constants of inputs: of those that say how to compute, like axes and shapes, and of weights.
     """
+    model = modern(model, path)
     opset = _opset(path, model)
     constants = {item.name: _constant(path, item) for item in model.graph.initializer}
     constants.update(input_values or {})
@@ -145,10 +145,7 @@ def _listing(items: Iterable[str], most: int) -> str:
 def _opset(path: Path, model: onnx.ModelProto) -> int:
     opset = max((item.version for item in model.opset_import if item.domain in STANDARD), default=0)
     if opset < OLDEST_OPSET:
-        raise ModelError(
-            f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported, "
-            "convert it with onnx.version_converter"
-        )
+        raise ModelError(f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported")
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise ModelError(f"model {path} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most")

@@ -6,6 +6,7 @@ other; names of the node's own inputs and outputs take the place of the formal o
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import onnx
 import onnx.defs
@@ -18,7 +19,7 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> Function
     """The function that defines a node's operator in this operator set, None where there is none. `types` are those of
     its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return None
     content = _newest(schema.function_opset_versions, opset, schema.get_function_with_opset_version)
@@ -39,7 +40,7 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> Function
 def has_body(node: NodeProto, opset: int) -> bool:
     """Whether there may be a function that defines a node's operator."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return False
     return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
@@ -47,7 +48,7 @@ def has_body(node: NodeProto, opset: int) -> bool:
 
 def opset_of(body: FunctionProto) -> int:
     """The operator set that the nodes of a body are written in."""
-    return max(item.version for item in body.opset_import if item.domain in STANDARD)
+    return max(int(item.version) for item in body.opset_import if item.domain in STANDARD)
 
 
 def expanded(node: NodeProto, body: FunctionProto, prefix: str) -> list[NodeProto]:

@@ -30,6 +30,7 @@ from gputune.client.graph import Array, Graph
 from gputune.client.importer import check_operators, import_model
 from gputune.client.inlining import STANDARD
 from gputune.client.local_device import LocalDevice
+from gputune.client.old_models import modern
 from gputune.client.steering import steering_inputs
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices import NULL, DeviceReport, choose, discover, wanted_device
@@ -114,7 +115,7 @@ class PreparedModel(onnx.backend.base.BackendRep):
         )
         if key not in self._graphs:
             try:
-                graph = import_model(self._model, Path(self._model.graph.name or "given"), shapes, bound)
+                graph = import_model(self._model, _path(self._model), shapes, bound)
                 self._graphs[key] = LoadedGraph(graph, self._device)
             except ModelError as error:
                 raise Unsupported(error.message) from error
@@ -143,6 +144,7 @@ class GputuneBackend(onnx.backend.base.Backend):
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         try:
+            model = modern(model, _path(model))
             check_operators(model)
         except ModelError as error:
             raise Unsupported(error.message) from error
@@ -206,6 +208,11 @@ def _report(device: str) -> DeviceReport:
 @functools.cache
 def _device(device: str) -> LocalDevice:
     return LocalDevice(open_backend(_report(device)))
+
+
+def _path(model: ModelProto) -> Path:
+    """What messages call a model that has no file."""
+    return Path(model.graph.name or "given")
 
 
 def _refuse(options: Mapping[str, object]) -> None:

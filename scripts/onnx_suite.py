@@ -36,13 +36,14 @@ CASE_SECONDS = 180
 
 
 def pinned_onnx() -> None:
-    """Has this process import the pinned onnx, installed if it is not there yet."""
+    """Has this process, and those that it starts, import the pinned onnx, installed if it is not there yet."""
     if not (FOLDER / "onnx").is_dir():
         print(f"installing onnx=={ONNX} into {FOLDER.relative_to(ROOT)}", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps"]
         if subprocess.run([*command, "--target", str(FOLDER), f"onnx=={ONNX}"]).returncode:
             sys.exit(f"could not install onnx=={ONNX}: see pip's message above")
     sys.path.insert(0, str(FOLDER))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH"))))
 
 
 def listed(match: str) -> list[tuple[str, str]]:

@@ -5,19 +5,15 @@ import json
 import os
 import sys
 import unittest
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import onnx_suite
+from onnx import ModelProto
+from onnx.backend.test.runner import Runner
+
+from gputune.client.graph import Array
+from gputune.client.onnx_backend import ANY_DEVICE, GputuneBackend, PreparedModel
+from onnx_suite import KINDS, SUFFIX
 from onnx_suite_rules import rule_of
-
-onnx_suite.pinned_onnx()
-
-from onnx import ModelProto  # noqa: E402
-from onnx.backend.test.runner import Runner  # noqa: E402
-
-from gputune.client.graph import Array  # noqa: E402
-from gputune.client.onnx_backend import ANY_DEVICE, GputuneBackend, PreparedModel  # noqa: E402
 
 
 class Counted:
@@ -73,14 +69,25 @@ def last_lines(trace: str) -> str:
     return " ".join(" ".join(lines[start:]).split())[:600]
 
 
+def cases() -> dict[tuple[str, str], unittest.TestCase]:
+    """Every case by kind and name."""
+    found = Runner(Counting).test_cases
+    return {
+        (kind, method.removesuffix(SUFFIX)): found[name](method)
+        for name, kind in KINDS.items()
+        if name in found
+        for method in dir(found[name])
+        if method.startswith("test_") and method.endswith(SUFFIX)
+    }
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what others print is no answer
-    cases: Mapping[str, Any] = Runner(Counting).test_cases
-    names = {kind: name for name, kind in onnx_suite.KINDS.items()}
+    known = cases()
     for line in sys.stdin:
         kind, name = line.split()
-        answers.write(json.dumps(result_of(cases[names[kind]](f"{name}{onnx_suite.SUFFIX}"))) + "\n")
+        answers.write(json.dumps(result_of(known[kind, name])) + "\n")
         answers.flush()
 
 
