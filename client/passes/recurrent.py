@@ -57,7 +57,9 @@ class _Work:
         self.nodes.append(replace(node, inputs=(projected, packed, after, lengths, *weights[4:])))
 
     def _projection(self, node: Node, source: str, weight: Array, bias: Array) -> str:
-        """Adds the nodes of the input times `weight`, plus `bias`; returns their result."""
+        """Adds the nodes of the input times `weight`, plus `bias`; returns their result, or that of a known input."""
+        if source in self.graph.constants:
+            return self._constant(f"{node.name}/gates", self.graph.constants[source] @ weight + bias)
         info = TensorInfo((*self.graph.shape(source)[:2], weight.shape[1]))
         matrix, shift = (self._constant(f"{node.name}/{what}", value) for what, value in (("W", weight), ("B", bias)))
         product, result = (self._tensor(f"{node.name}/{what}", info) for what in ("product", "gates"))

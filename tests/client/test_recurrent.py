@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -23,14 +24,19 @@ STEPS, BATCH, INPUT, HIDDEN = 5, 3, 4, 7
 
 
 def case(
-    op: str, optional: str = "B", outputs: str = "Y Y_h Y_c", lengths: tuple[int, ...] = (), **attributes: Any
+    op: str,
+    optional: str = "B",
+    outputs: str = "Y Y_h Y_c",
+    lengths: tuple[int, ...] = (),
+    steps: int = STEPS,
+    **attributes: Any,
 ) -> tuple[Any, dict[str, Array]]:
     """A model of one node with the optional inputs named, and values for its inputs."""
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
     rows = GATES[op] * HIDDEN
     generator = np.random.default_rng(3)
     shapes = {
-        "X": (STEPS, BATCH, INPUT),
+        "X": (steps, BATCH, INPUT),
         "W": (directions, rows, INPUT),
         "R": (directions, rows, HIDDEN),
         "B": (directions, 2 * rows),
@@ -115,6 +121,44 @@ def test_only_what_is_used_is_written(outputs: str) -> None:
     parts = 0 if " " not in outputs else len(outputs.split())
     assert [each.task.op for each in operations] == ["MatMul", "Recurrent", *["Move"] * parts]
     assert operations[1].task.problem.outputs == tuple(outputs.split())
+
+
+def test_known_inputs_meet_every_attribute() -> None:
+    """onnx's own evaluator does not look at them all."""
+    model, inputs = case("LSTM", "B h", lengths=(4, 1, 5), clip=0.3, activations=["Sigmoid", "Softsign", "Tanh"])
+    for name in ("X", "lengths"):
+        model.graph.input.remove(next(item for item in model.graph.input if item.name == name))
+        model.graph.initializer.append(numpy_helper.from_array(inputs.pop(name), name))
+    agree(model, inputs)
+    model.graph.input.remove(model.graph.input[0])
+    model.graph.initializer.append(numpy_helper.from_array(inputs.pop("h"), "h"))
+    agree(model, inputs)
+
+
+def test_one_step_leaves_its_last_state_where_it_is() -> None:
+    model, inputs = case("GRU", outputs="Y Y_h", steps=1)
+    agree(model, inputs)
+    assert planned(model).operations[1].task.problem.outputs == ("Y",)
+
+
+def test_layers_and_directions_stack() -> None:
+    """As exporters write them: the directions side by side are the next layer's input."""
+    text = """<ir_version: 8, opset_import: ["" : 14]> layers (float[5,3,4] x) => (float[5,3,10] y, float[2,3,5] s)
+    <int64[3] shape = {0, 0, -1}> {
+        a = LSTM<hidden_size=5, direction="bidirectional">(x, w0, r0, b0)
+        t = Transpose<perm=[0,2,1,3]>(a)
+        u = Reshape(t, shape)
+        b, s = GRU<hidden_size=5, direction="bidirectional", linear_before_reset=1>(u, w1, r1, b1)
+        v = Transpose<perm=[0,2,1,3]>(b)
+        y = Reshape(v, shape)
+    }"""
+    model = onnx.parser.parse_model(text)
+    generator = np.random.default_rng(4)
+    shapes = {"w0": (2, 20, 4), "r0": (2, 20, 5), "b0": (2, 40), "w1": (2, 15, 10), "r1": (2, 15, 5), "b1": (2, 30)}
+    for name, shape in shapes.items():
+        value = generator.uniform(-0.7, 0.7, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    agree(model, {"x": generator.standard_normal((5, 3, 4)).astype(np.float32)})
 
 
 def test_batches_may_come_first() -> None:
