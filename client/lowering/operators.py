@@ -12,11 +12,13 @@ from gputune.client.lowering import (
     gathers,
     joining,
     moves,
+    normalisations,
     pooling,
     products,
     recurrent,
     reductions,
     resizing,
+    scatters,
     typed,
 )
 
@@ -29,10 +31,12 @@ LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
     **gathers.LOWERINGS,
     **joining.LOWERINGS,
     **moves.LOWERINGS,
+    **normalisations.LOWERINGS,
     **pooling.LOWERINGS,
     **products.LOWERINGS,
     **recurrent.LOWERINGS,
     **reductions.LOWERINGS,
     **resizing.LOWERINGS,
+    **scatters.LOWERINGS,
     **typed.LOWERINGS,
 }
