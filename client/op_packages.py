@@ -30,7 +30,6 @@ from gputune.client.errors import ConfigError
 from gputune.client.lowering import added
 from gputune.client.lowering.added import Added, Lower, Shape
 from gputune.client.lowering.operators import LOWERINGS as STOCK_LOWERINGS
-from gputune.client.passes.drop_identity import COPIES
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.passes.one_form import ONE_FORM_OPS
 from gputune.kernels import catalogue
@@ -163,7 +162,7 @@ def _check(package: OpPackage, where: str) -> None:
     for op in package.lowerings:
         if "." in op and op not in package.shapes:
             raise ConfigError(f"{where} lowers {op} and has no function in SHAPES for it")
-        if op in ELEMENTWISE | COPIES or op in ONE_FORM_OPS - STOCK_LOWERINGS.keys():
+        if op in ELEMENTWISE or op in ONE_FORM_OPS - STOCK_LOWERINGS.keys():
             raise ConfigError(f"{where} lowers {op}, which becomes another op before; bring a FAMILY for that one")
     for op in package.shapes:
         if op not in package.lowerings or "." not in op:
