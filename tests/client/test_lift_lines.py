@@ -6,6 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from gputune.client.errors import ModelError
 from gputune.client.graph import Graph
 from gputune.client.importer import read_model
 from gputune.client.passes import simplify
@@ -89,7 +90,8 @@ def test_one_line_read_twice_is_lifted_once(simplified: Callable[[onnx.ModelProt
     assert len(graph.constants) == 1
 
 
-def test_maps_of_three_axes_are_refused_by_name(lowered: Lowered) -> None:
-    model = build("(float[1,2,4,4,4] x) => (float[a,b,c,d,e] y)", "y = MaxPool<kernel_shape=[2,2,2]>(x)")
-    with pytest.raises(Exception, match="3 spatial dimensions; 1 and 2 are supported"):
+def test_transposed_convolutions_of_three_axes_are_refused_by_name(lowered: Lowered) -> None:
+    weights = {"w": (2, 3, 2, 2, 2)}
+    model = build("(float[1,2,4,4,4] x) => (float[a,b,c,d,e] y)", "y = ConvTranspose(x, w)", weights)
+    with pytest.raises(ModelError, match="3 spatial dimensions; 1 and 2 are supported"):
         lowered(model)

@@ -136,7 +136,7 @@ def test_products(lowered: Lowered, model: onnx.ModelProto) -> None:
 
 
 def test_global_poolings(lowered: Lowered) -> None:
-    for size in ((7,), (5, 3), (1, 1)):
+    for size in ((7,), (5, 3), (1, 1), (3, 2, 5)):
         for body in ("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool", "GlobalLpPool<p=1>"):
             model = build(signature(2, 5, size), f"y = {body}(x)")
             assert_agrees(model, lowered(model))
