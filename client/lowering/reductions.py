@@ -86,7 +86,8 @@ def softmax(lowering: Lowering, node: Node) -> None:
     if node.op == "Hardmax":
         lowering.run(node, "ArgMax", ArgProblem(*sizes, one_hot=True), inputs, on_device)
     else:
-        lowering.run(node, "Softmax", SoftmaxProblem(*sizes, log=node.op == "LogSoftmax"), inputs, on_device)
+        problem = SoftmaxProblem(*sizes, log=node.op == "LogSoftmax", masked=node.attributes.get("masked", False))
+        lowering.run(node, "Softmax", problem, inputs, on_device)
 
 
 def readable(lowering: Lowering, node: Node, axes: Iterable[int]) -> tuple[str, bool]:

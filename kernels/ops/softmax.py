@@ -37,7 +37,7 @@ from gputune.kernels.template import build_options, template
 class SoftmaxProblem:
     """output[o, a, i] = exp(input[o, a, i] - m) / sum over a of exp(input[o, a, i] - m); m = max over a.
 
-    With `log` the logarithm of that.
+    With `log` the logarithm of that. With `masked` zeros where that is NaN: in rows of nothing but minus infinity.
     """
 
     outer: int
@@ -45,12 +45,15 @@ class SoftmaxProblem:
     inner: int
     dtype: str = "float32"
     log: bool = False
+    masked: bool = False
 
     def __post_init__(self) -> None:
         if min(self.outer, self.axis, self.inner) < 1:
             raise ValueError(f"Softmax needs positive sizes, not [{self.outer}, {self.axis}, {self.inner}]")
         if self.dtype != "float32":
             raise ValueError(f"Softmax knows dtype float32, not {self.dtype}")
+        if self.log and self.masked:
+            raise ValueError("Softmax has no masked logarithm")
         check_indices("Softmax", self.shape)
 
     @property
@@ -120,7 +123,8 @@ class SoftmaxFamily(KernelFamily):
 
     def render(self, problem: SoftmaxProblem, configuration: Configuration) -> Instance:
         lanes, down = configuration["LANES"], configuration["DIMY"]
-        sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner, "LOG": int(problem.log)}
+        flags = {"LOG": int(problem.log), "MASKED": int(problem.masked)}
+        sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner, **flags}
         main = Launch(
             source=template("softmax_rows.cl"),
             entry="softmax_rows",
@@ -133,10 +137,12 @@ class SoftmaxFamily(KernelFamily):
 
     def reference(self, problem: SoftmaxProblem, inputs: Mapping[str, Array]) -> Array:
         value = inputs["input"].astype(np.float64)
-        shifted = value - value.max(axis=1, keepdims=True)
-        exponentials = np.exp(shifted)
-        sums = exponentials.sum(axis=1, keepdims=True)
-        return np.asarray(shifted - np.log(sums) if problem.log else exponentials / sums, np.float32)
+        with np.errstate(invalid="ignore"):
+            shifted = value - value.max(axis=1, keepdims=True)
+            exponentials = np.exp(shifted)
+            sums = exponentials.sum(axis=1, keepdims=True)
+            result = shifted - np.log(sums) if problem.log else exponentials / sums
+        return np.asarray(np.where(np.isnan(result), 0, result) if problem.masked else result, np.float32)
 
     def work(self, problem: SoftmaxProblem) -> Work:
         elements = math.prod(problem.shape)

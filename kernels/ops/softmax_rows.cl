@@ -3,19 +3,21 @@
 //   output[o, a, i] = exp(input[o, a, i] - m) / sum over a of exp(input[o, a, i] - m)
 //   m = max over a of input[o, a, i]
 //   LOG: the logarithm of that, input[o, a, i] - m - log(sum)
+//   MASKED: zeros for a row that has no such sum, since all of it is -INFINITY
 //
 // Work split: dimension 1 runs over rows. With INNER == 1 a row is the AXIS elements of one o, read in vectors along
 // it; else a row is VW neighbouring i of one o, read in vectors across it, and each lane is a softmax of its own.
 // The LANES work-items of dimension 0 share a row and reduce through local memory; with LANES == 1 there is neither
 // local memory nor a barrier. With KEEP the exponentials wait in the output for their sum, else they are computed
 // twice.
-// Preconditions: LANES is a power of two, no KEEP with LOG, fewer than 2^31 elements.
+// Preconditions: LANES is a power of two, neither KEEP nor MASKED with LOG, fewer than 2^31 elements.
 
 #ifndef OUTER
 #define OUTER 4
 #define AXIS 10
 #define INNER 1
 #define LOG 0
+#define MASKED 0
 #endif
 #ifndef VW
 #define VW 4                 // elements of a vector
@@ -42,6 +44,12 @@ typedef float one;           // what a row is reduced to
 #define ELEMENTS(step) elements
 #define RAGGED (INNER % VW)
 typedef vec one;
+#endif
+
+#if MASKED
+#define RESULT(value) ((value) == (value) ? (value) : (vec)(0.0f))
+#else
+#define RESULT(value) (value)
 #endif
 
 #define MAX(a, b) ((b) > (a) ? (b) : (a))
@@ -155,10 +163,11 @@ void softmax_rows(__global const float *restrict input, __global float *restrict
 #if LOG
         store(load(input + at, ELEMENTS(step)) - (vec)(maximum) - rest, output + at, ELEMENTS(step));
 #elif KEEP
-        store(load(output + at, ELEMENTS(step)) * scale, output + at, ELEMENTS(step));
+        const vec value = load(output + at, ELEMENTS(step)) * scale;
+        store(RESULT(value), output + at, ELEMENTS(step));
 #else
-        const vec value = exp(load(input + at, ELEMENTS(step)) - (vec)(maximum));
-        store(value * scale, output + at, ELEMENTS(step));
+        const vec value = exp(load(input + at, ELEMENTS(step)) - (vec)(maximum)) * scale;
+        store(RESULT(value), output + at, ELEMENTS(step));
 #endif
     }
 }

@@ -214,6 +214,26 @@ def test_inputs_that_are_thirds_of_one_tensor_are_read_there(lowered: Lowered, p
     assert ran == ["MatMul", "BatchedMatMul", "Softmax", "BatchedMatMul"]
 
 
+@pytest.mark.parametrize(
+    ("body", "ran"),
+    [
+        ("s = Softmax(m) n = IsNaN(s) w = Where(n, zero, s) y = MatMul(w, v)", ["Softmax", "BatchedMatMul"]),
+        ("s = Softmax(m) n = IsNaN(s) y = Where(n, zero, s)", ["Softmax"]),
+        ("s = Softmax(m) n = IsNaN(s) y = Where(n, one, s)", ["Softmax", "Typed", "Typed"]),
+        ("s = Softmax(m) n = IsNaN(m) y = Where(n, zero, s)", ["Softmax", "Typed", "Typed"]),
+        (
+            "s = Softmax(m) n = IsNaN(s) w = Where(n, zero, s) y = Add(w, s)",
+            ["Softmax", "Typed", "Typed", "Elementwise"],
+        ),
+    ],
+)
+def test_a_softmax_masks_its_rows(lowered: Lowered, body: str, ran: list[str]) -> None:
+    weights = {"zero": numbers(0), "one": numbers(1)}
+    model = build("(float[3,3] m, float[3,3] v) => (float[3,3] y)", body, weights)
+    assert sorted(ops(lowered(model))) == sorted(ran)
+    assert_agrees(model, lowered(model))
+
+
 def test_slices_that_step_or_are_computed_stay(lowered: Lowered) -> None:
     body = "s = Slice(x, zero, end, axis, two) y = MatMul(s, v)"
     weights = {"zero": integers(0), "end": integers(9), "axis": integers(1), "two": integers(2)}

@@ -44,6 +44,19 @@ def test_a_softmax_sums_to_one_and_does_not_mind_a_shift(outer: int, axis: int, 
     np.testing.assert_allclose(FAMILY.reference(problem, {"input": value + shift}), got, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(2, 7, 1), (2, 3, 5)])
+def test_a_masked_row_is_zeros_and_others_are_as_ever(shape: tuple[int, int, int]) -> None:
+    value = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    value[0, 1:] = -np.inf
+    want = FAMILY.reference(SoftmaxProblem(*shape), {"input": value})
+    got = FAMILY.reference(SoftmaxProblem(*shape, masked=True), {"input": value})
+    np.testing.assert_array_equal(got, want)
+    value[0] = -np.inf
+    got = FAMILY.reference(SoftmaxProblem(*shape, masked=True), {"input": value})
+    assert not got[0].any()
+    np.testing.assert_array_equal(got[1], want[1])
+
+
 def test_local_memory_bounds_the_lanes_of_a_row() -> None:
     space = FAMILY.space(SoftmaxProblem(64, 4096, 64), LIMITS)
     wide = {"VW": 16, "LANES": 64, "DIMY": 2, "KEEP": 1}

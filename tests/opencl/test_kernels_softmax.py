@@ -29,5 +29,18 @@ def test_work_items_share_a_row(bench: Any, shape: tuple[int, int, int], width: 
     assert not damage
 
 
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("shape", [(3, 101, 1), (3, 21, 7)], ids=str)
+def test_masked_rows_are_zeros(bench: Any, shape: tuple[int, int, int], keep: int) -> None:
+    problem = SoftmaxProblem(*shape, masked=True)
+    value = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    value[1], value[2, 1:] = -np.inf, -np.inf
+    configuration = FAMILY.default(problem, bench.limits) | {"KEEP": keep}
+    got, damage = bench.run(FAMILY, problem, configuration, {"input": value})
+    np.testing.assert_allclose(got, FAMILY.reference(problem, {"input": value}), rtol=1e-5, atol=1e-7)
+    assert not damage
+    assert not got[1].any()
+
+
 def test_the_template_compiles_alone(bench: Any) -> None:
     bench.backend.build(template("softmax_rows.cl"), BASE_OPTIONS)
