@@ -1,0 +1,182 @@
+"""Elements less their mean, divided by their deviation or norm, over any axes. See normalise_rows.cl."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.chain import EMPTY, Chain, literal
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.loops import Loops, loops_of
+from gputune.kernels.rows import row_default, row_grid, row_space, row_starters
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How large a row's elements are: `divisor` in numpy, of those elements, axes and epsilon; and in OpenCL C the
+    `factor` to multiply with, of the sum of `map`. With `centred` all that is of elements less their mean."""
+
+    divisor: Callable[[Array, tuple[int, ...], float], Array]
+    map: str
+    factor: str
+    centred: bool = False
+
+
+def _root(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    return np.asarray(np.sqrt((x * x).mean(axes, keepdims=True) + epsilon))
+
+
+SQUARE = "((x) - (vec)(mean)) * ((x) - (vec)(mean))"
+DEVIATION = "(one)(1.0f) / sqrt((sum) / (one)(COUNT) + (one)(EPSILON))"
+KINDS: Mapping[str, Kind] = {
+    "deviation": Kind(_root, SQUARE, DEVIATION, centred=True),
+    "rms": Kind(_root, SQUARE, DEVIATION),
+    "l1": Kind(
+        lambda x, axes, epsilon: abs(x).sum(axes, keepdims=True),
+        "fabs(x)",
+        "(sum) > (one)(0) ? (one)(1.0f) / (sum) : (one)(0)",
+    ),
+    "l2": Kind(
+        lambda x, axes, epsilon: np.sqrt((x * x).sum(axes, keepdims=True)),
+        SQUARE,
+        "(sum) > (one)(0) ? (one)(1.0f) / sqrt(sum) : (one)(0)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class NormaliseProblem:
+    """output = epilogue((input - m) / d * scale + bias), m and d for all elements of `axes` together.
+
+    With `kind` "deviation" m is their mean and d = sqrt(variance + epsilon); else m is 0, and d is for "rms"
+    sqrt(mean of squares + epsilon), for "l1" and "l2" the norm, where zeros stay zeros. Where there is a `scale` or
+    a `bias`, it has the sizes of the axes `varies`, in their order.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    varies: tuple[int, ...] = ()
+    scale: bool = False
+    bias: bool = False
+    epsilon: float = 0.0
+    epilogue: Chain = EMPTY
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"Normalise knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
+        if self.dtype != "float32":
+            raise ValueError(f"Normalise knows dtype float32, not {self.dtype}")
+        if min(self.shape, default=1) < 1:
+            raise ValueError(f"Normalise needs positive sizes, not the shape {self.shape}")
+        for axes in (self.axes, self.varies):
+            if list(axes) != sorted(set(axes) & set(range(len(self.shape)))):
+                raise ValueError(f"Normalise needs axes of {self.shape}, each once and in order, not {axes}")
+        if not 0 <= self.epsilon < math.inf:
+            raise ValueError(f"Normalise needs an epsilon that is not negative, not {self.epsilon}")
+        object.__setattr__(self, "epsilon", float(np.float32(self.epsilon)))
+        check_indices("Normalise", self.shape)
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        return tuple(self.shape[axis] for axis in self.varies)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(name for name in ("scale", "bias") if getattr(self, name))
+
+    @property
+    def loops(self) -> Loops:
+        return loops_of(self.shape, self.axes, self.varies)
+
+
+class NormaliseFamily(KernelFamily):
+    """One template: vectors along the rows where the innermost axis belongs to them, else across them."""
+
+    op = "Normalise"
+    templates = ("normalise_rows.cl",)
+
+    def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:
+        parameters = (TensorSpec(name, problem.parameter_shape) for name in problem.parameters)
+        operands = (TensorSpec(f"operand{k}", problem.shape) for k in range(problem.epilogue.operands))
+        return (TensorSpec("input", problem.shape), *parameters, *operands)
+
+    def output(self, problem: NormaliseProblem) -> TensorSpec:
+        return TensorSpec("output", problem.shape)
+
+    def space(self, problem: NormaliseProblem, limits: DeviceLimits) -> TuningSpace:
+        return row_space(problem.loops, limits)
+
+    def default(self, problem: NormaliseProblem, limits: DeviceLimits) -> dict[str, int]:
+        return row_default(problem.loops, limits)
+
+    def starters(self, problem: NormaliseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return row_starters(self.default(problem, limits), limits, self.space(problem, limits))
+
+    def render(self, problem: NormaliseProblem, configuration: Configuration) -> Instance:
+        loops, kind = problem.loops, KINDS[problem.kind]
+        global_size, local_size = row_grid(loops, configuration)
+        macros = {"CENTRED": int(kind.centred), "SCALE": int(problem.scale), "BIAS": int(problem.bias)}
+        main = Launch(
+            source=_prelude(problem) + problem.epilogue.prelude() + template("normalise_rows.cl"),
+            entry="normalise_rows",
+            options=build_options({**loops.macros(), **macros, **configuration}),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=(
+                "input",
+                "output",
+                *problem.parameters,
+                *(f"operand{k}" for k in range(problem.epilogue.operands)),
+            ),
+        )
+        return Instance(main)
+
+    def reference(self, problem: NormaliseProblem, inputs: Mapping[str, Array]) -> Array:
+        value, kind = inputs["input"].astype(np.float64), KINDS[problem.kind]
+        if kind.centred:
+            value = value - value.mean(problem.axes, keepdims=True)
+        divisor = kind.divisor(value, problem.axes, problem.epsilon)
+        value = np.divide(value, divisor, out=np.zeros_like(value), where=divisor != 0)
+        shape = [size if axis in problem.varies else 1 for axis, size in enumerate(problem.shape)]
+        if problem.scale:
+            value = value * inputs["scale"].reshape(shape)
+        if problem.bias:
+            value = value + inputs["bias"].reshape(shape)
+        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
+        return problem.epilogue.apply(value, operands).astype(np.float32)
+
+    def work(self, problem: NormaliseProblem) -> Work:
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(math.prod(problem.shape) * (6 + len(problem.epilogue.steps)), moved)
+
+    def tolerance(self, problem: NormaliseProblem) -> Tolerance:
+        return Tolerance(relative=1e-5, absolute=2e-6)
+
+
+def _prelude(problem: NormaliseProblem) -> str:
+    """The macros that normalise_rows.cl takes: the loops, the parameters, and the kind."""
+    kind = KINDS[problem.kind]
+    parameters = "".join(f", __global const float *restrict {name}" for name in problem.parameters)
+    return (
+        f"{problem.loops.prelude()}{problem.loops.scale_prelude()}"
+        f"#define SCALE_PARAMETERS {parameters}\n"
+        f"#define EPSILON {literal(problem.epsilon)}\n#define MAP(x) {kind.map}\n#define FACTOR(sum) {kind.factor}\n"
+    )
+
+
+FAMILY = NormaliseFamily()

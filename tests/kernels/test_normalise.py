@@ -1,0 +1,113 @@
+"""Normalise and LRN: references against onnxruntime, spaces that follow the device, refusals."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.ops.lrn import LrnProblem
+from gputune.kernels.ops.normalise import NormaliseProblem
+from tests.kernels.problems import DEVICES
+
+PROBLEMS: list[tuple[str, Any]] = [
+    ("Normalise", NormaliseProblem("deviation", (128, 384), (1,), (1,), True, True, 1e-5)),
+    ("Normalise", NormaliseProblem("rms", (2, 49, 7, 19), (1, 3), (2, 3), True)),
+    ("Normalise", NormaliseProblem("l2", (1, 1), (0,))),
+    ("LRN", LrnProblem(1, 96, 1, 5)),
+    ("LRN", LrnProblem(3, 19, 1, 5)),
+    ("LRN", LrnProblem(2, 3, 35, 9)),
+]
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layer_normalization_is_onnxruntimes(run_node: Callable[..., Any], bias: bool) -> None:
+    inputs = {"input": numbers(2, 3, 5), "scale": numbers(3, 5), "bias": numbers(3, 5)}
+    if not bias:
+        del inputs["bias"]
+    problem = NormaliseProblem("deviation", (2, 3, 5), (1, 2), (1, 2), True, bias, 1e-3)
+    want = run_node("LayerNormalization", list(inputs.values()), axis=1, epsilon=1e-3)
+    np.testing.assert_allclose(family_of("Normalise").reference(problem, inputs), want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_scale_per_channel_is_an_instance_normalization(run_node: Callable[..., Any]) -> None:
+    inputs = {"input": numbers(2, 3, 5), "scale": numbers(3), "bias": numbers(3)}
+    problem = NormaliseProblem("deviation", (2, 3, 5), (2,), (1,), True, True, 1e-5)
+    want = run_node("InstanceNormalization", list(inputs.values()))
+    np.testing.assert_allclose(family_of("Normalise").reference(problem, inputs), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_norms_are_onnxruntimes_and_zeros_stay(run_node: Callable[..., Any], p: int) -> None:
+    value = numbers(2, 5, 3)
+    value[1, :, 2] = 0
+    got = family_of("Normalise").reference(NormaliseProblem(f"l{p}", (2, 5, 3), (1,)), {"input": value})
+    np.testing.assert_allclose(got, run_node("LpNormalization", [value], axis=1, p=p), rtol=1e-5)
+    assert not got[1, :, 2].any()
+
+
+def test_the_mean_of_squares_alone_leaves_the_mean() -> None:
+    problem = NormaliseProblem("rms", (1, 2), (1,), epsilon=0.5)
+    got = family_of("Normalise").reference(problem, {"input": np.float32([[3, 4]])})
+    np.testing.assert_allclose(got, np.float32([[3, 4]]) / np.sqrt(13), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "size"), [((2, 7, 3), 3), ((1, 5, 1), 5), ((2, 2, 3), 9), ((1, 3, 2), 1)])
+def test_local_response_is_onnxruntimes(run_node: Callable[..., Any], shape: tuple[int, ...], size: int) -> None:
+    value = numbers(*shape)
+    outer, axis, inner = shape
+    problem = LrnProblem(outer, axis, inner, size, 0.5, 1.25, 2.0)
+    want = run_node("LRN", [value.reshape(*shape, 1)], size=size, alpha=0.5, beta=1.25, bias=2.0)
+    got = family_of("LRN").reference(problem, {"input": value})
+    np.testing.assert_allclose(got, want.reshape(shape), rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 9), st.integers(1, 6))
+def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) -> None:
+    value = numbers(1, axis, 1)
+    got = family_of("LRN").reference(LrnProblem(1, axis, 1, size, float(size), 1.0, 1.0), {"input": value})
+    for a in range(axis):
+        first = a - (size - 1) // 2
+        total = sum(float(value[0, b, 0]) ** 2 for b in range(max(first, 0), min(first + size, axis)))
+        assert got[0, a, 0] == pytest.approx(value[0, a, 0] / (1 + total), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
+def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, device: str) -> None:
+    family, limits = family_of(op), DEVICES[device]
+    space = family.space(problem, limits)
+    default, starters = family.default(problem, limits), family.starters(problem, limits)
+    assert [space.violations(one) for one in (default, *starters)] == [[]] * (1 + len(starters))
+    assert default not in starters
+    assert space.size <= 2000
+    for one in (default, *starters):
+        launch = family.render(problem, one).main
+        assert all(whole % part == 0 for whole, part in zip(launch.global_size, launch.local_size, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (lambda: NormaliseProblem("l3", (2,), (0,)), "knows the kinds .*'l3'"),
+        (lambda: NormaliseProblem("l2", (0, 2), (0,)), "positive sizes"),
+        (lambda: NormaliseProblem("l2", (2, 2), (1, 0)), "in order, not .1, 0"),
+        (lambda: NormaliseProblem("l2", (2, 2), (1,), (2,)), "in order, not .2,"),
+        (lambda: NormaliseProblem("rms", (2,), (0,), epsilon=-1.0), "epsilon"),
+        (lambda: NormaliseProblem("rms", (2,), (0,), dtype="int8"), "not int8"),
+        (lambda: LrnProblem(1, 2, 3, 0), "positive"),
+        (lambda: LrnProblem(1, 2, 3, 3, alpha=float("inf")), "alpha"),
+        (lambda: LrnProblem(1, 2, 3, 3, dtype="int8"), "not int8"),
+    ],
+)
+def test_a_wrong_problem_says_what_is_wrong(problem: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        problem()
