@@ -26,14 +26,13 @@ from gputune.client.inlining import STANDARD, body_of, branch, expanded, has_bod
 from gputune.client.lowering.added import Shape, lowering_of, shape_of
 from gputune.client.lowering.operators import LOWERINGS
 from gputune.client.old_models import OLDEST_OPSET, modern
-from gputune.client.passes.drop_identity import COPIES
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.passes.one_form import ONE_FORM_OPS
 from gputune.client.steering import computed_from, steering_inputs
 from gputune.kernels.dtypes import OPENCL_TYPES
 from gputune.kernels.streaming import MOST_ELEMENTS
 
-SUPPORTED_OPS = (frozenset(LOWERINGS) - {"Elementwise"}) | ELEMENTWISE | ONE_FORM_OPS | COPIES
+SUPPORTED_OPS = (frozenset(LOWERINGS) - {"Elementwise"}) | ELEMENTWISE | ONE_FORM_OPS
 # fmt: off
 QUANTISED_OPS = frozenset((
     "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv",

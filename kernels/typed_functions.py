@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class TypedFunction:
-    """`takes` says which types its operands have (all the same one): "any", "bool", "float", "whole", "unsigned".
+    """`takes` says which types its operands have (all the same one): "any", "bool", "float", "whole".
 
     `gives` says the result's: "bool", "same" as the operands', or "any" other. In the OpenCL text {a}, {b} and {c} are
     the inputs, {T} is the type of the result, {W} an unsigned type at least as wide that wraps around, and {negative}
@@ -62,7 +62,7 @@ class TypedFunction:
 
 
 def _is(dtype: str, kind: str) -> bool:
-    kinds = {"b": ("any", "bool"), "f": ("any", "float"), "i": ("any", "whole"), "u": ("any", "whole", "unsigned")}
+    kinds = {"b": ("any", "bool"), "f": ("any", "float"), "i": ("any", "whole"), "u": ("any", "whole")}
     return kind in kinds[np.dtype(dtype).kind]
 
 
@@ -117,14 +117,11 @@ def _divisor(b: Array) -> Array:
     return np.where(b == 0, 1, b).astype(b.dtype)
 
 
-def _shift(shift: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """Shifts by as many bits as there are, or more, leave nothing."""
-
-    def compute(a: Array, b: Array) -> Array:
-        bits = a.dtype.itemsize * 8
-        return np.where(b < bits, shift(a, np.minimum(b, bits - 1).astype(a.dtype)), 0).astype(a.dtype)
-
-    return compute
+def _shift(shift: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+    """Shifts by as many bits as there are, or more, or by a negative number, leave copies of the sign at most."""
+    fits = (b >= 0) & (b < a.dtype.itemsize * 8)
+    left = np.where(a < 0, -1, 0) if shift is np.right_shift else 0
+    return np.where(fits, shift(a, np.where(fits, b, 0).astype(a.dtype)), left).astype(a.dtype)
 
 
 def _comparison(compute: Callable[..., Array], sign: str) -> TypedFunction:
@@ -180,10 +177,13 @@ TYPED: Mapping[str, TypedFunction] = {
     "bitwise_or": _whole(2, np.bitwise_or, "{a} | {b}"),
     "bitwise_xor": _whole(2, np.bitwise_xor, "{a} ^ {b}"),
     "bitwise_not": _whole(1, np.bitwise_not, "({T})~{a}"),
-    "shift_left": TypedFunction(
-        2, "unsigned", "same", _shift(np.left_shift), "{b} < 8 * sizeof({T}) ? ({T})(({W}){a} << {b}) : 0"
+    # A negative number of bits is a large one, since sizeof is unsigned.
+    "shift_left": _whole(
+        2, lambda a, b: _shift(np.left_shift, a, b), "{b} < 8 * sizeof({T}) ? ({T})(({W}){a} << {b}) : 0"
     ),
-    "shift_right": TypedFunction(
-        2, "unsigned", "same", _shift(np.right_shift), "{b} < 8 * sizeof({T}) ? ({T})({a} >> {b}) : 0"
+    "shift_right": _whole(
+        2,
+        lambda a, b: _shift(np.right_shift, a, b),
+        "{b} < 8 * sizeof({T}) ? ({T})({a} >> {b}) : {a} < 0 ? ({T})-1 : 0",
     ),
 }

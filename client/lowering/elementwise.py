@@ -14,8 +14,10 @@ if TYPE_CHECKING:  # operators.py has the table that names these functions
 
 
 def elementwise(lowering: Lowering, node: Node) -> None:
-    shape = lowering.graph.shape(node.output)
-    on_device = any(lowering.layouts.lies_on_device(name) for name in node.reads)
+    """A chain, in the order that takes fewer conversions of what it reads, and in device order where both take one."""
+    shape, reads = lowering.graph.shape(node.output), set(node.reads)
+    there, here = (sum(lowering.layouts.converts(name, order) for name in reads) for order in (True, False))
+    on_device = there <= here and any(lowering.layouts.lies_on_device(name) for name in reads)
     value, *operands = (lowering.layouts.get_broadcast(name, len(shape), on_device) for name in node.reads)
     tensors = lowering.layouts.tensors
     problem = ElementwiseProblem(

@@ -119,6 +119,11 @@ class Layouts:
         """Whether a tensor is there in device order already, apart from ones that lie the same in both."""
         return (tensor, True) in self._names and not same_in_memory(self.shape(tensor))
 
+    def converts(self, tensor: str, on_device: bool) -> bool:
+        """Whether `get` would have to compute the tensor in the order wanted from the other one."""
+        there = not self._has_two(tensor) or (tensor, on_device) in self._names or self.is_constant(tensor)
+        return not there and not same_in_memory(self.shape(tensor))
+
     def is_constant(self, tensor: str) -> bool:
         return tensor in self._known
 
@@ -134,9 +139,8 @@ class Layouts:
         """Sees to it that each output of the graph owns the memory in which it lies, in ONNX order."""
         outputs = self._graph.outputs
         for output in outputs:
-            if output in self._graph.inputs or self.is_constant(output):
-                kind = "a constant" if self.is_constant(output) else "also an input"
-                raise ModelError(f"output {output!r} of model {self._graph.name!r} is {kind}; nothing computes it")
+            if output in self._graph.inputs:
+                raise ModelError(f"output {output!r} of model {self._graph.name!r} is also an input")
             self.get(output, on_device=False)
         for output in outputs:
             if (root := self.aliases.get(output)) is None:

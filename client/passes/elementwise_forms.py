@@ -63,7 +63,7 @@ def variadic(op: str) -> Callable[[Work, Node], Iterator[Node]]:
             name, result = node.name, node.output
             if number < len(others):
                 shape = np.broadcast_shapes(*map(work.graph.shape, node.inputs[: number + 1]))
-                info = TensorInfo(shape, work.graph.tensors[node.output].dtype)
+                info = TensorInfo(shape, work.graph.tensors[other].dtype)
                 name, result = f"{node.name}/{number}", work.tensor(f"{node.output}/{number}", info)
             yield Node(op, name, (total, other), (result,), origins=node.origins)
             total = result
@@ -76,6 +76,19 @@ def mean(work: Work, node: Node) -> Iterator[Node]:
     yield from variadic("Add")(work, replace(node, name=f"{node.name}/sum", outputs=(total,)))
     count = work.constant(f"{node.output}/count", len(node.inputs))
     yield Node("Div", node.name, (total, count), node.outputs, origins=node.origins)
+
+
+def dropout(work: Work, node: Node) -> Iterator[Node]:
+    """At inference, or with nothing dropped, a copy of its input and a mask that is all true."""
+    ratio = node.inputs[1] if len(node.inputs) > 1 else ""
+    training = node.inputs[2] if len(node.inputs) > 2 else ""
+    if training and work.graph.scalar(training) != 0 and work.graph.scalar(ratio) != 0:
+        raise node.unsupported("it is in training mode")
+    yield Node("Identity", node.name, node.inputs[:1], node.outputs[:1], origins=node.origins)
+    for mask in node.outputs[1:]:
+        info = work.graph.tensors[mask]
+        ones = work.exact(f"{mask}/ones", np.ones(info.shape, info.dtype))
+        yield Node("Identity", f"{node.name}/mask", (ones,), (mask,), origins=node.origins)
 
 
 def batch_normalization(work: Work, node: Node) -> Iterator[Node]:

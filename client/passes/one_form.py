@@ -17,7 +17,8 @@ Gemm, MatMul, Einsum   as product_forms.py says
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gputune.client.graph import Array, Graph, Node, TensorInfo, as_constant
+from gputune.client.errors import ModelError
+from gputune.client.graph import Array, Graph, Node, TensorInfo, as_constant, renamed
 from gputune.client.passes import elementwise_forms, product_forms
 from gputune.client.passes.refusing import refusing
 
@@ -29,7 +30,7 @@ def one_form(graph: Graph) -> Graph:
     for node in graph.nodes:
         with refusing(node):
             nodes += FORMS.get(node.op, _as_is)(work, node)
-    return graph.rewritten(nodes, work.constants, work.tensors)
+    return _with_copies(work, nodes)
 
 
 class Work:
@@ -42,8 +43,13 @@ class Work:
         self.tensors: dict[str, TensorInfo] = {}
 
     def constant(self, wanted: str, value: Array | float) -> str:
+        """The name of a new constant, which is float32."""
+        return self.exact(wanted, as_constant(value))
+
+    def exact(self, wanted: str, value: Array) -> str:
+        """The name of a new constant of whatever type."""
         name = self._name(wanted)
-        self.constants[name] = as_constant(value)
+        self.constants[name] = value
         return name
 
     def tensor(self, wanted: str, info: TensorInfo) -> str:
@@ -66,6 +72,21 @@ class Work:
             number += 1
             name = f"{wanted}.{number}"
         return name
+
+
+def _with_copies(work: Work, nodes: list[Node]) -> Graph:
+    """The graph of these nodes, with a copy in each output that is a constant; whoever reads it reads the constant."""
+    graph, copies = work.graph, dict[str, str]()
+    for output in graph.outputs:
+        if output in graph.constants:
+            value = graph.constants[output]
+            if not value.size:
+                what = f"a constant of the shape {value.shape}, which has no elements"
+                raise ModelError(f"output {output!r} of model {graph.name!r} is {what}")
+            copies[output] = work.exact(f"{output}/value", value)
+    others = {name: value for name, value in graph.constants.items() if name not in copies}
+    copied = (Node("Identity", value, (value,), (output,)) for output, value in copies.items())
+    return replace(graph, constants=others).rewritten([*copied, *renamed(nodes, copies)], work.constants, work.tensors)
 
 
 def _as_is(work: Work, node: Node) -> Iterator[Node]:
@@ -100,6 +121,7 @@ FORMS: dict[str, Callable[[Work, Node], Iterator[Node]]] = {
     "Clip": elementwise_forms.clip,
     "Conv": _conv,
     "ConvTranspose": _conv,
+    "Dropout": elementwise_forms.dropout,
     "Einsum": product_forms.einsum,
     "Flatten": _reshape,
     "Gemm": product_forms.gemm,

@@ -160,7 +160,7 @@ def test_copies_vanish_except_for_a_second_name(simplified: Simplified) -> None:
     ("signature", "body", "said"),
     [
         ("(float[2,3] x, float[3] b) => (float[2,3] y)", "y = Clip(x, b)", "several elements"),
-        ("(float[2] x) => (float[2] y, bool[2] m)", "y, m = Dropout(x)", "its mask is used"),
+        ("(float[2] x, bool t) => (float[2] y)", "y = Dropout(x, , t)", "it is in training mode"),
     ],
 )
 def test_unsupported_uses_name_the_node_and_the_reason(

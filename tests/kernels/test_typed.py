@@ -106,6 +106,9 @@ def test_what_c_leaves_undefined_has_a_value() -> None:
     assert reference("mod", [numbers, divisors], "int32").tolist() == [0] * 5
     assert reference("fmod", [numbers, divisors], "int32").tolist() == [0] * 5
     assert reference("shift_left", [UNSIGNED, UNSIGNED], "uint8").tolist() == [0, 2, 24, 0, 0, 0, 0, 0]
+    signed = np.int8([-7, 100, -7, 7, -1]), np.int8([1, 1, 8, -1, 7])
+    assert reference("shift_left", list(signed), "int8").tolist() == [-14, -56, 0, 0, -128]
+    assert reference("shift_right", list(signed), "int8").tolist() == [-4, 50, -1, 0, -1]
     powers = reference("pow", [np.int32([2, 1, -1, -1, 0]), np.int32([-1, -5, -2, -3, -1])], "int32")
     assert powers.tolist() == [0, 1, 1, -1, 0]
     assert reference("cast", [np.float32([-1, 2.0**63])], "uint64").tolist() == [2**64 - 1, 2**63]
@@ -121,7 +124,7 @@ def test_what_c_leaves_undefined_has_a_value() -> None:
         ("add", ("int32",), "int32", "add takes 2 inputs, not 1"),
         ("add", ("int32", "int32"), "int64", "add of int32 gives int32, not int64"),
         ("where", ("int8", "int32", "int32"), "int32", "chooses by a bool, not by int8"),
-        ("shift_left", ("int8", "int8"), "int8", "unsigned, not int8"),
+        ("shift_left", ("bool", "bool"), "bool", "whole, not bool"),
         ("equal", ("int8", "int8"), "int8", "gives bool"),
         ("cast", ("int8",), "float64", "knows .*, not float64"),
     ],

@@ -57,7 +57,6 @@ def operands(function: str) -> list[tuple[tuple[str, ...], str]]:
         "bool": ("bool",),
         "float": ("float32",),
         "whole": WHOLE,
-        "unsigned": ("uint8", "uint32", "uint64"),
     }
     return [((dtype,) * known.inputs, "bool" if known.gives == "bool" else dtype) for dtype in chosen[known.takes]]
 
