@@ -64,6 +64,11 @@ def magika_model() -> Path:
     return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/model.onnx")
 
 
+def magika_settings() -> Path:
+    """What surrounds magika's model, as JSON: which bytes it sees, and the types that its numbers stand for."""
+    return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/config.min.json")
+
+
 def page_picture() -> Path:
     """A photographed page of text from scikit-image's test pictures (BSD-3-Clause)."""
     return _from_wheel("scikit-image==0.25.2", "skimage/data/page.png")
