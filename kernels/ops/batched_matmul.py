@@ -6,8 +6,8 @@ Transposed and broadcast operands are nothing but other steps, so no copy is mad
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,14 +23,13 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.packing import Packing
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.steps import Steps, different, place, reach, reach_each_once, view
 from gputune.kernels.streaming import ceil_div, check_indices, round_up
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import Tiling
 from gputune.kernels.workgroups import launch_sizes
-
-Steps = tuple[int, ...]
-"""For the axes of the batch and the two of a matrix: how many elements further the next one along the axis is."""
 
 PACKED_ROWS = 16
 """Rows of b that a work-item packs where work-groups are of one work-item."""
@@ -77,13 +76,10 @@ class BatchedMatMulProblem:
             raise ValueError("BatchedMatMul reads its operands along rows, as it writes its output")
         sides = zip("ab", self.sides, (self.a_steps, self.b_steps), self.starts, self.elements, strict=True)
         for name, sizes, steps, start, elements in sides:
-            if start < 0 or start + _reach(sizes, steps) > elements:
+            if start < 0 or start + reach(sizes, steps) > elements:
                 raise ValueError(f"BatchedMatMul would read beyond the {elements} elements of {name}")
-        reached = 1
-        for step, size in sorted(zip(self.output_steps, self.shape, strict=True)):
-            if size > 1 and step != reached:
-                raise ValueError(f"BatchedMatMul's output steps {self.output_steps} do not reach each element once")
-            reached *= size
+        if not reach_each_once(self.shape, self.output_steps):
+            raise ValueError(f"BatchedMatMul's output steps {self.output_steps} do not reach each element once")
         check_indices("BatchedMatMul", self.shape, (self.elements[0],), (self.elements[1],))
 
     @property
@@ -110,7 +106,7 @@ class BatchedMatMulFamily(KernelFamily):
 
     def inputs(self, problem: BatchedMatMulProblem) -> tuple[TensorSpec, ...]:
         operands = (
-            TensorSpec(f"operand{i}", (_reach(problem.shape, steps),)) for i, steps in enumerate(problem.operand_steps)
+            TensorSpec(f"operand{i}", (reach(problem.shape, steps),)) for i, steps in enumerate(problem.operand_steps)
         )
         return (TensorSpec("a", problem.elements[:1]), TensorSpec("b", problem.elements[1:]), *operands)
 
@@ -181,14 +177,14 @@ class BatchedMatMulFamily(KernelFamily):
     def reference(self, problem: BatchedMatMulProblem, inputs: Mapping[str, Array]) -> Array:
         """numpy's product in float64 of views with these steps."""
         a, b = (
-            _view(inputs[name].astype(np.float64)[start:], sizes, steps)
+            view(inputs[name].astype(np.float64)[start:], sizes, steps)
             for name, start, sizes, steps in zip(
                 "ab", problem.starts, problem.sides, (problem.a_steps, problem.b_steps), strict=True
             )
         )
-        operands = [_view(inputs[f"operand{i}"], problem.shape, steps) for i, steps in enumerate(problem.operand_steps)]
+        operands = [view(inputs[f"operand{i}"], problem.shape, steps) for i, steps in enumerate(problem.operand_steps)]
         result = np.empty(math.prod(problem.shape), np.float32)
-        _view(result, problem.shape, problem.output_steps)[...] = problem.epilogue.apply(a @ b, operands)
+        view(result, problem.shape, problem.output_steps)[...] = problem.epilogue.apply(a @ b, operands)
         return result
 
     def work(self, problem: BatchedMatMulProblem) -> Work:
@@ -198,17 +194,33 @@ class BatchedMatMulFamily(KernelFamily):
             (problem.a_steps, problem.b_steps, *problem.operand_steps),
             strict=True,
         )
-        moved = FLOAT_BYTES * (math.prod(problem.shape) + sum(_different(sizes, steps) for sizes, steps in read))
+        moved = FLOAT_BYTES * (math.prod(problem.shape) + sum(different(sizes, steps) for sizes, steps in read))
         return Work(math.prod(problem.shape) * each, moved)
 
     def tolerance(self, problem: BatchedMatMulProblem) -> Tolerance:
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
 
 
-def _tiling(problem: BatchedMatMulProblem) -> Tiling:
+@dataclass(frozen=True)
+class _Tiling(Tiling):
+    """Products, of which several may have one right side: it is packed once."""
+
+    matrices: int = 1
+
+    def packing(self, vectors: int, width: int, group_columns: int) -> Packing:
+        return replace(super().packing(vectors, width, group_columns), groups=self.matrices)
+
+
+def _tiling(problem: BatchedMatMulProblem) -> _Tiling:
     """Only sizes: where b's elements come from is for the stage to know."""
-    return Tiling(
-        rows=problem.m, columns=problem.n, reduction=problem.k, output_stride=0, input_stride=0, groups=problem.products
+    return _Tiling(
+        rows=problem.m,
+        columns=problem.n,
+        reduction=problem.k,
+        output_stride=0,
+        input_stride=0,
+        groups=problem.products,
+        matrices=_matrices(problem),
     )
 
 
@@ -219,33 +231,7 @@ def _reads_in_place(problem: BatchedMatMulProblem, width: int) -> bool:
 
 def _matrices(problem: BatchedMatMulProblem) -> int:
     """How many different matrices b holds."""
-    return _different(problem.batch, problem.b_steps[:-2])
-
-
-def _different(sizes: Sequence[int], steps: Sequence[int]) -> int:
-    """How many different places these steps reach."""
-    return math.prod(size for size, step in zip(sizes, steps, strict=True) if step)
-
-
-def _reach(sizes: Sequence[int], steps: Sequence[int]) -> int:
-    """How many elements a tensor has at least in which these steps go no further than its last one."""
-    return 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
-
-
-def _view(flat: Array, shape: tuple[int, ...], steps: Steps) -> Array:
-    """The elements of `flat` that lie at these steps; a problem has checked that they are there."""
-    return np.lib.stride_tricks.as_strided(flat.reshape(-1), shape, [step * flat.itemsize for step in steps])
-
-
-def _place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
-    """An OpenCL C expression: where what is number `index` along these axes lies."""
-    terms, inner = [], math.prod(sizes)
-    for size, step in zip(sizes, steps, strict=True):
-        whole, inner = inner, inner // size
-        if size > 1 and step:
-            outer = f"({index})" if whole == math.prod(sizes) else f"({index}) % {whole}"
-            terms.append(f"{outer} / {inner} * {step}")
-    return f"({' + '.join(terms) or '0'})"
+    return different(problem.batch, problem.b_steps[:-2])
 
 
 def _sizes(problem: BatchedMatMulProblem) -> dict[str, int]:
@@ -263,14 +249,14 @@ def _prelude(problem: BatchedMatMulProblem) -> str:
     parameters, operands = [], []
     for i, (*steps, down, across) in enumerate(problem.operand_steps):
         parameters.append(f", __global const float *restrict operand{i}")
-        at = f"{_place('g', batch, steps)} + (m) * {down} + (n) * {across}"
+        at = f"{place('g', batch, steps)} + (m) * {down} + (n) * {across}"
         operands.append(f"LOAD(operand{i}, {at})" if across else f"(T)(operand{i}[{at}])")
     macros = {
-        "A_AT(g)": f"({problem.starts[0]} + {_place('g', batch, problem.a_steps[:-2])})",
-        "B_AT(g)": f"({problem.starts[1]} + {_place('g', batch, b_steps)})",
-        "OUT_AT(g)": _place("g", batch, problem.output_steps[:-2]),
-        "PACKED_AT(g)": _place("g", batch, numbers),
-        "PACKED_FROM(p)": f"({problem.starts[1]} + {_place('p', own, b_steps)})",
+        "A_AT(g)": f"({problem.starts[0]} + {place('g', batch, problem.a_steps[:-2])})",
+        "B_AT(g)": f"({problem.starts[1]} + {place('g', batch, b_steps)})",
+        "OUT_AT(g)": place("g", batch, problem.output_steps[:-2]),
+        "PACKED_AT(g)": place("g", batch, numbers),
+        "PACKED_FROM(p)": f"({problem.starts[1]} + {place('p', own, b_steps)})",
         "OPERAND_PARAMETERS": "".join(parameters),
         "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.epilogue.source('(value)', operands, 'T')} }}",
     }

@@ -91,6 +91,17 @@ def test_shared_matrices_are_packed_once() -> None:
     assert FAMILY.render(problem, configuration).scratch == {"packed": 4 * 3 * 9 * 20}
 
 
+def test_what_is_packed_must_fit_and_is_counted_once() -> None:
+    """A hundred products by one matrix need the room of one."""
+    shared = BatchedMatMulProblem(
+        (100, 2), 8, 64, 64, (1024, 512, 64, 1), (0, 4096, 1, 64), (1024, 512, 64, 1), (102400, 8192)
+    )
+    small = replace(DEVICES["cpu"], max_allocation_bytes=4 * 2 * 65 * 64)
+    assert FAMILY.space(shared, small).violations(FAMILY.default(shared, small)) == []
+    with pytest.raises(ValueError, match="packed weights"):
+        FAMILY.default(shared, replace(small, max_allocation_bytes=4 * 64 * 64))
+
+
 def test_work_counts_what_is_read_and_every_product() -> None:
     work = FAMILY.work(BATCHED["thirds"])
     assert work.flops == 2 * 7 * 7 * 2 * 5

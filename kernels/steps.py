@@ -1,0 +1,49 @@
+"""Tensors that are read where they lie: an axis is a size and a step, which says how many elements further its next
+one is. A step of 0 repeats."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from gputune.kernels.family import Array
+
+Steps = tuple[int, ...]
+
+
+def reach(sizes: Sequence[int], steps: Sequence[int]) -> int:
+    """How many elements a tensor has at least in which these steps go no further than its last one."""
+    return 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
+
+
+def different(sizes: Sequence[int], steps: Sequence[int]) -> int:
+    """How many elements there are along axes that do not repeat."""
+    return math.prod(size for size, step in zip(sizes, steps, strict=True) if step)
+
+
+def reach_each_once(sizes: Sequence[int], steps: Sequence[int]) -> bool:
+    """Whether the steps lead to every element of a tensor of that many, and to each of them once."""
+    reached = 1
+    for step, size in sorted(zip(steps, sizes, strict=True)):
+        if size > 1 and step != reached:
+            return False
+        reached *= size
+    return True
+
+
+def view(flat: Array, sizes: Sequence[int], steps: Sequence[int]) -> Array:
+    """The elements of `flat` at these steps, which must be there."""
+    strides = [step * flat.itemsize for step in steps]
+    return np.lib.stride_tricks.as_strided(flat.reshape(-1), sizes, strides)
+
+
+def place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
+    """An OpenCL C expression: which element is number `index` along these axes."""
+    count = inner = math.prod(sizes)
+    terms = []
+    for size, step in zip(sizes, steps, strict=True):
+        outer, inner = inner, inner // size
+        if size > 1 and step:
+            along = f"({index})" if outer == count else f"({index}) % {outer}"
+            terms.append(f"{along} / {inner} * {step}")
+    return f"({' + '.join(terms) or '0'})"
