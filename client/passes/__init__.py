@@ -9,6 +9,7 @@ from gputune.client.passes.fold_affine import fold_affine
 from gputune.client.passes.fold_depth import fold_depth
 from gputune.client.passes.fuse_elementwise import fuse_elementwise
 from gputune.client.passes.gated import recognise_gated
+from gputune.client.passes.layer_norm import recognise_layer_norm
 from gputune.client.passes.lift_lines import lift_lines
 from gputune.client.passes.mask_softmax import mask_softmax
 from gputune.client.passes.one_form import one_form
@@ -19,14 +20,15 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     project_inputs,  # before all others: the product that it makes is one like any other
     one_form,  # first: everything behind it knows one spelling of each operator
     fold_depth,  # before the passes that see through its transposes and reshapes
+    lift_lines,  # before all that is done with maps
     order_transposes,  # behind it, since a Flatten is a Reshape then
     drop_identity,  # patterns then see the real producers; behind one_form, which shows which reshapes do nothing
     recognise_gated,  # before their Add, Mul and Div could go elsewhere
+    recognise_layer_norm,  # before its parts could go elsewhere
     fold_affine,  # before activations are fused, since only a bare result can take a scale
     mask_softmax,  # anywhere: it knows one pattern
     absorb_into_products,  # before factors and what is added become chains
     fuse_elementwise,  # it takes whatever elementwise operators are left
-    lift_lines,  # behind it, so that few operators lie between the windows
 )
 
 

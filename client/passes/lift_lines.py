@@ -1,7 +1,7 @@
 """Makes lines [N, C, L] maps [N, C, 1, L] of height 1, so that the kernels for maps compute what is done to lines.
 
-Between two operators that were lifted the maps stay as they lie on the device: elementwise operators and Concat between
-them are lifted, too, and a Reshape remains only where something else reads the line.
+Between two operators that were lifted the maps stay as they lie on the device: elementwise operators and others that mean
+the same on maps are lifted, too, and a Reshape remains only where something else reads the line.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 
 # fmt: off
 WINDOWS = frozenset((
@@ -17,7 +18,7 @@ WINDOWS = frozenset((
 # fmt: on
 """Operators that kernels compute on maps only."""
 
-FOLLOWING = frozenset(("Concat", "Elementwise"))
+FOLLOWING = ELEMENTWISE | {"Concat", "GroupNormalization", "InstanceNormalization"}
 """Operators that mean the same on maps; they are lifted behind one that was."""
 
 ACROSS = {"dilations": 1, "kernel_shape": 1, "output_padding": 0, "output_shape": 1, "strides": 1}
@@ -45,15 +46,13 @@ class _Lift:
 
     def take(self, node: Node) -> None:
         rank = len(self.graph.shape(node.output)) if node.outputs and node.output in self.graph.tensors else 0
-        follows = node.op in FOLLOWING and not self.computed.isdisjoint(node.reads)
-        if rank != 3 or not (node.op in WINDOWS or follows):
+        behind = node.op in FOLLOWING and not self.computed.isdisjoint(node.inputs)
+        if rank != 3 or not (node.op in WINDOWS or (behind and self.graph.is_float(node))):
             self.nodes.append(node)
             return
-        inputs, operands = (tuple(map(self._map, names)) for names in (node.inputs, node.operands))
+        inputs = tuple(map(self._map, node.inputs))
         outputs = tuple(self._name(name, self.graph.tensors[name]) if name else "" for name in node.outputs)
-        self.nodes.append(
-            replace(node, inputs=inputs, outputs=outputs, operands=operands, attributes=_over_maps(node.attributes))
-        )
+        self.nodes.append(replace(node, inputs=inputs, outputs=outputs, attributes=_over_maps(node.attributes)))
         self.computed.update(node.outputs)
         for line, lifted in zip(node.outputs, outputs, strict=True):
             if line:

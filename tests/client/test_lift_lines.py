@@ -61,6 +61,7 @@ def test_a_chain_of_lines_is_converted_at_its_ends_only(lowered: Lowered) -> Non
         ('y = MaxPool<kernel_shape=[4], strides=[3], auto_pad="SAME_LOWER">(x)', {}),
         ("y = GlobalAveragePool(x)", {}),
         ("y = GlobalMaxPool(x)", {}),
+        ("y, unread = MaxPool<kernel_shape=[3]>(x)", {}),
     ],
 )
 def test_attributes_reach_the_other_axis_only(lowered: Lowered, body: str, weights: dict[str, tuple[int, ...]]) -> None:
@@ -81,6 +82,15 @@ def test_what_is_no_part_of_a_chain_stays_a_line(simplified: Callable[[onnx.Mode
     graph = simplified(build("(float[2,3,7] x) => (float[a,b,c] y)", body, {"w": (2, 6, 3)}))
     ranks = {node.op: len(graph.shape(node.output)) for node in graph.nodes if node.op != "Reshape"}
     assert ranks == {"Elementwise": 3, "Concat": 3, "Conv": 4}
+
+
+def test_a_sequence_that_is_transposed_for_a_convolution_moves_nowhere(lowered: Lowered) -> None:
+    body = """t = Transpose<perm=[0,2,1]>(x) c = Conv<pads=[1,1]>(t, w, b) r = Relu(c)
+              u = Transpose<perm=[0,2,1]>(r) y = MatMul(u, m)"""
+    model = build("(float[2,11,3] x) => (float[a,b,c] y)", body, {"w": (4, 3, 3), "b": (4,), "m": (4, 5)})
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert ops(plan) == ["Conv", "MatMul"]
 
 
 def test_one_line_read_twice_is_lifted_once(simplified: Callable[[onnx.ModelProto], Graph]) -> None:
