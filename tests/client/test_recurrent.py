@@ -9,6 +9,8 @@ import numpy.typing as npt
 import onnx.parser
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
@@ -81,6 +83,22 @@ def agree(model: Any, inputs: dict[str, Array]) -> None:
 def test_cells_agree_with_onnxruntime(op: str, direction: str) -> None:
     agree(*case(op, "B h c P" if op == "LSTM" else "B h", direction=direction, lengths=(5, 2, 3)))
     agree(*case(op, "", direction=direction))
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.data())
+def test_options_go_together_as_in_onnxruntime(data: st.DataObject) -> None:
+    op = data.draw(st.sampled_from(sorted(GATES)))
+    optional = data.draw(st.sets(st.sampled_from(["B", "h", "c", "P"] if op == "LSTM" else ["B", "h"])))
+    steps = data.draw(st.integers(1, 4))
+    lengths = data.draw(st.just(()) | st.tuples(*[st.integers(1, steps)] * BATCH))
+    outputs = data.draw(st.sets(st.sampled_from(["Y", "Y_h", "Y_c"] if op == "LSTM" else ["Y", "Y_h"]), min_size=1))
+    attributes: dict[str, Any] = {"direction": data.draw(st.sampled_from(["forward", "reverse", "bidirectional"]))}
+    if data.draw(st.booleans()):
+        attributes["clip"] = 0.5
+    if op != "RNN" and data.draw(st.booleans()):
+        attributes[{"GRU": "linear_before_reset", "LSTM": "input_forget"}[op]] = 1
+    agree(*case(op, " ".join(optional), " ".join(outputs), lengths, steps, **attributes))
 
 
 CASES: dict[str, dict[str, Any]] = {
