@@ -49,6 +49,9 @@ KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
 POSITIVE = frozenset(("dilations", "group", "kernel_shape", "strides"))
 """Attributes of windows that count something."""
 
+SHAPED_AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
+"""Operators with a body, for which onnx infers shapes within whole models only."""
+
 FOLDED_AS = {"DequantizeLinear": 19}
 """Operators that onnx evaluates from an operator set on, though they mean the same in those before."""
 
@@ -142,10 +145,10 @@ def _listing(items: Iterable[str], most: int) -> str:
 
 
 def _opset(path: Path, model: onnx.ModelProto) -> int:
-    opset = max((item.version for item in model.opset_import if item.domain in STANDARD), default=0)
+    newest = onnx.defs.onnx_opset_version()
+    opset = max((item.version for item in model.opset_import if item.domain in STANDARD), default=newest)
     if opset < OLDEST_OPSET:
         raise ModelError(f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported")
-    newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise ModelError(f"model {path} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most")
     if model.graph.sparse_initializer:
@@ -283,6 +286,8 @@ class _Walk:
             self._visit_parts(index, node, branch(node, bool(condition.all()), self._prefix(node)), self.opset)
             return
         simple = simple and node.op_type not in NEVER_FOLDED
+        if node.op_type == "CastLike" and reads[0] in self.constants and reads[1] in self.tensors:
+            node, known = _cast(node, self.tensors[reads[1]].dtype), True
         if node.op_type in ("Shape", "Size") and simple:
             if reads[0] in self.tensors:
                 self._fold_shape(node)
@@ -393,6 +398,9 @@ class _Walk:
         if (shape := shape_of(kept.op)) is not None:
             self._ask(shape, kept)
             return
+        if kept.op in SHAPED_AS_INPUT:
+            self.tensors[kept.output] = self.tensors[kept.inputs[0]]
+            return
         types = {name: _type_of(self.tensors[name]) for name in kept.reads}
         hints = {
             name: numpy_helper.from_array(self.constants[name], name)
@@ -453,6 +461,12 @@ class _Walk:
 
     def _refuse(self, what: str, why: str) -> NoReturn:
         raise ModelError(f"{what} of model {self.path} {why}")
+
+
+def _cast(node: onnx.NodeProto, dtype: str) -> onnx.NodeProto:
+    """A CastLike of which only the type of its second input matters, as a Cast."""
+    to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
 
 
 def _operator(node: onnx.NodeProto) -> str:

@@ -145,6 +145,7 @@ class GputuneBackend(onnx.backend.base.Backend):
             model = onnx.inliner.inline_local_functions(model)
         try:
             model = modern(model, _path(model))
+            _check_outputs(model)
             check_operators(model)
         except ModelError as error:
             raise Unsupported(error.message) from error
@@ -218,6 +219,12 @@ def _path(model: ModelProto) -> Path:
 def _refuse(options: Mapping[str, object]) -> None:
     for name in options:
         raise TypeError(f"there is no option {name!r}")
+
+
+def _check_outputs(model: ModelProto) -> None:
+    for item in model.graph.output:
+        if not item.type.HasField("tensor_type"):
+            raise ModelError(f"output {item.name!r} of model {_path(model)} is not a tensor")
 
 
 def _is_static(item: ValueInfoProto) -> bool:

@@ -26,7 +26,7 @@ STEERING: dict[str, Sequence[int]] = {
     # shapes, sizes and counts
     "AffineGrid": (1,), "BlackmanWindow": EVERY, "CenterCropPad": (1,), "Col2Im": (1, 2), "ConstantOfShape": EVERY,
     "Expand": (1,), "HammingWindow": EVERY, "HannWindow": EVERY, "MaxUnpool": (2,), "MelWeightMatrix": EVERY,
-    "OneHot": (1,), "Pad": (1, 3), "Range": EVERY, "Reshape": (1,), "Resize": REST, "Slice": REST, "Split": (1,),
+    "OneHot": (1,), "Pad": (1, 2, 3), "Range": EVERY, "Reshape": (1,), "Resize": REST, "Slice": REST, "Split": (1,),
     "STFT": (1, 3), "Tile": (1,), "TopK": (1,), "Trilu": (1,), "Upsample": (1,),
     # axes, places and modes
     "Compress": (1,), "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "Dropout": (1, 2), "ReverseSequence": (1,),

@@ -95,6 +95,13 @@ def test_a_second_output_that_nobody_reads_may_be_anything(tmp_path: Path) -> No
     assert [node.op for node in read_model(save(model, tmp_path)).nodes] == ["Dropout", "Relu"]
 
 
+def test_a_known_number_cast_like_another_folds(tmp_path: Path) -> None:
+    model = build("(float[2] x) => (float[2] y)", "c = CastLike(n, x) y = Mul(x, c)", {"n": integers(3)}, opset=21)
+    graph = read_model(save(model, tmp_path))
+    assert [node.op for node in graph.nodes] == ["Mul"]
+    assert graph.constants["c"].dtype == np.float32
+
+
 class TestDimensions:
     """Making dynamic inputs static."""
 

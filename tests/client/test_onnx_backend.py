@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.checker
+import onnx.parser
 import pytest
 from onnx import helper
 from onnx.backend.base import Backend
@@ -143,9 +144,14 @@ class TestRefusals:
         with pytest.raises(Unsupported, match="'x' of model small is float16"):
             prepared("(float16[2] x) => (float16[2] y)", "y = Relu(x)")
 
-    def test_a_shape_that_depends_on_the_data_is_refused(self) -> None:
-        model = prepared("(float[2,3] x, int64[n,m] i) => (float[a,b] y)", "s = Neg(i) y = Reshape(x, s)")
-        assert model.run([np.ones((2, 3), np.float32), integers(-3, -2)])[0].shape == (3, 2)
+    def test_a_result_that_is_no_tensor_is_refused(self) -> None:
+        with pytest.raises(Unsupported, match="output 's' of model small is not a tensor"):
+            prepared("(float[2] x) => (seq(float[2]) s)", "s = SequenceConstruct(x)")
+
+    def test_an_operator_of_another_domain_is_named(self) -> None:
+        text = """<ir_version: 8, opset_import: ["mine" : 1]> g (float[2] x) => (float[2] y) { y = mine.Magic(x) }"""
+        with pytest.raises(Unsupported, match=r"mine\.Magic node 'y'"):
+            GputuneBackend.prepare(onnx.parser.parse_model(text), "null")
 
     @pytest.mark.parametrize(
         ("message", "rule"),
@@ -159,6 +165,11 @@ class TestRefusals:
     )
     def test_a_rule_of_the_suite_is_found_for_it(self, message: str, rule: str | None) -> None:
         assert rule_of(message) == rule
+
+
+def test_a_shape_may_be_computed_from_inputs() -> None:
+    model = prepared("(float[2,3] x, int64[2] i) => (float[a,b] y)", "s = Neg(i) y = Reshape(x, s)")
+    assert model.run([np.ones((2, 3), np.float32), integers(-3, -2)])[0].shape == (3, 2)
 
 
 class TestSteering:
