@@ -118,6 +118,8 @@ def _parameters(
     """The tensors of scale and bias, which broadcast to the input, and the axes along which both vary."""
     layouts = lowering.layouts
     names = {key: name for key, name in zip(("scale", "bias"), node.inputs[1:3], strict=False) if name}
+    if not names:
+        return {}, ()
     found = {key: layouts.get_broadcast(name, len(shape), on_device) for key, name in names.items()}
     sizes = {key: (1,) * len(shape) + layouts.tensors[name].shape for key, name in found.items()}
     sizes = {key: size[-len(shape) :] if shape else () for key, size in sizes.items()}
