@@ -43,7 +43,7 @@ def split(lowering: Lowering, node: Node) -> None:
     start = 0
     for output in node.outputs:
         shape = lowering.graph.shape(output)
-        if lowering.uses[output]:
+        if lowering.uses[output] and lowering.graph.tensors[output].size:
             rearrange(lowering, node, _plain(shape), {axis: start}, output=output)
         start += shape[axis]
 
