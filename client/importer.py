@@ -28,7 +28,7 @@ from gputune.client.lowering.operators import LOWERINGS
 from gputune.client.old_models import OLDEST_OPSET, modern
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.passes.one_form import ONE_FORM_OPS
-from gputune.client.steering import computed_from, steering_inputs
+from gputune.client.steering import OF_SHAPES, computed_from, steering_inputs
 from gputune.kernels.dtypes import OPENCL_TYPES
 from gputune.kernels.streaming import MOST_ELEMENTS
 
@@ -54,6 +54,9 @@ SHAPED_AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 
 FOLDED_AS = {"DequantizeLinear": 19}
 """Operators that onnx evaluates from an operator set on, though they mean the same in those before."""
+
+INFERRED_AS = dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), 22)
+"""Operators whose shapes onnx knows from an operator set on: none of their windows begins behind the map (ceil_mode)."""
 
 LARGEST_HINT = 1024
 """Constants up to this many elements are handed to shape inference: they are the ones that hold shapes."""
@@ -288,7 +291,7 @@ class _Walk:
         simple = simple and node.op_type not in NEVER_FOLDED
         if node.op_type == "CastLike" and reads[0] in self.constants and reads[1] in self.tensors:
             node, known = _cast(node, self.tensors[reads[1]].dtype), True
-        if node.op_type in ("Shape", "Size") and simple:
+        if node.op_type in OF_SHAPES and simple:
             if reads[0] in self.tensors:
                 self._fold_shape(node)
             else:
@@ -383,6 +386,7 @@ class _Walk:
             if any(isinstance(count, int) and count < 1 for count in counts):
                 self._refuse(kept.label, f"is not valid: its {attribute} {values} must be positive")
         self._infer(kept, node)
+        self._know_mask(kept)
         if all(output in self.constants for output in kept.outputs if output):
             return
         if operator in QUANTISED_OPS or operator.startswith("QLinear"):
@@ -407,9 +411,10 @@ class _Walk:
             for name in kept.reads
             if name in self.constants and self.constants[name].size <= LARGEST_HINT
         }
-        opsets = [helper.make_opsetid("", self.opset)]
+        opset = max(self.opset, INFERRED_AS.get(node.op_type, 0))
+        opsets = [helper.make_opsetid("", opset)]
         try:
-            schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
+            schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
             found = onnx.shape_inference.infer_node_outputs(schema, node, types, hints, None, opsets)
         except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             if kept.op in SUPPORTED_OPS:
@@ -437,10 +442,19 @@ class _Walk:
             self._refuse(node.label, f"has {len(node.outputs)} outputs; its op package knows other shapes: {found}")
         self.tensors.update((name, info) for name, info in zip(node.outputs, found, strict=True) if name)
 
+    def _know_mask(self, kept: Node) -> None:
+        """The mask of a Dropout that drops nothing."""
+        training = kept.inputs[2] if len(kept.inputs) > 2 else ""
+        if kept.op != "Dropout" or not any(kept.outputs[1:]) or (training and self.constants.get(training, True)):
+            return
+        info, mask = self.tensors[kept.inputs[0]], kept.outputs[1]
+        self.constants[mask] = np.ones(info.shape, bool if self.opset > 9 else info.dtype)
+        self.tensors[mask] = TensorInfo(info.shape, str(self.constants[mask].dtype))
+
     def _fold_shape(self, node: onnx.NodeProto) -> None:
-        """Shape and Size of a static tensor: a stand-in of that shape, which costs no memory, is folded."""
+        """What follows from the shape of a tensor: a stand-in of that shape, which costs no memory, is folded."""
         info = self.tensors[node.input[0]]
-        self._compute(node, {node.input[0]: np.broadcast_to(np.float32(0), info.shape)})
+        self._compute(node, {node.input[0]: np.broadcast_to(np.zeros((), info.dtype), info.shape)})
 
     def _fold(self, node: onnx.NodeProto) -> None:
         self._compute(node, {name: self.constants[name] for name in node.input if name})

@@ -9,6 +9,7 @@ from gputune.client.graph import Node
 from gputune.client.lowering.windows import Window, window_of
 from gputune.client.passes.fuse_elementwise import POOLING
 from gputune.kernels.ops.pool import PoolProblem
+from gputune.kernels.ops.pool_indices import PoolIndicesProblem
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions
     from gputune.client.lowering.lowering import Lowering
@@ -16,8 +17,6 @@ if TYPE_CHECKING:  # operators.py has the table that names these functions
 
 def pool(lowering: Lowering, node: Node) -> None:
     batch, channels, size, output = lowering.maps(node)
-    if any(lowering.uses[name] for name in node.outputs[1:] if name):
-        raise node.unsupported("its indices are used")
     if "kernel_shape" in node.attributes:
         kernel = node.attributes["kernel_shape"]
         window = window_of(node, (int(kernel[0]), int(kernel[1])), size, output)
@@ -30,7 +29,15 @@ def pool(lowering: Lowering, node: Node) -> None:
         kind, batch, *size, channels, window.kernel, window.strides, window.pads, output, padding, node.chain,
         window.dilations, norm,
     )  # fmt: skip
-    lowering.run(node, "Pool", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
+    source = {"input": lowering.layouts.get(node.inputs[0], on_device=True)}
+    lowering.run(node, "Pool", problem, source)
+    if any(lowering.uses[name] for name in node.outputs[1:] if name):
+        by_columns = bool(node.attributes.get("storage_order", 0))
+        places = PoolIndicesProblem(
+            batch, *size, channels, window.kernel, window.strides, window.pads, output, window.dilations, by_columns
+        )
+        target = lowering.layouts.define(node.outputs[1], on_device=False)
+        lowering.emit(f"{node.name}/indices", "PoolIndices", places, source, target, node.stands_for)
 
 
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {

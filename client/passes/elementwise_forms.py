@@ -85,7 +85,7 @@ def dropout(work: Work, node: Node) -> Iterator[Node]:
     if training and work.graph.scalar(training) != 0 and work.graph.scalar(ratio) != 0:
         raise node.unsupported("it is in training mode")
     yield Node("Identity", node.name, node.inputs[:1], node.outputs[:1], origins=node.origins)
-    for mask in node.outputs[1:]:
+    for mask in filter(work.uses.__getitem__, node.outputs[1:]):
         info = work.graph.tensors[mask]
         ones = work.exact(f"{mask}/ones", np.ones(info.shape, info.dtype))
         yield Node("Identity", f"{node.name}/mask", (ones,), (mask,), origins=node.origins)

@@ -157,12 +157,6 @@ def test_maps_of_one_position_or_one_channel_are_never_converted(lowered: Lowere
         ),
         ("(float[1,3,5,5] x) => (float[1,4,5,5] y)", "y = Conv(x, w)", {"w": (4, 2, 1, 1)}, "sees 2 channels"),
         ("(float[1,3,5,5] x, float[4,3,1,1] v) => (float[1,4,5,5] y)", "y = Conv(x, v)", {}, "'v' is computed"),
-        (
-            "(float[1,3,4,4] x) => (float[n,c,h,w] y, int64[a,b,d,e] i)",
-            "y, i = MaxPool<kernel_shape=[2,2]>(x)",
-            {},
-            "its indices are used",
-        ),
     ],
 )
 def test_unsupported_uses_name_the_node(

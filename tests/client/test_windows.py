@@ -5,9 +5,13 @@ What they need to be right: strides, pads, asymmetric ones, dilations, groups, l
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from gputune.client.reference import evaluate
 
 from .models import build
 from .test_lowering import Lowered, assert_agrees, lowered
@@ -105,7 +109,8 @@ def poolings(draw: st.DrawFn) -> onnx.ModelProto:
         attributes += f", count_include_pad={draw(st.integers(0, 1))}"
     if op == "LpPool":
         attributes += f", p={draw(st.integers(1, 3))}"
-    return build(signature(2, 3, size), f"y = {op}<{attributes}>(x)", opset=22, ir_version=10)
+    opset = draw(st.sampled_from([13, 22])) if op == "MaxPool" else 22  # only then the others may be dilated
+    return build(signature(2, 3, size), f"y = {op}<{attributes}>(x)", opset=opset, ir_version=10)
 
 
 @settings(max_examples=40, deadline=None)
@@ -140,3 +145,29 @@ def test_global_poolings(lowered: Lowered) -> None:
         for body in ("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool", "GlobalLpPool<p=1>"):
             model = build(signature(2, 5, size), f"y = {body}(x)")
             assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "kernel_shape=[2,2], strides=[2,2]",
+        "kernel_shape=[3,2], pads=[1,1,2,0], strides=[2,1], ceil_mode=1",
+        "kernel_shape=[2,3], dilations=[3,2], pads=[1,2,1,2]",
+        "kernel_shape=[3,3], storage_order=1, strides=[1,2]",
+    ],
+)
+def test_the_places_of_maxima(lowered: Lowered, attributes: str) -> None:
+    body = f"m, i = MaxPool<{attributes}>(x) y = Relu(m)"
+    model = build("(float[2,3,7,6] x) => (float[a,b,c,d] y, int64[e,f,g,h] i)", body)
+    assert_agrees(model, lowered(model))
+
+
+def test_the_places_of_maxima_of_lines(lowered: Lowered) -> None:
+    model = build("(float[2,3,9] x) => (float[a,b,c] y, int64[e,f,g] i)", "y, i = MaxPool<kernel_shape=[4]>(x)")
+    assert_agrees(model, lowered(model))
+
+
+def test_the_first_of_equal_maxima_counts_and_nan_does_not(lowered: Lowered) -> None:
+    model = build("(float[1,1,2,4] x) => (float[a,b,c,d] y, int64[e,f,g,h] i)", "y, i = MaxPool<kernel_shape=[2,2]>(x)")
+    x = np.array([[1, 2, np.nan, np.nan], [2, 2, np.nan, 0]], np.float32).reshape(1, 1, 2, 4)
+    assert evaluate(lowered(model), {"x": x})["i"].ravel().tolist() == [1, 1, 7]

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from gputune.kernels.chain import Chain, Step
+from gputune.kernels.ops import pool_indices
 from gputune.kernels.ops.pool import FAMILY, PoolProblem
+from gputune.kernels.ops.pool_indices import PoolIndicesProblem
 from gputune.kernels.template import BASE_OPTIONS, template
 
 CHAIN = Chain((Step("add", operand=0), Step("hard_swish"), Step("mul", operand=1)))
@@ -44,5 +46,17 @@ def test_max_passes_over_nan_and_keeps_infinities(bench: Any) -> None:
     assert not damage
 
 
-def test_the_template_compiles_alone(bench: Any) -> None:
-    bench.backend.build(template("pool_window.cl"), BASE_OPTIONS)
+INDICES = [
+    PoolIndicesProblem(2, 7, 5, 19, (3, 2), (2, 1), (1, 1, 2, 0), (4, 5)),
+    PoolIndicesProblem(1, 11, 9, 3, (2, 3), (3, 2), (1, 2, 1, 1), (4, 4), (3, 2), by_columns=True),
+]
+
+
+@pytest.mark.parametrize("problem", INDICES, ids=["rows", "columns"])
+def test_places_of_maxima_are_right(bench: Any, problem: PoolIndicesProblem) -> None:
+    bench.check(pool_indices.FAMILY, problem, sampled=1)
+
+
+@pytest.mark.parametrize("name", ["pool_window.cl", "pool_indices.cl"])
+def test_the_template_compiles_alone(bench: Any, name: str) -> None:
+    bench.backend.build(template(name), BASE_OPTIONS)
