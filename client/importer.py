@@ -56,7 +56,7 @@ FOLDED_AS = {"DequantizeLinear": 19}
 """Operators that onnx evaluates from an operator set on, though they mean the same in those before."""
 
 INFERRED_AS = dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), 22)
-"""Operators whose shapes onnx knows from an operator set on: none of their windows begins behind the map (ceil_mode)."""
+"""Operators whose shapes onnx knows from an operator set on: with ceil_mode no window begins behind the map."""
 
 LARGEST_HINT = 1024
 """Constants up to this many elements are handed to shape inference: they are the ones that hold shapes."""
@@ -386,7 +386,6 @@ class _Walk:
             if any(isinstance(count, int) and count < 1 for count in counts):
                 self._refuse(kept.label, f"is not valid: its {attribute} {values} must be positive")
         self._infer(kept, node)
-        self._know_mask(kept)
         if all(output in self.constants for output in kept.outputs if output):
             return
         if operator in QUANTISED_OPS or operator.startswith("QLinear"):
@@ -441,15 +440,6 @@ class _Walk:
         if len(found) != len(node.outputs) or not all(isinstance(info, TensorInfo) for info in found):
             self._refuse(node.label, f"has {len(node.outputs)} outputs; its op package knows other shapes: {found}")
         self.tensors.update((name, info) for name, info in zip(node.outputs, found, strict=True) if name)
-
-    def _know_mask(self, kept: Node) -> None:
-        """The mask of a Dropout that drops nothing."""
-        training = kept.inputs[2] if len(kept.inputs) > 2 else ""
-        if kept.op != "Dropout" or not any(kept.outputs[1:]) or (training and self.constants.get(training, True)):
-            return
-        info, mask = self.tensors[kept.inputs[0]], kept.outputs[1]
-        self.constants[mask] = np.ones(info.shape, bool if self.opset > 9 else info.dtype)
-        self.tensors[mask] = TensorInfo(info.shape, str(self.constants[mask].dtype))
 
     def _fold_shape(self, node: onnx.NodeProto) -> None:
         """What follows from the shape of a tensor: a stand-in of that shape, which costs no memory, is folded."""
