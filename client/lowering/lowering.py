@@ -122,4 +122,4 @@ class Lowering:
         shape, output = self.graph.shape(node.inputs[0]), self.graph.shape(node.output)
         if len(shape) != 4:
             raise node.unsupported(f"it has {len(shape) - 2} spatial dimensions; 1 and 2 are supported")
-        return shape[0], shape[1], (shape[2], shape[3]), (output[2], output[3]) if len(output) == 4 else (1, 1)
+        return shape[0], shape[1], (shape[2], shape[3]), (output[2], output[3])
