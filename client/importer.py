@@ -56,7 +56,7 @@ FOLDED_AS = {"DequantizeLinear": 19}
 """Operators that onnx evaluates from an operator set on, though they mean the same in those before."""
 
 INFERRED_AS = dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), 22)
-"""Operators whose shapes onnx knows from an operator set on: with ceil_mode no window begins behind the map."""
+"""Operators whose shapes onnx knows from an operator set on: before, windows could begin behind the map (ceil_mode)."""
 
 LARGEST_HINT = 1024
 """Constants up to this many elements are handed to shape inference: they are the ones that hold shapes."""

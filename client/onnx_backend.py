@@ -145,7 +145,7 @@ class GputuneBackend(onnx.backend.base.Backend):
             model = onnx.inliner.inline_local_functions(model)
         try:
             model = modern(model, _path(model))
-            _check_outputs(model)
+            _check_tensors(model)
             check_operators(model)
         except ModelError as error:
             raise Unsupported(error.message) from error
@@ -221,10 +221,11 @@ def _refuse(options: Mapping[str, object]) -> None:
         raise TypeError(f"there is no option {name!r}")
 
 
-def _check_outputs(model: ModelProto) -> None:
-    for item in model.graph.output:
-        if not item.type.HasField("tensor_type"):
-            raise ModelError(f"output {item.name!r} of model {_path(model)} is not a tensor")
+def _check_tensors(model: ModelProto) -> None:
+    for what, items in (("input", model.graph.input), ("output", model.graph.output)):
+        for item in items:
+            if not item.type.HasField("tensor_type"):
+                raise ModelError(f"{what} {item.name!r} of model {_path(model)} is not a tensor")
 
 
 def _is_static(item: ValueInfoProto) -> bool:

@@ -42,7 +42,7 @@ STEERING: dict[str, Sequence[int]] = {
 # fmt: on
 """By operator, the places of such inputs."""
 
-OF_SHAPES = frozenset(("Shape", "Size"))
+OF_SHAPES = frozenset(("EyeLike", "Shape", "Size"))
 """Operators whose results are known whatever the values of their inputs."""
 
 
