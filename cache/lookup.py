@@ -74,6 +74,13 @@ def look_up(task: TaskKey, now: Validity, known: Iterable[TaskSummary]) -> Verdi
     return Verdict("new")
 
 
+def describe(verdict: Verdict) -> str:
+    """Why a task has to be measured, in a few words."""
+    if verdict.changes:
+        return "; ".join(map(str, verdict.changes))
+    return f"known from {verdict.origin}" if verdict.origin else "new" if verdict.kind == "new" else "not tuned enough"
+
+
 def counts(verdicts: Iterable[Verdict]) -> Mapping[Kind, int]:
     """How many verdicts there are of each kind."""
     found = [verdict.kind for verdict in verdicts]

@@ -9,7 +9,7 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -40,18 +40,21 @@ _Parsed = TypeVar("_Parsed")
 
 @dataclass(frozen=True)
 class GenerationStart:
-    """resumed: this generation had begun before and not finished; invalidated: the file was emptied now."""
+    """resumed: this generation had begun before and not finished; invalidated: the file was emptied now; begun_at: when
+    it had begun at first, in seconds since 1970."""
 
     resumed: bool
     invalidated: bool
+    begun_at: float = field(default=0.0, compare=False)
 
 
 class PerformanceCache:
     """An open performance cache file; use open or open_readonly, and close or a with statement.
 
     path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their contents
-    were impossible; unkept: writes that were given up so far. Methods raise CacheError when the file cannot be read
-    or written.
+    were impossible; unkept: writes that were given up so far; seen_since: what was stored before, in seconds since
+    1970, is not seen by trials_of, winner_of and chain_of. Methods raise CacheError when the file cannot be read or
+    written.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, warn: Callable[[str], None] | None) -> None:
@@ -61,6 +64,7 @@ class PerformanceCache:
         self.warnings: list[str] = []
         self.malformed_rows = 0
         self.unkept = 0
+        self.seen_since = 0.0
 
     @classmethod
     def open(
@@ -130,8 +134,9 @@ class PerformanceCache:
     def trials_of(self, task: TaskKey, validity: Validity) -> list[TrialRecord]:
         """All trials in order of arrival; malformed rows are skipped with a warning."""
         rows = self._rows(
-            f"SELECT {_columns('trial', TRIAL_COLUMNS)} FROM trial {_owned('trial')} ORDER BY trial.id",
-            (task.digest, validity.digest),
+            f"SELECT {_columns('trial', TRIAL_COLUMNS)} FROM trial {_owned('trial')} AND trial.stored_at >= ?"
+            " ORDER BY trial.id",
+            (task.digest, validity.digest, self.seen_since),
         )
         return self._checked("trials", trial_from_row, rows)
 
@@ -152,8 +157,8 @@ class PerformanceCache:
         A binary that is not the one that was stored is left out with a warning: it has to be compiled again.
         """
         rows = self._rows(
-            f"SELECT {_columns('winner', WINNER_COLUMNS)} FROM winner {_owned('winner')}",
-            (task.digest, validity.digest),
+            f"SELECT {_columns('winner', WINNER_COLUMNS)} FROM winner {_owned('winner')} AND winner.stored_at >= ?",
+            (task.digest, validity.digest, self.seen_since),
         )
         winners = self._checked("winners", winner_from_row, rows)
         if not winners:
@@ -196,7 +201,10 @@ class PerformanceCache:
 
     def chain_of(self, digest: str) -> ChainRecord | None:
         """What was chosen in a chain; None where nothing was, or only something malformed (with a warning)."""
-        rows = self._rows(f"SELECT {', '.join(CHAIN_COLUMNS)} FROM chain WHERE digest = ?", (digest,))
+        rows = self._rows(
+            f"SELECT {', '.join(CHAIN_COLUMNS)} FROM chain WHERE digest = ? AND stored_at >= ?",
+            (digest, self.seen_since),
+        )
         winners = self._rows(f"SELECT task, {', '.join(WINNER_COLUMNS)} FROM chain_winner WHERE chain = ?", (digest,))
         chains = self._checked("chains", lambda row: chain_from_rows(row, winners), rows)
         return chains[0] if chains else None
@@ -293,8 +301,9 @@ class PerformanceCache:
         """
         with self._transaction("begin a generation"):
             mark = self._connection.execute(
-                "SELECT invalidated FROM generation WHERE fingerprint = ?", (fingerprint,)
+                "SELECT invalidated, begun_at FROM generation WHERE fingerprint = ?", (fingerprint,)
             ).fetchone()
+            begun_at = time.time() if mark is None else float(mark[1])
             had_invalidated = mark is not None and mark[0] == 1
             invalidates = invalidate and not had_invalidated
             if invalidates:
@@ -302,11 +311,11 @@ class PerformanceCache:
                     self._connection.execute(f"DELETE FROM {table}")
             self._connection.execute(
                 "INSERT OR REPLACE INTO generation (fingerprint, invalidated, begun_at) VALUES (?, ?, ?)",
-                (fingerprint, int(had_invalidated or invalidates), time.time()),
+                (fingerprint, int(had_invalidated or invalidates), begun_at),
             )
         if invalidates:
             self._shrink()
-        return GenerationStart(resumed=mark is not None, invalidated=invalidates)
+        return GenerationStart(mark is not None, invalidates, begun_at)
 
     def finish_generation(self, fingerprint: str) -> None:
         """Remove the mark: the next generation of this fingerprint is a new one."""

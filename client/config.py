@@ -13,7 +13,7 @@ from typing import Any
 from gputune.client.errors import ConfigError
 from gputune.client.target import parse_address
 from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.options import TuningOptions, check_strategy, clean_patterns, parse_budget
+from gputune.client.tuning.options import TuningOptions, check_cache_mode, check_strategy, clean_patterns, parse_budget
 from gputune.runtime.identity import DeviceIdentity
 
 Read = Callable[[Any, str], Any]
@@ -87,6 +87,7 @@ _TUNING: dict[str, tuple[str, Read]] = {
     "tuning_budget": ("budget_seconds", lambda value, key: parse_budget(_text(value, key), key)),
     "tuning_strategy": ("strategy", lambda value, key: check_strategy(_text(value, key), key)),
     "cold": ("cold", _flag),
+    "cache_mode": ("cache_mode", lambda value, key: check_cache_mode(_text(value, key), key)),
     "report": ("report", _path),
 }
 """The keys that say what is asked of the tuner, each with its field of TuningOptions."""

@@ -95,6 +95,12 @@ class VerificationError(GputuneError):
     exit_code = 10
 
 
+class CacheMiss(GputuneError):
+    """Something has to be measured that a frozen performance cache does not know."""
+
+    exit_code = 11
+
+
 class DeviceOrContextError(GputuneError):
     """No device works, or a context binary cannot be loaded or run on it."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gputune.client.config import Config, check_precision
 from gputune.client.context_race import ContextRace
 from gputune.client.credentials import NONE, Credentials
 from gputune.client.errors import ConfigError
+from gputune.client.explaining import summary_line
 from gputune.client.graphs import Graphs, read_graphs
 from gputune.client.in_chain import Decision, InChain
 from gputune.client.op_packages import OpPackage, in_use, load_packages
@@ -195,9 +197,16 @@ class _Generation:
             outcomes = _by_key(untuned(task, limits) for task in self._tasks)
             self._make([Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models], None)
             return
-        path = self._request.performance_cache_dir / self._tier.file_name
-        self._reporter.info(f"performance cache {path}")
-        with PerformanceCache.open(path, warn=self._reporter.warn) as cache:
+        mode = self._request.tuning.cache_mode
+        with ExitStack() as stack:
+            folder = self._request.performance_cache_dir
+            if mode == "off":
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-")))
+            path = folder / self._tier.file_name
+            kept = "" if mode == "use" else f", mode {mode}"
+            self._reporter.info(f"performance cache {'none' if mode == 'off' else path}{kept}")
+            opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
+            cache = stack.enter_context(opened(path, warn=self._reporter.warn))
             budget_seconds = self._request.tuning.budget_seconds
             deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
             options = self._request.tuning
@@ -206,20 +215,26 @@ class _Generation:
             tuner = Tuner(self.clients, cache, self._request.effort, self._reporter, options, self._graphs.nodes_of)
             tuner.check(self._tasks)
             fingerprint = self._fingerprint()
-            begun = cache.begin_generation(fingerprint, self._request.config.invalidate_performance_cache)
-            if begun.invalidated:
-                self._reporter.info("performance cache invalidated: starting from nothing")
-            elif begun.resumed:
-                self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
+            if mode != "frozen":
+                begun = cache.begin_generation(fingerprint, self._request.config.invalidate_performance_cache)
+                if mode == "refresh":
+                    cache.seen_since = begun.begun_at
+                if begun.invalidated:
+                    self._reporter.info("performance cache invalidated: starting from nothing")
+                elif begun.resumed:
+                    self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
+            if mode != "off":
+                self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
             with self._clock.phase("tune"):
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
                 decisions = self._decide(outcomes, tuner, cache, deadline)
-            self._make(decisions, tuner)
-            cache.finish_generation(fingerprint)
-        if (report := self._request.tuning.report) is not None:
-            write_report(path, report, self._request.binary_file)
-            self._reporter.info(f"wrote the report {report}")
+            self._make(decisions, None if mode == "frozen" else tuner)
+            if mode != "frozen":
+                cache.finish_generation(fingerprint)
+            if (report := self._request.tuning.report) is not None:
+                write_report(path, report, self._request.binary_file)
+                self._reporter.info(f"wrote the report {report}")
 
     def _make(self, decisions: Sequence[Decision], tuner: Tuner | None) -> None:
         """Finalizes, writes and verifies what was decided."""
@@ -279,8 +294,8 @@ class _Generation:
         decisions = []
         for model in self._graphs.models:
             race = ContextRace(self._client, self._write_to, tuner.store_binary, self._reporter, deadline)
-            contexts = self._request.effort.contexts
-            in_chain = InChain(model, tuner, cache, self._reporter, contexts)
+            contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
+            in_chain = InChain(model, tuner, cache, self._reporter, contexts, frozen)
             decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
         return decisions
 
@@ -317,6 +332,7 @@ class _Generation:
             "tuning_effort": request.effort.name,
             "tuning_strategy": request.tuning.strategy,
             "cold": request.tuning.cold,
+            "cache_mode": request.tuning.cache_mode,
             "performance_cache_dir": str(request.performance_cache_dir),
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": [
@@ -360,7 +376,7 @@ def _check_outputs(request: GenerationRequest) -> None:
     """That all results can be written, before anything takes time."""
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
         check_output(path)
-    if request.effort.name != "none":
+    if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):
         check_writable(request.performance_cache_dir)
 
 

@@ -20,7 +20,7 @@ from gputune.cache import ChainRecord, PerformanceCache
 from gputune.client.alternatives import Alternatives
 from gputune.client.chain_comparison import compare, plan_by, with_winner
 from gputune.client.context_race import ContextRace, Outcomes
-from gputune.client.errors import GputuneError
+from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.plan import Plan
 from gputune.client.progress import Reporter
 from gputune.client.tuning.task_search import task_key
@@ -48,22 +48,29 @@ class InChain:
         cache: PerformanceCache,
         reporter: Reporter,
         contexts: int,
+        frozen: bool = False,
     ) -> None:
-        """contexts: how many finalists of a task are compared at most."""
+        """contexts: how many finalists of a task are compared at most; frozen: nothing may be compared any more."""
         self._model = model
         self._tuner = tuner
         self._cache = cache
         self._reporter = reporter
         self._contexts = contexts
+        self._frozen = frozen
         self._tasks = {task_key(task).digest: task for task in model.tasks}
 
     def decide(self, outcomes: Outcomes, race: ContextRace) -> Decision:
         """The choice that is remembered, or a new one. What goes wrong is a warning, and the plain plan with the
-        winners is what remains. Raises CacheError."""
+        winners is what remains. Raises CacheError, and CacheMiss where it is frozen and remembers nothing."""
         digest = self._digest(outcomes)
         record = self._cache.chain_of(digest)
         if record is not None and self._still_holds(record):
             return self._decided(record, outcomes, remembered=True)
+        if self._frozen:
+            raise CacheMiss(
+                f"the performance cache is frozen and does not hold what is fastest in {self._model.plan.name!r}; "
+                "generate with another cache_mode first"
+            )
         finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
         try:
             with race:

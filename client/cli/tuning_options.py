@@ -10,7 +10,7 @@ import click
 
 from gputune.cache import STATUSES
 from gputune.client.errors import ConfigError
-from gputune.client.tuning.options import TuningOptions, parse_budget, parse_patterns, parse_pin
+from gputune.client.tuning.options import CACHE_MODES, TuningOptions, parse_budget, parse_patterns, parse_pin
 from gputune.client.tuning.strategies.catalogue import STRATEGIES
 
 FAILURES = tuple(status for status in STATUSES if status != "ok")
@@ -40,6 +40,7 @@ def _wishes(
     cold: bool,
     retry_failures: tuple[str, ...],
     report: Path | None,
+    cache_mode: str | None,
 ) -> TuningWishes:
     """What the values of the options mean. Raises ConfigError."""
     patterns = [pattern for text in tasks for pattern in parse_patterns(text, "--tasks")]
@@ -52,6 +53,7 @@ def _wishes(
         ("--cold", "cold", cold),
         ("--retry_failures", "retry_failures", retry_failures),
         ("--report", "report", report),
+        ("--cache_mode", "cache_mode", cache_mode),
     )
     given = [(option, name, value) for option, name, value in options if value]
     return TuningWishes({name: value for _, name, value in given}, tuple(option for option, _, _ in given))
@@ -126,6 +128,12 @@ _OPTIONS = (
         metavar="FILE.html",
         help="Write a page about the tuning, as `gputune tuning-report` does.",
     ),
+    click.option(
+        "--cache_mode",
+        type=click.Choice(CACHE_MODES),
+        help="use, the default: what is known is not measured again; off: nothing is read and nothing kept; refresh: "
+        "everything is measured again, and kept; frozen: fail, with exit code 11, where anything had to be measured.",
+    ),
 )
 
 
@@ -142,9 +150,10 @@ def tuning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         cold: bool,
         retry_failures: tuple[str, ...],
         report: Path | None,
+        cache_mode: str | None,
         **options: Any,
     ) -> Any:
-        wishes = _wishes(tuning_budget, tuning_strategy, tasks, pin, cold, retry_failures, report)
+        wishes = _wishes(tuning_budget, tuning_strategy, tasks, pin, cold, retry_failures, report, cache_mode)
         return command(*arguments, wishes=wishes, **options)
 
     for option in reversed(_OPTIONS):

@@ -19,6 +19,11 @@ _VALUE = r"[A-Za-z_]\w*=-?\d{1,18}"
 _PIN = re.compile(rf"(?P<pattern>.+?)=(?P<values>{_VALUE}(?:,{_VALUE})*)", re.ASCII)
 
 
+CACHE_MODES = ("use", "off", "refresh", "frozen")
+"""use: what is known is not measured again; off: nothing is read and nothing is kept; refresh: everything is measured
+again, and kept; frozen: nothing may have to be measured, or the generation fails."""
+
+
 @dataclass(frozen=True)
 class TuningOptions:
     """What is asked of the tuner.
@@ -26,7 +31,8 @@ class TuningOptions:
     only: patterns of the tasks that are tuned, none for all of them; pins: by a task's pattern, the configuration that
     it gets whatever else is faster; budget_seconds: what the tuning of all tasks may take, None for as long as it
     takes; strategy: a name of the catalogue; cold: every launch finds empty caches; retry_failures: what was stored
-    with one of these statuses is measured again; report: where the report of the tuning is written.
+    with one of these statuses is measured again; report: where the report of the tuning is written; cache_mode: one of
+    CACHE_MODES.
     """
 
     only: tuple[str, ...] = ()
@@ -36,6 +42,7 @@ class TuningOptions:
     cold: bool = False
     retry_failures: tuple[str, ...] = ()
     report: Path | None = None
+    cache_mode: str = "use"
 
     def wants(self, names: Collection[str]) -> bool:
         """Whether the task with these names is one of those to be tuned."""
@@ -104,6 +111,13 @@ def parse_pin(text: str, origin: str) -> tuple[str, dict[str, int]]:
         if [first for first, _ in pairs].count(name) > 1:
             raise ConfigError(f"{origin}: {name} has two values in {text!r}")
     return match["pattern"].strip(), {name: int(value) for name, value in pairs}
+
+
+def check_cache_mode(name: str, origin: str) -> str:
+    """The name, when it is a cache mode. Raises ConfigError that names the origin."""
+    if name not in CACHE_MODES:
+        raise ConfigError(f"{origin}: {name!r} is no cache mode; there are {', '.join(CACHE_MODES)}")
+    return name
 
 
 def check_strategy(name: str, origin: str) -> str:

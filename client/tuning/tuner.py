@@ -14,8 +14,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from gputune.cache import PerformanceCache, WinnerRecord
-from gputune.cache.lookup import Verdict, look_up
-from gputune.client.errors import TuningError
+from gputune.cache.lookup import Verdict, describe, look_up
+from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.plan import Task
 from gputune.client.target_client import TargetClient
 from gputune.client.tuning.agenda import Agenda, Entry, Todo
@@ -30,6 +30,8 @@ from gputune.client.tuning.task_tuning import Progress, TaskTuning
 from gputune.client.tuning.workbench import Workbench
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
+
+SHOWN_MISSES = 3
 
 KEPT_BYTES = 256 << 20
 """What the buffers of tasks that wait for their next batch may take on a target."""
@@ -129,7 +131,8 @@ class Tuner:
         """The outcome of each task; `done` hears of each as soon as it is known. An `optional` one of which no variant
         works is left with its default, unmeasured.
 
-        Raises what `check` does, TuningError when no variant of another task works, TargetError, CacheError."""
+        Raises what `check` does, TuningError when no variant of another task works, CacheMiss when the cache is frozen
+        and does not know one, TargetError, CacheError."""
         self.check(tasks)
         self._optional = frozenset(optional)
         outcomes: dict[int, Outcome] = {}
@@ -145,6 +148,8 @@ class Tuner:
                 entries.append(found)
             else:
                 tell(place, found)
+        if self._options.cache_mode == "frozen":
+            entries = self._frozen(entries, tell)
         agenda = Agenda(entries, self._effort, self._pool(entries), self._options.budget_seconds)
         if entries:
             self._run(agenda, tell)
@@ -266,6 +271,23 @@ class Tuner:
             return False
         retry = self._options.retry_failures
         return not (retry and search.to_retry(self._cache.trials_of(search.key, search.validity), retry))
+
+    def _frozen(self, entries: Sequence[Entry], tell: Callable[[int, Outcome], None]) -> list[Entry]:
+        """Optional tasks that are not known stay unmeasured; any other is an error. Raises CacheMiss."""
+        missing = [entry for entry in entries if entry.search.task not in self._optional]
+        if missing:
+            verdicts = self.verdicts([entry.search.task for entry in missing])
+            why = [f"{entry.search.title}: {describe(verdicts[entry.search.task])}" for entry in missing]
+            shown = "; ".join(why[:SHOWN_MISSES]) + (
+                f"; and {len(why) - SHOWN_MISSES} more" * (len(why) > SHOWN_MISSES)
+            )
+            raise CacheMiss(
+                f"the performance cache is frozen and does not hold {len(missing)} tasks: {shown}; tune them with "
+                "another cache_mode first"
+            )
+        for entry in entries:
+            tell(entry.place, untuned(entry.search.task, self._limits))
+        return []
 
     def _pool(self, entries: Sequence[Entry]) -> int:
         """The trials that these tasks may take together: what the effort has for each, less what is known."""

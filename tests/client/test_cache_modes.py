@@ -1,0 +1,78 @@
+"""Cache modes on the null device: what is read, what is kept, what fails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.cache import PerformanceCache
+from gputune.client.errors import CacheMiss
+
+from . import models
+from .commands import Gputune, Ran, config_file, read_json
+from .models import save
+
+
+@pytest.fixture
+def generate(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Any:
+    """Generates a small model in a cache mode; how it ended, and the summary's totals."""
+    model = save(models.conv_relu_gemm(), tmp_path)
+
+    def run(mode: str, effort: str = "quick") -> tuple[Ran, Any]:
+        summary = tmp_path / "summary.json"
+        summary.unlink(missing_ok=True)
+        ran = gputune(
+            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+            "--config_file", config_file(tmp_path, cache_mode=mode), *null_target, "--tuning_effort", effort,
+            "--summary_json", summary,
+        )  # fmt: skip
+        return ran, read_json(summary)["totals"] if summary.exists() else None
+
+    return run
+
+
+def trials(tmp_path: Path) -> int:
+    (file,) = (tmp_path / "cache").glob("*.sqlite")
+    with PerformanceCache.open_readonly(file) as cache:
+        return sum(sum(summary.trials.values()) for summary in cache.tasks())
+
+
+def test_off_neither_reads_nor_keeps(generate: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        ran, totals = generate("off")
+        assert ran.code == 0, ran.err
+        assert totals["profile_requests"] > 0
+        assert not (tmp_path / "cache").exists()
+
+
+def test_frozen_uses_what_is_there_and_fails_on_anything_else(generate: Any, tmp_path: Path) -> None:
+    ran, _ = generate("frozen")
+    assert ran.code == 7, "there is no cache at all"
+    ran, _ = generate("use")
+    assert "0 of 4 tasks are known, 4 are new" in ran.err
+    before = {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()}
+    ran, totals = generate("frozen")
+    assert ran.code == 0, ran.err
+    assert "4 of 4 tasks are known" in ran.err
+    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 0)
+    ran, _ = generate("frozen", "normal")
+    assert ran.code == CacheMiss.exit_code
+    assert "does not hold 4 tasks" in ran.last_line
+    assert "not tuned enough" in ran.last_line
+    assert {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()} == before
+
+
+def test_refresh_measures_again_and_loses_nothing(generate: Any, tmp_path: Path) -> None:
+    _, first = generate("use")
+    once = trials(tmp_path)
+    _, again = generate("refresh")
+    assert again["profile_requests"] >= first["profile_requests"]
+    assert trials(tmp_path) >= 2 * once
+    _, warm = generate("use")
+    assert warm["profile_requests"] == 0
+
+
+def test_an_unknown_mode_is_named(generate: Any) -> None:
+    ran, _ = generate("sometimes")
+    assert ran.code == 2
+    assert "'sometimes' is no cache mode; there are use, off, refresh, frozen" in ran.last_line
