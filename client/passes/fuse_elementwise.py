@@ -71,7 +71,7 @@ UNARY = {
 GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
 """By the attribute "approximate"."""
 
-POWERS = {0.5: "sqrt", 2.0: "square", -1.0: "reciprocal"}
+POWERS = {0.5: "sqrt", 2.0: "square", 3.0: "cube", -1.0: "reciprocal"}
 """Powers that are functions of their own, which cost less."""
 
 ELEMENTWISE = frozenset((*BINARY, *SCALARS, *UNARY, "Clip", "Gelu", "Identity"))
