@@ -37,6 +37,9 @@ def einsum(lowering: Lowering, node: Node) -> None:
         sources.append(layouts.get(name, on_device))
     for name in (node.output, *node.operands):
         shape = shape_of(name)
+        own = shape_of(node.output)[-len(shape) :] if shape else ()
+        if len(own) < len(shape) or any(size not in (1, whole) for size, whole in zip(shape, own, strict=True)):
+            raise ValueError(f"an input of shape {shape} does not broadcast to {shape_of(node.output)}")
         tensors.append(reading_of(result[len(result) - len(shape) :], shape, range(len(shape))))
     product = product_of(sizes, tensors, node.chain)
     a, b = sources if product.a_is_left else reversed(sources)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # one_form.py has the table that names these functions
 
 def matmul(work: Work, node: Node) -> Iterator[Node]:
     """A MatMul: vectors are matrices of one row or one column, and leading axes are a batch."""
+    _check_type(work, node)
     left, right = (work.graph.shape(name) for name in node.inputs[:2])
     weight = work.graph.constants.get(node.inputs[1])
     if weight is not None and weight.ndim <= 2 and node.inputs[0] not in work.graph.constants:
@@ -41,6 +42,7 @@ def matmul(work: Work, node: Node) -> Iterator[Node]:
 
 def gemm(work: Work, node: Node) -> Iterator[Node]:
     """A Gemm: alpha * a * b + beta * c, with either side transposed."""
+    _check_type(work, node)
     turned = [bool(node.attributes.get(name, 0)) for name in ("transA", "transB")]
     alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
     addend = node.inputs[2] if len(node.inputs) > 2 and beta != 0 else ""
@@ -69,6 +71,7 @@ def gemm(work: Work, node: Node) -> Iterator[Node]:
 
 def einsum(work: Work, node: Node) -> Iterator[Node]:
     """An Einsum of two tensors, or of one that is turned or summed over."""
+    _check_type(work, node)
     inputs, result = _written_out(work, node)
     if len(inputs) == 2:
         yield _einsum_node(node, f"{','.join(inputs)}->{result}", node.output)
@@ -89,6 +92,12 @@ def einsum(work: Work, node: Node) -> Iterator[Node]:
         source = total
     order = tuple(kept.index(letter) for letter in result)
     yield Node("Transpose", f"{node.name}/turned", (source,), node.outputs, {"perm": order}, origins=node.origins)
+
+
+def _check_type(work: Work, node: Node) -> None:
+    dtype = work.graph.tensors[node.output].dtype
+    if dtype != "float32":
+        raise node.unsupported(f"it multiplies {dtype}; float32 is supported")
 
 
 def _gemm_node(work: Work, node: Node, matrix: Array, output: str) -> Node:

@@ -130,6 +130,20 @@ def test_refused_equations_say_why(lowered: Lowered, equation: str, shapes: list
         lowered(contraction(equation, shapes))
 
 
+@pytest.mark.parametrize(
+    ("signature", "body", "why"),
+    [
+        ("(int32[2,3] x, int32[3,4] v) => (int32[2,4] y)", "y = MatMul(x, v)", "MatMul_0' is not .* multiplies int32"),
+        ("(int32[3,4] x) => (int32[4] y)", 'y = Einsum<equation="ij->j">(x)', "multiplies int32"),
+        ("(float[2,3] x, float[3,4] v, float[4,2] c) => (float[2,4] y)", "y = Gemm(x, v, c)", "does not broadcast"),
+        ("(float[2,3] x, float[3,4] v, float[2,2,4] c) => (float[2,4] y)", "y = Gemm(x, v, c)", "(2, 2, 4)"),
+    ],
+)
+def test_refused_products_say_why(lowered: Lowered, signature: str, body: str, why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        lowered(build(signature, body))
+
+
 def test_maps_are_multiplied_where_they_lie(lowered: Lowered) -> None:
     signature = "(float[2,6,5,4] x, float[2,6,4,3] z) => (float[2,6,5,3] y)"
     assert product(lowered, signature, "c = Conv(x, w) y = MatMul(c, z)", {"w": (6, 6, 1, 1)}) == [
