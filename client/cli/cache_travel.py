@@ -1,5 +1,6 @@
 """gputune performance-cache export, import and merge: measurements that go from one file or machine to another."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ import click
 from gputune.cache import CacheError, PerformanceCache, tier_of
 from gputune.cache.entry import Contents, Entry, Merged
 from gputune.cache.exchange import from_json, to_json
+from gputune.client import t4
 from gputune.client.cli.cache_words import as_json_option, find_file, folder_option, print_json, warned, words
 from gputune.client.cli.options import default_performance_cache_dir
 from gputune.client.outputs import check_output, writing
@@ -20,15 +22,29 @@ SHOWN_CONFLICTS = 10
 
 @click.command("export")
 @click.argument("file_or_tier")
-@click.option("--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The JSON to write.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE|DIR",
+    help="The JSON to write; a folder for t4.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "t4"]),
+    default="json",
+    show_default=True,
+    help="json holds everything and can be imported; t4 is a file for each task, for other tuners' tools.",
+)
 @click.option("--task", "prefix", metavar="DIGEST", default="", help="Only tasks whose digest starts so.")
 @click.option("--without_binaries", is_flag=True, help="Leave program binaries out: smaller, compiled when needed.")
 @folder_option
 def export(
-    file_or_tier: str, output: Path, prefix: str, without_binaries: bool, performance_cache_dir: Path | None
+    file_or_tier: str, output: Path, form: str, prefix: str, without_binaries: bool, performance_cache_dir: Path | None
 ) -> None:
-    """Write what a cache file holds as JSON of a versioned form."""
-    check_output(output)
+    """Write what a cache file holds as JSON of a versioned form, or its trials as T4."""
+    check_output(output / "name" if form == "t4" else output)
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
         contents = cache.contents()
@@ -37,11 +53,26 @@ def export(
         if not entries:
             raise CacheError(f"no task in {path} has a digest that starts with {prefix!r}")
         contents = Contents(entries, {})
+    if form == "t4":
+        _export_t4(contents, output)
+        return
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with writing(output):
         output.write_text(to_json(contents, software_version(), now, not without_binaries), encoding="utf-8")
     trials = sum(len(entry.trials) for entry in contents.entries)
     click.echo(f"wrote {output}: {len(contents.entries)} tasks, {trials} trials")
+
+
+def _export_t4(contents: Contents, folder: Path) -> None:
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    entries = [entry for entry in contents.entries if entry.trials]
+    for entry in entries:
+        validity = entry.validity
+        tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
+        kernel = re.sub(r"[^A-Za-z0-9.@-]", "-", f"{entry.task.op}-{entry.task.digest[:10]}")
+        t4.write(folder / f"{kernel}_{tier.name}-{validity.digest[:8]}_T4.json.gz", t4.of_entry(entry))
+    click.echo(f"wrote {len(entries)} files to {folder}")
 
 
 @click.command("import")

@@ -1,0 +1,44 @@
+"""Trials as T4: valid by the published schema, and read again by our own tools."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import search_spaces
+from gputune.cache import PerformanceCache
+from gputune.client.cli.performance_cache import command
+
+from .conftest import FAILED, TASK, VALIDITY, trial
+
+FIELDS = {"configuration", "objectives", "times", "invalidity", "correctness", "measurements"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    path = tmp_path / "a.sqlite"
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(TASK, VALIDITY, [trial(16), trial(8), trial(16), FAILED])
+    result = CliRunner().invoke(command, ["export", str(path), "--format", "t4", "--output", str(tmp_path / "t4")])
+    assert "wrote 1 files" in result.output
+    return list((tmp_path / "t4").iterdir())
+
+
+def test_each_task_is_a_document_of_the_published_form(files: list[Path]) -> None:
+    (file,) = files
+    content: Any = json.loads(gzip.decompress(file.read_bytes()))
+    assert content["schema_version"] == "1.0.0"
+    assert content["metadata"]["timeunit"] == "milliseconds"
+    assert [set(one) for one in content["results"]] == [FIELDS] * 3
+    first, _, failed = content["results"]
+    assert first["times"]["runtimes"] == [sample / 1e6 for sample in trial(16).samples_ns]
+    assert (failed["invalidity"], failed["correctness"], failed["measurements"]) == ("runtime", 0, [])
+
+
+def test_our_own_bench_reads_it_as_a_space(files: list[Path]) -> None:
+    recording = search_spaces.load(files[0])
+    assert recording.kernel.startswith("Conv-")
+    assert len([samples for samples in recording.samples_ns.values() if samples]) == 2
