@@ -38,7 +38,9 @@ class Lowering:
 
     def plan(self) -> Plan:
         self._lower_nodes()
+        lowered = len(self.operations)
         self.layouts.finish()
+        self._run_before_readers(lowered)
         weights = Counter((operation.task.op, operation.task.problem) for operation in self.operations)
         tasks = {key: Task(*key, weight) for key, weight in weights.items()}
         read = {name for operation in self.operations for name in operation.inputs.values()}
@@ -70,6 +72,14 @@ class Lowering:
         if problems:
             message = f"model {self.graph.name!r}: {'; '.join(problems)}"
             raise UnsupportedNodes(message, refusals, len(self.graph.nodes))
+
+    def _run_before_readers(self, since: int) -> None:
+        """Moves each operation from this place on up to the first that reads what it writes: what was a view, which is
+        there with its source, has become a copy."""
+        for place in range(since, len(self.operations)):
+            operation = self.operations[place]
+            readers = (k for k, each in enumerate(self.operations[:place]) if operation.output in each.inputs.values())
+            self.operations.insert(next(readers, place), self.operations.pop(place))
 
     def _spec(self, tensor: str) -> TensorSpec:
         info = self.graph.tensors[tensor]
