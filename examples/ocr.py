@@ -1,0 +1,198 @@
+"""Reads the text of a picture with three models: where text is, which way up it stands, and what it says.
+
+    python examples/ocr.py                            a photographed page, from scikit-image
+    python examples/ocr.py picture.png --reference    and what rapidocr-onnxruntime reads, with the error rate
+
+The models are PP-OCR's (Apache-2.0), from the wheel rapidocr-onnxruntime. Each becomes a context once, with default
+configurations unless --tuning_effort says otherwise; the recogniser's has a graph for each width of a line. Then all
+three run in this process, as an application would run them.
+"""
+
+import argparse
+import importlib
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from PIL import Image
+from text_boxes import boxes_of
+
+import gputune.runtime
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "scripts"))
+import material  # noqa: E402
+
+Floats = npt.NDArray[np.floating]
+
+CONTEXTS = ROOT / "build" / "ocr"
+INPUT = "x"
+LEAST_SIDE = 736
+"""The detector finds text that is large enough in a picture whose shorter side has so many pixels."""
+HEIGHT = 48
+WIDTHS = (320, 640, 960, 1440)
+"""Of lines as the recogniser reads them; a longer one is squeezed."""
+TURNED = 0.9
+"""So sure must the classifier be to turn a line."""
+READABLE = 0.5
+TALL = 1.5
+"""A box that is so many times as high as wide holds a line that runs down."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a line says, and how sure the recogniser is of its characters on average."""
+
+    text: str
+    score: float
+
+
+class Reader:
+    """The three contexts, and the characters that the recogniser knows."""
+
+    def __init__(self, picture: tuple[int, int], effort: str, device: str | None) -> None:
+        """picture: width and height of what will be read, which decide the detector's size."""
+        self.size = _detector_size(picture)
+        width, height = self.size
+        detector = _context(
+            material.detector_model(), f"detector_{height}x{width}", [(1, 3, height, width)], effort, device
+        )
+        classifier = _context(material.angle_model(), "classifier", [material.ANGLE_SHAPE], effort, device)
+        shapes = [(1, 3, HEIGHT, width) for width in WIDTHS]
+        recogniser = _context(material.recogniser_model(), "recogniser", shapes, effort, device)
+        self._detector = gputune.runtime.load(detector)
+        self._classifier = gputune.runtime.load(classifier)
+        graphs = gputune.runtime.load(recogniser).header.graphs
+        self._recognisers = {
+            graph.inputs[0].shape[3]: gputune.runtime.load(recogniser, graph=graph.name) for graph in graphs
+        }
+        self._characters = _characters(material.recogniser_model())
+
+    def read(self, picture: Image.Image) -> list[Line]:
+        """The lines of a picture in the order in which people read them."""
+        boxes = boxes_of(_only(self._detector.run({INPUT: _pixels(picture, self.size, self.size[0])}))[0, 0])
+        scale = np.array(picture.size) / self.size
+        lines = [self._line(_cut(picture, box * scale)) for box in boxes]
+        return [line for line in lines if line.score >= READABLE]
+
+    def _line(self, cut: Image.Image) -> Line:
+        upside_down = _only(self._classifier.run({INPUT: _line_pixels(cut, material.ANGLE_SHAPE[3])}))[0, 1]
+        if upside_down > TURNED:
+            cut = cut.transpose(Image.Transpose.ROTATE_180)
+        wanted = HEIGHT * cut.width / cut.height
+        width = next((width for width in WIDTHS if width >= wanted), WIDTHS[-1])
+        return self._decoded(_only(self._recognisers[width].run({INPUT: _line_pixels(cut, width)}))[0])
+
+    def _decoded(self, probabilities: Floats) -> Line:
+        """The text of [steps, characters]: the best of each step, repetitions and blanks left out."""
+        best = probabilities.argmax(axis=1)
+        kept = (best != 0) & np.concatenate([[True], best[1:] != best[:-1]])
+        text = "".join(self._characters[index - 1] for index in best[kept])
+        return Line(text, float(probabilities.max(axis=1)[kept].mean()) if kept.any() else 0.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="examples/ocr.py", description=__doc__.splitlines()[0])
+    parser.add_argument("picture", nargs="?", type=Path, help="else a page from scikit-image's test pictures")
+    parser.add_argument("--tuning_effort", choices=["none", "quick", "normal", "full"], default="none")
+    parser.add_argument("--device", help="that contexts are made for, as the generator takes it")
+    parser.add_argument(
+        "--reference", action="store_true", help="compare with rapidocr-onnxruntime, where it is installed"
+    )
+    parser.add_argument("--most_errors", type=float, default=0.05, help="error rate from which on the exit code is 1")
+    options = parser.parse_args()
+    path = options.picture or material.page_picture()
+    picture = Image.open(path).convert("RGB")
+    reader = Reader(picture.size, options.tuning_effort, options.device)
+    text = "\n".join(line.text for line in reader.read(picture))
+    print(text)
+    if options.reference:
+        expected = _reference(path)
+        errors = error_rate(text, expected)
+        print(f"\nrapidocr-onnxruntime reads:\n{expected}\n\ncharacter error rate {errors:.2%}")
+        sys.exit(1 if errors > options.most_errors else 0)
+
+
+def error_rate(text: str, expected: str) -> float:
+    """How many characters must be changed, put in or left out, by how many are expected (Levenshtein's distance)."""
+    row = list(range(len(expected) + 1))
+    for number, letter in enumerate(text, 1):
+        diagonal, row[0] = row[0], number
+        for place, other in enumerate(expected, 1):
+            diagonal, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, diagonal + (letter != other))
+    return row[-1] / max(len(expected), 1)
+
+
+def _reference(path: Path) -> str:
+    try:
+        rapidocr = importlib.import_module("rapidocr_onnxruntime")
+    except ImportError as error:
+        sys.exit(f"--reference: pip install rapidocr-onnxruntime==1.4.4 ({error})")
+    found, _ = rapidocr.RapidOCR()(str(path))
+    return "\n".join(text for _, text, _ in found or [])
+
+
+def _context(model: Path, name: str, shapes: Sequence[tuple[int, ...]], effort: str, device: str | None) -> Path:
+    """The context of a model, made when it is not there yet: a graph for each shape of its input."""
+    path = CONTEXTS / f"{name}_{effort}.bin"
+    if not path.exists():
+        dimensions = ";".join(f"{INPUT}={','.join(map(str, shape))}" for shape in shapes)
+        command = [sys.executable, "-m", "gputune.client.cli.main", "context-binary-generator"]
+        command += ["--model", str(model), "--binary_file", str(path), "--input_dimensions", dimensions]
+        command += ["--tuning_effort", effort, "--log_level", "warn", *(["--device", device] if device else [])]
+        print(f"making {path.relative_to(ROOT)}", file=sys.stderr, flush=True)
+        if subprocess.run(command).returncode:
+            sys.exit(f"{name}: see the message above")
+    return path
+
+
+def _detector_size(picture: tuple[int, int]) -> tuple[int, int]:
+    """Width and height for the detector: multiples of 32, the shorter one at least LEAST_SIDE."""
+    scale = max(LEAST_SIDE / min(picture), 1.0)
+    width, height = (max(round(int(side * scale) / 32), 1) * 32 for side in picture)
+    return width, height
+
+
+def _pixels(picture: Image.Image, size: tuple[int, int], width: int) -> Floats:
+    """[1, 3, height, width], blue first, from -1 to 1: the picture in that size, zeros to the right of it."""
+    pixels = np.asarray(picture.resize(size, Image.Resampling.BILINEAR), np.float32)[:, :, ::-1]
+    filled = np.zeros((1, 3, size[1], width), np.float32)
+    filled[0, :, :, : size[0]] = (pixels / 255 - 0.5).transpose(2, 0, 1) / 0.5
+    return filled
+
+
+def _line_pixels(cut: Image.Image, width: int) -> Floats:
+    own = min(max(int(np.ceil(HEIGHT * cut.width / cut.height)), 1), width)
+    return _pixels(cut, (own, HEIGHT), width)
+
+
+def _cut(picture: Image.Image, box: Floats) -> Image.Image:
+    """What lies in a box, upright."""
+    box = np.clip(box, 0, np.array(picture.size) - 1)
+    across = max(np.linalg.norm(box[1] - box[0]), np.linalg.norm(box[2] - box[3]))
+    deep = max(np.linalg.norm(box[3] - box[0]), np.linalg.norm(box[2] - box[1]))
+    corners = box[[0, 3, 2, 1]].reshape(-1)  # counter-clockwise, as pillow wants them
+    size = max(int(across), 1), max(int(deep), 1)
+    cut = picture.transform(size, Image.Transform.QUAD, corners.tolist(), Image.Resampling.BICUBIC)
+    return cut.transpose(Image.Transpose.ROTATE_90) if cut.height >= TALL * cut.width else cut
+
+
+def _characters(model: Path) -> list[str]:
+    """What the recogniser's classes stand for, behind the blank."""
+    metadata = {entry.key: entry.value for entry in onnx.load(str(model)).metadata_props}
+    return [*metadata["character"].splitlines(), " "]
+
+
+def _only(outputs: Mapping[str, Any]) -> Any:
+    (value,) = outputs.values()
+    return value
+
+
+if __name__ == "__main__":
+    main()
