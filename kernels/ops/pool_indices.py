@@ -40,6 +40,7 @@ class PoolIndicesProblem:
     output: Pair
     dilations: Pair = (1, 1)
     by_columns: bool = False
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         _ = self.pool  # which refuses what has no meaning
@@ -49,7 +50,7 @@ class PoolIndicesProblem:
         """The pooling of which these are the places."""
         size = (self.batch, self.height, self.width, self.channels)
         windows = (self.kernel, self.strides, self.pads, self.output)
-        return PoolProblem("max", *size, *windows, dilations=self.dilations)
+        return PoolProblem("max", *size, *windows, dilations=self.dilations, dtype=self.dtype)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
