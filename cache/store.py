@@ -213,7 +213,7 @@ class PerformanceCache:
 
     def contents(self) -> Contents:
         """Everything, to be taken in by another file or to be exported; malformed rows are left out with a warning."""
-        entries = [self._entry(summary.task, summary.validity) for summary in self.tasks()]
+        entries = [self.entry_of(summary.task, summary.validity) for summary in self.tasks()]
         return Contents(tuple(entries), self.contents_of_chains())
 
     def contents_of_chains(self) -> dict[str, tuple[ChainRecord, float]]:
@@ -221,6 +221,19 @@ class PerformanceCache:
         rows = self._rows("SELECT digest, stored_at FROM chain ORDER BY digest") if self._has("chain") else []
         known = {digest: (self.chain_of(digest), stored_at) for digest, stored_at in rows}
         return {digest: (one, at) for digest, (one, at) in known.items() if one is not None}
+
+    def entry_of(self, task: TaskKey, validity: Validity) -> Entry:
+        """All that is known of a task under one validity; malformed rows are left out with a warning."""
+        owner = (task.digest, validity.digest)
+        columns = _columns("trial", TRIAL_COLUMNS)
+        rows = self._rows(f"SELECT trial.stored_at, {columns} FROM trial {_owned('trial')} ORDER BY trial.id", owner)
+        trials = self._checked("trials", lambda row: Stored(trial_from_row(row[1:]), finite(row[0], "stored_at")), rows)
+        columns = _columns("winner", WINNER_COLUMNS)
+        rows = self._rows(f"SELECT winner.stored_at, {columns} FROM winner {_owned('winner')}", owner)
+        winners = self._checked(
+            "winners", lambda row: Conclusion(winner_from_row(row[1:]), finite(row[0], "stored_at")), rows
+        )
+        return Entry(task, validity, tuple(trials), winners[0] if winners else None)
 
     def take_in(self, contents: Contents, source: str) -> Merged:
         """Add what is not known yet, all or nothing. Of two winners of a task under one validity the one that rests on
@@ -278,7 +291,7 @@ class PerformanceCache:
         known = len(self.warnings)
         found = [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
         for summary in self.tasks():
-            self._entry(summary.task, summary.validity)
+            self.entry_of(summary.task, summary.validity)
             self.winner_of(summary.task, summary.validity)
         self.contents_of_chains()
         self.origins()
@@ -324,18 +337,6 @@ class PerformanceCache:
 
     # Inside.
 
-    def _entry(self, task: TaskKey, validity: Validity) -> Entry:
-        owner = (task.digest, validity.digest)
-        columns = _columns("trial", TRIAL_COLUMNS)
-        rows = self._rows(f"SELECT trial.stored_at, {columns} FROM trial {_owned('trial')} ORDER BY trial.id", owner)
-        trials = self._checked("trials", lambda row: Stored(trial_from_row(row[1:]), finite(row[0], "stored_at")), rows)
-        columns = _columns("winner", WINNER_COLUMNS)
-        rows = self._rows(f"SELECT winner.stored_at, {columns} FROM winner {_owned('winner')}", owner)
-        winners = self._checked(
-            "winners", lambda row: Conclusion(winner_from_row(row[1:]), finite(row[0], "stored_at")), rows
-        )
-        return Entry(task, validity, tuple(trials), winners[0] if winners else None)
-
     def _take_in(self, entry: Entry, merged: Merged) -> None:
         """Inside the caller's transaction."""
         owner = self._owner(entry.task, entry.validity)
@@ -351,7 +352,7 @@ class PerformanceCache:
             merged.known += 1 - found.rowcount
         if entry.conclusion is None:
             return
-        mine = self._entry(entry.task, entry.validity).conclusion
+        mine = self.entry_of(entry.task, entry.validity).conclusion
         kept, dropped = entry.conclusion, mine
         if mine is not None and mine.foundation >= entry.conclusion.foundation:
             kept, dropped = mine, entry.conclusion

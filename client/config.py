@@ -95,11 +95,17 @@ SUPPORTED: dict[str, Read] = {
     "tuning_mode": _flag,
     "performance_cache_dir": _path,
     "invalidate_performance_cache": _flag,
+    "system_performance_cache_dir": _path,
     "target": _addresses,
     "precision_mode": _precision,
     **{key: read for key, (_, read) in _TUNING.items()},
 }
-NEEDS_TUNING_MODE = ("performance_cache_dir", "invalidate_performance_cache", *_TUNING)
+NEEDS_TUNING_MODE = (
+    "performance_cache_dir",
+    "invalidate_performance_cache",
+    "system_performance_cache_dir",
+    *_TUNING,
+)
 NOT_YET = frozenset(
     {
         "backend_extensions",
@@ -124,6 +130,7 @@ class Config:
     tuning_mode: bool | None = None
     performance_cache_dir: Path | None = None
     invalidate_performance_cache: bool = False
+    system_performance_cache_dir: Path | None = None
     target: str | None = None
     precision_mode: str = PRECISIONS[0]
     tuning: TuningOptions = field(default_factory=TuningOptions)

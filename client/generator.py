@@ -223,6 +223,8 @@ class _Generation:
                     self._reporter.info("performance cache invalidated: starting from nothing")
                 elif begun.resumed:
                     self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
+            if mode == "use":
+                self._borrow(tuner)
             if mode != "off":
                 self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
             with self._clock.phase("tune"):
@@ -235,6 +237,18 @@ class _Generation:
             if (report := self._request.tuning.report) is not None:
                 write_report(path, report, self._request.binary_file)
                 self._reporter.info(f"wrote the report {report}")
+
+    def _borrow(self, tuner: Tuner) -> None:
+        """Takes in what the system's cache knows and the user's does not. Raises CacheError."""
+        if (folder := self._request.config.system_performance_cache_dir) is None:
+            return
+        path = folder / self._tier.file_name
+        if not path.exists():
+            self._reporter.info(f"system performance cache {path}: there is none for this device")
+            return
+        with PerformanceCache.open_readonly(path, warn=self._reporter.warn) as system:
+            taken = tuner.borrow(self._tasks, system)
+        self._reporter.info(f"system performance cache {path}: {taken} tasks are taken from there")
 
     def _make(self, decisions: Sequence[Decision], tuner: Tuner | None) -> None:
         """Finalizes, writes and verifies what was decided."""

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from gputune.cache import PerformanceCache, WinnerRecord
+from gputune.cache.entry import Contents
 from gputune.cache.lookup import Verdict, describe, look_up
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.plan import Task
@@ -114,6 +115,19 @@ class Tuner:
                 verdict = Verdict("seeded", origin=seeds.origin) if seeds.configurations else verdict
             found[task] = verdict
         return found
+
+    def borrow(self, tasks: Sequence[Task], system: PerformanceCache) -> int:
+        """Take in what another cache knows of tasks that this one has not concluded, and what it has chosen in chains;
+        returns of how many tasks. Raises CacheError."""
+        entries = []
+        for task in tasks:
+            search = self._search(task)
+            if self._cache.winner_of(search.key, search.validity) is None:
+                entry = system.entry_of(search.key, search.validity)
+                entries += [entry] if entry.conclusion is not None else []
+        if entries:
+            self._cache.take_in(Contents(tuple(entries), system.contents_of_chains()), str(system.path))
+        return len(entries)
 
     def expected_trials(self, tasks: Sequence[Task]) -> int:
         """How many variants will be measured at most, finalists included, drift apart."""

@@ -72,6 +72,33 @@ def test_refresh_measures_again_and_loses_nothing(generate: Any, tmp_path: Path)
     assert warm["profile_requests"] == 0
 
 
+def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    model, system, mine = save(models.conv_relu_gemm(), tmp_path), tmp_path / "system", tmp_path / "mine"
+
+    def run(folder: Path, **config: object) -> tuple[Ran, Any]:
+        summary = tmp_path / "summary.json"
+        config = {"performance_cache_dir": str(folder), **config}
+        ran = gputune(
+            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+            "--config_file", config_file(tmp_path, **config), *null_target, "--tuning_effort", "quick",
+            "--summary_json", summary,
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        return ran, read_json(summary)["totals"]
+
+    run(system)
+    ran, totals = run(mine, system_performance_cache_dir=str(system))
+    assert "4 tasks are taken from there" in ran.err
+    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 0)
+    (file,) = mine.glob("*.sqlite")
+    with PerformanceCache.open_readonly(file) as cache:
+        assert [one.source for one in cache.origins()] == [str(system / file.name)]
+    assert "0 tasks are taken from there" in run(mine, system_performance_cache_dir=str(system))[0].err
+    assert "there is none for this device" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
+
+
 def test_an_unknown_mode_is_named(generate: Any) -> None:
     ran, _ = generate("sometimes")
     assert ran.code == 2
