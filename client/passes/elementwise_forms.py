@@ -1,4 +1,4 @@
-"""The one form of elementwise operators, and of BatchNormalization, which is some of them: for one_form.py."""
+"""The one form of elementwise operators. For one_form.py."""
 
 from __future__ import annotations
 
@@ -89,36 +89,3 @@ def dropout(work: Work, node: Node) -> Iterator[Node]:
         info = work.graph.tensors[mask]
         ones = work.exact(f"{mask}/ones", np.ones(info.shape, info.dtype))
         yield Node("Identity", f"{node.name}/mask", (ones,), (mask,), origins=node.origins)
-
-
-def batch_normalization(work: Work, node: Node) -> Iterator[Node]:
-    if node.attributes.get("training_mode", 0) or any(work.uses[name] for name in node.outputs[1:]):
-        raise node.unsupported("it is in training mode")
-    if not node.attributes.get("spatial", 1):
-        raise node.unsupported("it normalises each position on its own (spatial=0)")
-    info = work.graph.tensors[node.output]
-    epsilon = float(node.attributes.get("epsilon", 1e-5))
-    channels = (-1,) + (1,) * (len(info.shape) - 2)
-    if all(name in work.graph.constants for name in node.inputs[1:5]):
-        parts = (work.graph.constants[name] for name in node.inputs[1:5])
-        scale, bias, mean, variance = (np.asarray(part, dtype=np.float64) for part in parts)
-        factor = scale / np.sqrt(variance + epsilon)
-        factors = work.constant(f"{node.output}/factor", factor.reshape(channels))
-        shifts = work.constant(f"{node.output}/shift", (bias - mean * factor).reshape(channels))
-    else:
-        column = TensorInfo((work.graph.tensors[node.inputs[1]].size, *channels[1:]))
-        steps: list[Node] = []
-
-        def step(op: str, *inputs: str) -> str:
-            output = work.tensor(f"{node.output}/{len(steps)}", column)
-            steps.append(Node(op, f"{node.name}/{len(steps)}", inputs, (output,), origins=node.origins))
-            return output
-
-        scales, biases, means, variances = (step("Reshape", name) for name in node.inputs[1:5])
-        raised = step("Add", variances, work.constant(f"{node.output}/epsilon", epsilon))
-        factors = step("Div", scales, step("Sqrt", raised))
-        shifts = step("Sub", biases, step("Mul", means, factors))
-        yield from steps
-    scaled = work.tensor(f"{node.output}/scaled", info)
-    yield Node("Mul", node.name, (node.inputs[0], factors), (scaled,), origins=node.origins)
-    yield Node("Add", f"{node.name}/shift", (scaled, shifts), (node.output,), origins=node.origins)

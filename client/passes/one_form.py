@@ -10,7 +10,8 @@ Mean           the same as a Sum, and a Div by their number
 Reshape        also for Flatten, Squeeze and Unsqueeze; the shape is the output's, the one input is the data
 Softmax        attribute "axes": the first and last of the neighbouring axes that it runs over together; so have
                LogSoftmax and Hardmax
-BatchNorm      a Mul and an Add with one number per channel, which steps before them compute where it is not known
+BatchNorm      a Mul and an Add with one number per channel, which steps before them compute where it is not known;
+               as normalisation_forms.py says
 Gemm, MatMul, Einsum   as product_forms.py says
 """
 
@@ -19,7 +20,7 @@ from dataclasses import replace
 
 from gputune.client.errors import ModelError
 from gputune.client.graph import Array, Graph, Node, TensorInfo, as_constant, renamed
-from gputune.client.passes import elementwise_forms, product_forms
+from gputune.client.passes import elementwise_forms, normalisation_forms, product_forms
 from gputune.client.passes.refusing import refusing
 
 
@@ -115,7 +116,7 @@ def _softmax(work: Work, node: Node) -> Iterator[Node]:
 
 
 FORMS: dict[str, Callable[[Work, Node], Iterator[Node]]] = {
-    "BatchNormalization": elementwise_forms.batch_normalization,
+    "BatchNormalization": normalisation_forms.batch_normalization,
     "Cast": elementwise_forms.cast,
     "CastLike": elementwise_forms.cast,
     "Clip": elementwise_forms.clip,

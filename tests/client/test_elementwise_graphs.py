@@ -114,6 +114,12 @@ MODELS = {
         {},
         None,
     ),
+    "statistics in training": (
+        "(float[4,3,5] x, float[3] s, float[3] b, float[3] m, float[3] v) => (float[4,3,5] y, float[3] n, float[3] w)",
+        "p = Exp(v) y, n, w = BatchNormalization<training_mode=1, momentum=0.7>(x, s, b, m, p)",
+        {},
+        None,
+    ),
     "a mask that keeps all": ("(float[2,3] x) => (float[2,3] y, bool[2,3] m)", "y, m = Dropout(x)", {}, None),
     "attributes": (
         "(float[2,9] x) => (float[2,9] y, float[2,9] z)",
