@@ -33,6 +33,8 @@ from gputune.kernels.template import build_options, template
 BLOCK_SIDES = (1, 2, 3, 4, 8, 16)
 """Sides of a work-item's block; 3 is for pictures, which have three channels."""
 MOST_IN_BLOCK = 128
+CPU_WRITES = 16
+CPU_GROUP = 16
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,12 @@ class TransposeFamily(KernelFamily):
         rows, columns = problem.matrix
         down = 3 if rows == 3 else power_at_most(min(4, rows))
         across = 3 if columns == 3 else power_at_most(min(4, columns))
-        x, y = default_group(limits, ceil_div(columns, across), ceil_div(rows, down))
+        if limits.device_type == "cpu" and rows >= max(columns, CPU_WRITES) and columns > 3:
+            # neighbouring vectors of one line are written by one work-group, each a whole line of the cache
+            most = min(limits.max_work_item_sizes[1], limits.max_work_group_size, ceil_div(rows, CPU_WRITES))
+            down, x, y = CPU_WRITES, 1, power_at_most(min(CPU_GROUP, most))
+        else:
+            x, y = default_group(limits, ceil_div(columns, across), ceil_div(rows, down))
         return {"VR": down, "VC": across, "DIMX": x, "DIMY": y, "STAGED": 0, "PAD": 0}
 
     def starters(self, problem: TransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
