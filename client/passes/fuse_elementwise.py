@@ -127,18 +127,18 @@ class _Fusion:
         for value, chain, operands in readings:
             index = self.place.get(value)
             producer = None if index is None else self.nodes[index]
-            if index is not None and producer and self._fits(producer, value, chain, operands, node.output):
+            if index is not None and producer and self._fits(producer, value, chain, operands, node):
                 self._fuse(index, producer, node, chain, operands)
                 return
         shape = self.graph.shape(node.output)
         value, chain, operands = max(readings, key=lambda reading: self.graph.shape(reading[0]) == shape)
         self.append(Node("Elementwise", node.name, (value,), node.outputs, {}, chain, operands, origins=node.origins))
 
-    def _fits(self, producer: Node, value: str, chain: Chain, operands: tuple[str, ...], output: str) -> bool:
-        shapes = [self.graph.shape(name) for name in (value, output)]
+    def _fits(self, producer: Node, value: str, chain: Chain, operands: tuple[str, ...], reader: Node) -> bool:
+        shapes = [self.graph.shape(name) for name in (value, reader.output)]
         if producer.op not in BROADCASTING:
             shapes += [self.graph.shape(name) for name in operands]
-        alone = self.uses[value] == 1 and not chain.jumps
+        alone = self.uses[value] == reader.inputs.count(value) and value not in operands and not chain.jumps
         return producer.op in WITH_EPILOGUE and alone and len(set(shapes)) == 1
 
     def _fuse(self, index: int, producer: Node, node: Node, chain: Chain, operands: tuple[str, ...]) -> None:
@@ -168,6 +168,8 @@ def _readings(graph: Graph, node: Node) -> list[tuple[str, Chain, tuple[str, ...
         return [(node.inputs[0], _unary(node), ())]
     function = "fmod" if node.op == "Mod" and node.attributes.get("fmod", 0) else BINARY[node.op]
     left, right = node.inputs
+    if left == right and function == "mul":
+        return [(left, Chain((Step("square"),)), ())]
     readings: list[tuple[str, Chain, tuple[str, ...]]] = []
     for value, other, swapped in ((left, right, False), (right, left, True)):
         number = graph.scalar(other)

@@ -128,6 +128,12 @@ MODELS = {
         {},
         ["Elementwise", "Elementwise"],
     ),
+    "a square has one value": (
+        "(float[4,3] x) => (float[4,5] y, float[4,5] z)",
+        "m = MatMul(x, w) y = Mul(m, m) n = MatMul(x, v) z = Add(n, n)",
+        {"w": (3, 5), "v": (3, 5)},
+        ["MatMul", "MatMul", "Elementwise"],
+    ),
     "what jumps sees what was written": (
         "(float[4,3] x) => (float[4,5] y)",
         "m = MatMul(x, w) t = Tanh(m) f = Floor(t) n = Neg(f) s = Sign(n) y = Add(s, m)",
