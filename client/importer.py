@@ -277,7 +277,7 @@ class _Walk:
         self.nodes: list[Node] = []
         self.names: set[str] = set()
         self.unsupported: list[Node] = []
-        self.quantised: list[str] = []
+        self.quantised: list[Node] = []
 
     def visit(self, index: int, node: onnx.NodeProto) -> None:
         reads = [name for name in node.input if name]
@@ -306,9 +306,12 @@ class _Walk:
     def refuse_unsupported(self) -> None:
         """Raises ModelError for what was met; what is quantised has an answer of its own."""
         if self.quantised:
-            raise ModelError(
-                f"model {self.path} is quantised ({_listing(self.quantised, 3)}); only float32 models are supported, "
-                "use the one it was made from"
+            labels = _listing((node.label for node in self.quantised), 3)
+            raise UnsupportedNodes(
+                f"model {self.path} is quantised ({labels}); only float32 models are supported, use the one it was made "
+                "from",
+                [Refusal(node.op, node.name, "it computes with quantised numbers") for node in self.quantised],
+                len(self.nodes),
             )
         if self.unsupported:
             names = ", ".join(node.label for node in self.unsupported)
@@ -389,7 +392,7 @@ class _Walk:
         if all(output in self.constants for output in kept.outputs if output):
             return
         if operator in QUANTISED_OPS or operator.startswith("QLinear"):
-            self.quantised.append(kept.label)
+            self.quantised.append(kept)
         elif operator not in SUPPORTED_OPS and lowering_of(operator) is None:
             self.unsupported.append(kept)
         self.nodes.append(kept)
