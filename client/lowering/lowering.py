@@ -131,5 +131,5 @@ class Lowering:
         """Batch, channels, and the sizes (height, width) of the maps that a node reads and writes."""
         shape, output = self.graph.shape(node.inputs[0]), self.graph.shape(node.output)
         if len(shape) != 4:
-            raise node.unsupported(f"it has {len(shape) - 2} spatial dimensions; 1 and 2 are supported")
+            raise node.unsupported(f"it has {len(shape) - 2} spatial dimensions; 1 to 3 are supported")
         return shape[0], shape[1], (shape[2], shape[3]), (output[2], output[3])

@@ -2,7 +2,7 @@
 floats.
 
 A pooling is one over rows and columns and then one over the depth: sums, maxima and the counts that averages divide by
-all factor. A convolution sees the depths of its window side by side as channels, which a Gather looks up.
+all factor. A convolution, transposed or not, sees the depths of its window side by side as channels, which a Gather looks up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,15 @@ from gputune.client.graph import Array, Graph, Node, TensorInfo
 
 POOLINGS = frozenset(("AveragePool", "LpPool", "MaxPool"))
 GLOBAL_POOLINGS = frozenset(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"))
-PER_AXIS = {"dilations": 1, "kernel_shape": 1, "pads": 0, "strides": 1}
+PER_AXIS = {"dilations": 1, "kernel_shape": 1, "output_padding": 0, "pads": 0, "strides": 1}
 """Attributes with numbers for each axis of a window, and what they are where nothing else is seen."""
 
 
 def fold_depth(graph: Graph) -> Graph:
-    """The same graph without convolutions and poolings of maps with depth; transposed convolutions stay."""
+    """The same graph without convolutions and poolings of maps with depth.
+
+    Raises ModelError for a weight that is computed at run time, and for a ConvTranspose whose pads are not given.
+    """
     work = _Work(graph)
     for node in graph.nodes:
         rank = len(graph.shape(node.inputs[0])) if node.op in FOLDS else 0
@@ -101,49 +104,61 @@ def _global_pool(work: _Work, node: Node) -> None:
 
 
 def _conv(work: _Work, node: Node) -> None:
-    weight = work.graph.constants.get(node.inputs[1])
-    if weight is None or weight.ndim != 5:
-        work.nodes.append(node)  # to be refused by whoever lowers it
-        return
-    batch, channels, depth, height, width = work.graph.shape(node.inputs[0])
-    _, filters, deep, down, across = work.graph.shape(node.output)
-    seen, taps = weight.shape[1:3]
-    source, indices = _depths(work, node, depth, deep, taps)
-    gathered = work.step(node, "Gather", (source, indices), (batch, channels, deep, taps, height, width), {"axis": 2})
-    beside = (batch, deep, channels, taps, height, width)
-    turned = work.step(node, "Transpose", (gathered,), beside, {"perm": (0, 2, 1, 3, 4, 5)})
-    maps = work.step(node, "Reshape", (turned,), (batch * deep, channels * taps, height, width))
-    flat = work.constant(f"{node.inputs[1]}/flat", weight.reshape(filters, seen * taps, *weight.shape[3:]))
-    result = work.step(
-        node, "Conv", (maps, flat, *node.inputs[2:]), (batch * deep, filters, down, across), _seeing(node, (1, 2))
-    )
-    again = work.step(node, "Reshape", (result,), (batch, deep, filters, down, across))
-    perm = {"perm": (0, 2, 1, 3, 4)}
-    work.nodes.append(Node("Transpose", node.name, (again,), node.outputs, perm, origins=node.origins))
-
-
-def _depths(work: _Work, node: Node, depth: int, deep: int, taps: int) -> tuple[str, str]:
-    """The input with zeros before and behind its depth, and which depth each tap of each output depth sees."""
-    step, apart = (int(node.attributes.get(name, (1,))[0]) for name in ("strides", "dilations"))
+    weight = _weight(work, node)
+    taps = np.arange(weight.shape[2]) * _along_depth(node, "dilations", 1)
+    starts = np.arange(work.graph.shape(node.output)[2]) * _along_depth(node, "strides", 1)
+    before = _along_depth(node, "pads", 0)
     mode = node.attributes.get("auto_pad", "NOTSET")
-    missing = max((deep - 1) * step + (taps - 1) * apart + 1 - depth, 0)
-    before = int(node.attributes["pads"][0]) if mode == "NOTSET" and "pads" in node.attributes else 0
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        before = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
-    behind = max((deep - 1) * step + (taps - 1) * apart + 1 - depth - before, 0)
-    batch, channels, _, *size = work.graph.shape(node.inputs[0])
-    parts = [node.inputs[0]]
-    if before:
-        zeros = np.zeros((batch, channels, before, *size), np.float32)
-        parts.insert(0, work.constant(f"{node.output}/before", zeros))
-    if behind:
-        zeros = np.zeros((batch, channels, behind, *size), np.float32)
-        parts.append(work.constant(f"{node.output}/behind", zeros))
-    source = parts[0]
-    if len(parts) > 1:
-        source = work.step(node, "Concat", parts, (batch, channels, before + depth + behind, *size), {"axis": 2})
-    indices = np.arange(deep)[:, np.newaxis] * step + np.arange(taps) * apart
-    return source, work.constant(f"{node.output}/depths", indices.astype(np.int64))
+    if mode != "NOTSET":
+        missing = max(int(starts[-1] + taps[-1]) + 1 - work.graph.shape(node.inputs[0])[2], 0)
+        before = {"SAME_UPPER": missing // 2, "SAME_LOWER": missing - missing // 2}.get(mode, 0)
+    flat = weight.reshape(weight.shape[0], -1, *weight.shape[3:])
+    _beside(work, node, starts[:, np.newaxis] + taps - before, flat)
+
+
+def _conv_transpose(work: _Work, node: Node) -> None:
+    """Output depth d sees at tap k the input depth i with i * stride + k * dilation = d + pad, where there is one."""
+    weight = _weight(work, node)
+    if "output_shape" in node.attributes or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        raise node.unsupported("with 3 spatial dimensions it must have pads, not auto_pad or output_shape")
+    taps = np.arange(weight.shape[2]) * _along_depth(node, "dilations", 1)
+    starts = np.arange(work.graph.shape(node.output)[2]) + _along_depth(node, "pads", 0)
+    seen, rest = np.divmod(starts[:, np.newaxis] - taps, _along_depth(node, "strides", 1))
+    flat = weight.swapaxes(1, 2).reshape(-1, weight.shape[1], *weight.shape[3:])
+    _beside(work, node, np.where(rest == 0, seen, -1), flat)
+
+
+def _beside(work: _Work, node: Node, depths: Array, flat: Array) -> None:
+    """The convolution of maps that hold the depths of a window side by side: `depths` [output depth, tap] says which
+    each is; those outside of the map are zeros. `flat` are the weights for so many more channels."""
+    batch, channels, depth, *size = work.graph.shape(node.inputs[0])
+    _, filters, deep, *result = work.graph.shape(node.output)
+    inside = (depths >= 0) & (depths < depth)
+    indices = work.constant(f"{node.output}/depths", np.where(inside, depths, depth).astype(np.int64))
+    source = node.inputs[0]
+    if not inside.all():
+        zeros = work.constant(f"{node.output}/zeros", np.zeros((batch, channels, 1, *size), np.float32))
+        source = work.step(node, "Concat", (source, zeros), (batch, channels, depth + 1, *size), {"axis": 2})
+    taps = depths.shape[1]
+    gathered = work.step(node, "Gather", (source, indices), (batch, channels, deep, taps, *size), {"axis": 2})
+    order = {"perm": (0, 2, 1, 3, 4, 5)}
+    turned = work.step(node, "Transpose", (gathered,), (batch, deep, channels, taps, *size), order)
+    maps = work.step(node, "Reshape", (turned,), (batch * deep, channels * taps, *size))
+    inputs = (maps, work.constant(f"{node.inputs[1]}/flat", flat), *node.inputs[2:])
+    flattened = work.step(node, node.op, inputs, (batch * deep, filters, *result), _seeing(node, (1, 2)))
+    again = work.step(node, "Reshape", (flattened,), (batch, deep, filters, *result))
+    back = {"perm": (0, 2, 1, 3, 4)}
+    work.nodes.append(Node("Transpose", node.name, (again,), node.outputs, back, origins=node.origins))
+
+
+def _weight(work: _Work, node: Node) -> Array:
+    if node.inputs[1] not in work.graph.constants:
+        raise node.unsupported(f"its weight {node.inputs[1]!r} is computed at run time")
+    return work.graph.constants[node.inputs[1]]
+
+
+def _along_depth(node: Node, attribute: str, alone: int) -> int:
+    return int(node.attributes.get(attribute, (alone,))[0])
 
 
 def _seeing(node: Node, axes: tuple[int | None, int | None]) -> dict[str, Any]:
@@ -161,6 +176,7 @@ def _seeing(node: Node, axes: tuple[int | None, int | None]) -> dict[str, Any]:
 
 FOLDS: Mapping[str, Callable[[_Work, Node], None]] = {
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     **dict.fromkeys(POOLINGS, _pool),
     **dict.fromkeys(GLOBAL_POOLINGS, _global_pool),
 }

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from gputune.client.errors import ModelError
 from gputune.client.reference import evaluate
 
 from .models import build
@@ -49,6 +50,35 @@ def test_poolings(lowered: Lowered, body: str) -> None:
 def test_convolutions(lowered: Lowered, attributes: str, weight: tuple[int, ...]) -> None:
     model = build(MAPS, f"c = Conv<{attributes}>(x, w, b) y = Relu(c)", {"w": weight, "b": weight[:1]})
     assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "weight"),
+    [
+        ("group=1", (6, 5, 2, 3, 1)),
+        ("strides=[2,3,1], pads=[1,0,1,0,1,1], output_padding=[1,2,0]", (6, 4, 3, 3, 2)),
+        ("group=3, strides=[3,2,2], dilations=[2,1,2], pads=[0,1,0,2,1,1]", (6, 3, 2, 3, 2)),
+        ('auto_pad="NOTSET", strides=[3,1,1]', (6, 2, 2, 2, 2)),
+    ],
+)
+def test_transposed_convolutions(lowered: Lowered, attributes: str, weight: tuple[int, ...]) -> None:
+    groups = 3 if "group=3" in attributes else 1
+    bias = (weight[1] * groups,)
+    model = build(MAPS, f"c = ConvTranspose<{attributes}>(x, w, b) y = Relu(c)", {"w": weight, "b": bias})
+    assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("y = Conv(x, x)", "its weight 'x' is computed at run time"),
+        ("y = ConvTranspose<output_shape=[9,9,9]>(x, w)", "it must have pads"),
+    ],
+)
+def test_what_cannot_be_known_is_refused(lowered: Lowered, body: str, said: str) -> None:
+    model = build("(float[2,2,3,3,3] x) => (float[a,b,c,d,e] y)", body, {"w": (2, 2, 3, 3, 3)})
+    with pytest.raises(ModelError, match=said):
+        lowered(model)
 
 
 def test_a_convolution_of_any_depth_is_one_task(lowered: Lowered) -> None:

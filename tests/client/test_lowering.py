@@ -151,9 +151,9 @@ def test_maps_of_one_position_or_one_channel_are_never_converted(lowered: Lowere
     [
         (
             "(float[1,3,5,5,5] x) => (float[a,b,c,d,e] y)",
-            "y = ConvTranspose(x, w)",
-            {"w": (3, 4, 1, 1, 1)},
-            "3 spatial dimensions; 1 and 2",
+            "y = ConvTranspose<output_shape=[6,6,6]>(x, w)",
+            {"w": (3, 4, 2, 2, 2)},
+            "3 spatial dimensions",
         ),
         ("(float[1,3,5,5] x) => (float[1,4,5,5] y)", "y = Conv(x, w)", {"w": (4, 2, 1, 1)}, "sees 2 channels"),
         ("(float[1,3,5,5] x, float[4,3,1,1] v) => (float[1,4,5,5] y)", "y = Conv(x, v)", {}, "'v' is computed"),
