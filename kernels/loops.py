@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+Axes = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -115,7 +117,9 @@ def loops_of(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = 
     return Loops(tuple(merged) or (Loop(1, 1, inner=True),))
 
 
-def merged(shape: Sequence[int], axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A shape and axes of it with the fewest axes that walk alike, so that equal walks are equal problems."""
-    loops = loops_of(shape, axes).loops
-    return tuple(loop.size for loop in loops), tuple(axis for axis, loop in enumerate(loops) if loop.inner)
+def merged(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = ()) -> tuple[Axes, Axes, Axes]:
+    """A shape, axes of it and those that a parameter varies with, in the fewest axes, so that equal walks are equal."""
+    loops = loops_of(shape, axes, scaled).loops
+    inner = tuple(axis for axis, loop in enumerate(loops) if loop.inner)
+    varying = tuple(axis for axis, loop in enumerate(loops) if loop.scaled)
+    return tuple(loop.size for loop in loops), inner, varying

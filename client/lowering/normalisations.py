@@ -41,14 +41,13 @@ def over_axes(lowering: Lowering, node: Node) -> None:
     epsilon = float(node.attributes.get("epsilon", 1e-5))
     parameters, varies = _parameters(lowering, node, shape, on_device)
     kind = "rms" if node.op == "RMSNormalization" else "deviation"
-    problem = NormaliseProblem(
-        kind, shape, places, varies, "scale" in parameters, "bias" in parameters, epsilon, node.chain
-    )
+    walks = merged(shape, places, varies)
+    problem = NormaliseProblem(kind, *walks, "scale" in parameters, "bias" in parameters, epsilon, node.chain)
     lowering.run(node, "Normalise", problem, {"input": source, **parameters}, on_device)
     inverse = Chain((Step("add", (epsilon,)), Step("sqrt"), Step("div", (1.0,), swapped=True)))
     for output, statistic, chain in zip(node.outputs[1:], ("mean", "variance"), (Chain(), inverse), strict=False):
         if lowering.uses[output]:
-            reduction = ReduceProblem(statistic, *merged(shape, places), epilogue=chain)
+            reduction = ReduceProblem(statistic, *merged(shape, places)[:2], epilogue=chain)
             target = layouts.define(output, on_device)
             lowering.emit(f"{node.name}/{statistic}", "Reduce", reduction, {"input": source}, target, node.stands_for)
 
@@ -71,7 +70,7 @@ def per_channel(lowering: Lowering, node: Node) -> None:
         shape, group, within = (batch, prod(spatial), groups, each), 2, (1, 3)
     varies = (group,) if sizes == {groups} else (group, group + 1)
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    problem = NormaliseProblem("deviation", shape, within, varies, True, True, epsilon, node.chain)
+    problem = NormaliseProblem("deviation", *merged(shape, within, varies), True, True, epsilon, node.chain)
     names = dict(zip(("input", "scale", "bias"), node.inputs, strict=True))
     inputs = {key: lowering.layouts.get(name, on_device and key == "input") for key, name in names.items()}
     lowering.run(node, "Normalise", problem, inputs, on_device)
@@ -89,8 +88,8 @@ def plain(lowering: Lowering, node: Node) -> None:
         axes = [int(axis) % rank for axis in node.attributes.get("axes", (0, 2, 3))]
         kind, epsilon = "deviation", WITHOUT_ZERO**2
     on_device = lowering.layouts.lies_on_device(node.inputs[0])
-    shape, places = merged(_shape(lowering, node, on_device), positions(axes, on_device))
-    problem = NormaliseProblem(kind, shape, places, epsilon=epsilon, epilogue=node.chain)
+    walks = merged(_shape(lowering, node, on_device), positions(axes, on_device))
+    problem = NormaliseProblem(kind, *walks, epsilon=epsilon, epilogue=node.chain)
     lowering.run(node, "Normalise", problem, {"input": lowering.layouts.get(node.inputs[0], on_device)}, on_device)
 
 

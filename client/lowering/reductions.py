@@ -38,9 +38,8 @@ def reduction(lowering: Lowering, node: Node) -> None:
     source, on_device = readable(lowering, node, axes)
     shape, places = lowering.graph.shape(node.inputs[0]), positions(axes, on_device)
     dtype = lowering.graph.tensors[node.inputs[0]].dtype
-    problem = ReduceProblem(
-        REDUCTIONS[node.op], *merged(device_shape(shape) if on_device else shape, places), dtype, node.chain
-    )
+    sizes, places, _ = merged(device_shape(shape) if on_device else shape, places)
+    problem = ReduceProblem(REDUCTIONS[node.op], sizes, places, dtype, node.chain)
     lowering.run(node, "Reduce", problem, {"input": source}, on_device)
 
 

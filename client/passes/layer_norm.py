@@ -1,10 +1,12 @@
 """Recognises normalisations that are spelt out: (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias.
 
-Exporters write the square as a Pow or a Mul, compute x - mean(x) once or twice, and divide, or multiply with the
-reciprocal. TensorFlow's x * g + (bias - mean(x) * g) with g = scale / sqrt(..) is the same. Without a mean it is an
-RMSNormalization.
+PyTorch's exporters write the square as a Pow or a Mul, compute x - mean(x) once or twice, and divide or multiply with
+the reciprocal. TensorFlow writes x * g + (bias - mean(x) * g) with g = scale / sqrt(..), Flax (x - mean(x)) * g + bias
+with max(0, mean(x^2) - mean(x)^2) as variance, and its means are sums times 1 / n without the axes. Without a mean it
+is an RMSNormalization. What others read of the parts stays.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,28 +14,40 @@ import numpy as np
 from gputune.client.graph import Graph, Node
 from gputune.client.passes.axes import reduced_axes
 
+VIEWS = ("Expand", "Reshape")
+"""What keeps elements in their order, where it keeps their number."""
+
 
 @dataclass(frozen=True)
 class _Mean:
-    """A tensor known to be the mean of `tensor` over `axes`, which are still there with size 1."""
+    """A tensor known to be the mean of `source` over `axes`, whatever its shape."""
 
-    tensor: str
+    source: str
     axes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class _Deviation:
-    """A tensor known to be sqrt(mean of squares of `centred` + epsilon), or 1 divided by that."""
+class _Spread:
+    """A tensor known to be how far `around.source` is from its mean (`centred`) or from 0, as a root of mean squares.
 
-    centred: str
-    axes: tuple[int, ...]
+    `inverse`: 1 divided by that.
+    """
+
+    around: _Mean
+    centred: bool
     epsilon: float
     inverse: bool = False
 
 
 def recognise_layer_norm(graph: Graph) -> Graph:
     """The same graph with a LayerNormalization or RMSNormalization node, of any `axes`, wherever one is spelt out."""
-    return _Search(graph).result()
+    search = _Search(graph)
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        if (match := search.whole(node) or search.folded(node)) is not None:
+            last = search.with_parameters(match)
+            found[last.output] = last
+    return graph.rewritten(found.get(node.output, node) for node in graph.nodes)
 
 
 class _Search:
@@ -45,117 +59,160 @@ class _Search:
         self.uses = graph.uses()
         self.readers = {name: node for node in graph.nodes for name in node.reads}
 
-    def result(self) -> Graph:
-        found: dict[str, Node] = {}
-        for node in self.graph.nodes:
-            match = self._whole(node) or self._folded(node)
-            if match is not None:
-                last = self._with_parameters(match)
-                found[last.output] = last
-        return self.graph.rewritten(found.get(node.output, node) for node in self.graph.nodes)
-
-    def _whole(self, node: Node) -> Node | None:
-        """The normalisation that ends in this division, or multiplication with a reciprocal."""
-        if node.op not in ("Div", "Mul"):
-            return None
-        for value, other in (node.inputs, node.inputs[::-1])[: 1 if node.op == "Div" else 2]:
-            by = self._deviation(other)
-            if by is None or by.inverse != (node.op == "Mul"):
-                continue
-            mean, same = self._centred(value), self._centred(by.centred)
-            if value != by.centred and (mean is None or mean != same):
-                continue
-            if mean is not None and mean == same and mean.axes == by.axes:
-                return self._node("LayerNormalization", node, mean.tensor, by)
-            return self._node("RMSNormalization", node, value, by)
+    def whole(self, node: Node) -> Node | None:
+        """The normalisation that ends in this division, or multiplication with a reciprocal or a scaled one."""
+        choices: list[tuple[str, _Spread, str]] = []
+        if node.op == "Div" and (spread := self._spread(node.inputs[1])) is not None and not spread.inverse:
+            choices = [(node.inputs[0], spread, "")]
+        for value, factor in self._both("Mul", node.output):
+            if (scaled := self._scaled(factor)) is not None:
+                choices.append((value, *scaled))
+        for value, spread, scale in choices:
+            around = self._centred(value) if spread.centred else _Mean(value, spread.around.axes)
+            if around == spread.around and self._is_parameter(scale, around.source):
+                return self._node(node, spread, (scale,) if scale else ())
         return None
 
-    def _folded(self, node: Node) -> Node | None:
+    def folded(self, node: Node) -> Node | None:
         """The normalisation that ends in this Add of x * g and bias - mean(x) * g."""
-        for product, rest in (node.inputs, node.inputs[::-1]) if node.op == "Add" else ():
-            first, shift = self._inputs("Mul", product), self._inputs("Sub", rest)
-            second = self._inputs("Mul", shift[1]) if shift else ()
-            for value, factor in (first, first[::-1]) if first and second else ():
-                means = [self._mean(name) for name in second if name != factor]
-                opened = self._scaled(factor)
-                if factor not in second or len(means) != 1 or means[0] is None or opened is None:
+        for product, rest in self._both("Add", node.output):
+            bias, shift = self._inputs("Sub", rest) or ("", "")
+            for value, factor in self._both("Mul", product):
+                spread, scale = self._scaled(factor) or (None, "")
+                if spread is None or spread.around.source != value or not spread.centred:
                     continue
-                by, scale = opened
-                if means[0] != self._centred(by.centred) or means[0] != _Mean(value, by.axes):
-                    continue
-                if self._is_parameter(scale, value) and self._is_parameter(shift[0], value):
-                    return self._node("LayerNormalization", node, value, by, (scale, shift[0]))
+                means = [self._mean(mean) for mean, other in self._both("Mul", shift) if other == factor]
+                known = self._is_parameter(scale, value) and self._is_parameter(bias, value)
+                if spread.around in means and known:
+                    return self._node(node, spread, (scale, bias))
         return None
 
-    def _scaled(self, tensor: str) -> tuple[_Deviation, str] | None:
-        """The reciprocal deviation and the scale of which `tensor` is the product; "" for no scale."""
-        if (by := self._deviation(tensor)) is not None:
-            return (by, "") if by.inverse else None
-        pair = self._inputs("Mul", tensor)
-        for factor, scale in (pair, pair[::-1]) if pair else ():
-            by = self._deviation(factor)
-            if by is not None and by.inverse:
-                return by, scale
+    def with_parameters(self, node: Node) -> Node:
+        """The normalisation with the scale and the bias that are applied to its result."""
+        for place, op in ((1, "Mul"), (2, "Add")):
+            reader = self.readers.get(node.output)
+            if len(node.inputs) > place or (node.op, op) == ("RMSNormalization", "Add"):
+                continue
+            if reader is None or reader.op != op or self.uses[node.output] != 1:
+                continue
+            other = next(name for name in reader.inputs if name != node.output)
+            if self._is_parameter(other, node.inputs[0]):
+                inputs = (*node.inputs, *("",) * (place - len(node.inputs)), other)
+                origins = (*node.origins, *reader.origins)
+                node = Node(node.op, reader.name, inputs, reader.outputs, node.attributes, origins=origins)
+        return node
+
+    def _scaled(self, tensor: str) -> tuple[_Spread, str] | None:
+        """The reciprocal spread and the scale of which `tensor` is the product; "" for no scale."""
+        choices = [(tensor, ""), *self._both("Mul", tensor)]
+        for factor, scale in choices:
+            spread = self._spread(factor)
+            if spread is not None and spread.inverse:
+                return spread, scale
         return None
 
-    def _deviation(self, tensor: str) -> _Deviation | None:
-        """What `tensor` is the deviation of, or the reciprocal of one."""
-        node = self.producers.get(tensor)
+    def _spread(self, tensor: str) -> _Spread | None:
+        """What `tensor` is the spread of, or its reciprocal, with the reduced axes still there."""
+        found = self._root(tensor)
+        fits = found is not None and self.graph.shape(tensor) == self._kept(found.around)
+        return found if fits else None
+
+    def _root(self, tensor: str) -> _Spread | None:
+        node = self.producers.get(self._seen_through(tensor))
         if node is None:
             return None
-        if node.op in ("Reciprocal", "Div"):
-            below = self._deviation(node.inputs[-1])
-            if below is None or below.inverse or (node.op == "Div" and self.graph.scalar(node.inputs[0]) != 1):
-                return None
-            return _Deviation(below.centred, below.axes, below.epsilon, inverse=True)
+        if node.op == "Reciprocal" or (node.op == "Div" and self.graph.scalar(node.inputs[0]) == 1):
+            below = self._root(node.inputs[-1])
+            return None if below is None or below.inverse else _Spread(below.around, below.centred, below.epsilon, True)
         power = self.graph.scalar(node.inputs[1]) if node.op == "Pow" else 0.5 if node.op == "Sqrt" else None
-        if power not in (0.5, -0.5):
-            return None
-        pair = self._inputs("Add", node.inputs[0])
-        for variance, addend in (pair, pair[::-1]) if pair else ():
-            epsilon, mean = self.graph.scalar(addend), self._mean(variance)
-            squared = self._squared(mean.tensor) if mean is not None else ""
-            if epsilon is not None and epsilon >= 0 and mean is not None and squared:
-                return _Deviation(squared, mean.axes, epsilon, power < 0)
+        for variance, addend in self._both("Add", node.inputs[0]) if power in (0.5, -0.5) else ():
+            epsilon, found = self.graph.scalar(addend), self._variance(variance)
+            if epsilon is not None and epsilon >= 0 and found is not None:
+                return _Spread(*found, epsilon, power == -0.5)
         return None
+
+    def _variance(self, tensor: str) -> tuple[_Mean, bool] | None:
+        """The mean that `tensor` is the variance around, and True; or the mean of squares that it is, and False."""
+        tensor = self._seen_through(tensor)
+        for value, bound in self._both("Max", tensor):
+            if self.graph.scalar(bound) == 0:
+                return self._variance(value)
+        if pair := self._inputs("Sub", tensor):
+            squares, around = self._variance(pair[0]), self._mean(self._squared(pair[1]))
+            return (around, True) if around and squares == (around, False) else None
+        squares_mean = self._mean(tensor)
+        squared = self._squared(squares_mean.source) if squares_mean else ""
+        if not squares_mean or not squared:
+            return None
+        around = self._centred(squared)
+        if around is not None and around.axes == squares_mean.axes:
+            return around, True
+        return _Mean(squared, squares_mean.axes), False
 
     def _squared(self, tensor: str) -> str:
         """What `tensor` is the square of, "" when it is none."""
-        node = self.producers.get(tensor)
-        if node is not None and node.op == "Pow" and self.graph.scalar(node.inputs[1]) == 2:
-            return node.inputs[0]
-        if node is not None and node.op == "Mul":
-            left, right = node.inputs
-            alike = self._centred(left) is not None and self._centred(left) == self._centred(right)
-            return left if left == right or alike else ""
-        return ""
+        base, exponent = self._inputs("Pow", tensor) or ("", "")
+        if base and self.graph.scalar(exponent) == 2:
+            return base
+        left, right = self._inputs("Mul", tensor) or ("", "")
+        around = self._centred(left)
+        return left if left == right or (around is not None and around == self._centred(right)) else ""
 
     def _centred(self, tensor: str) -> _Mean | None:
-        """The mean that was taken from its own tensor to get this one."""
-        pair = self._inputs("Sub", tensor)
-        mean = self._mean(pair[1]) if pair else None
-        return mean if mean is not None and mean.tensor == pair[0] else None
+        """The mean that was taken from its own source to get this tensor."""
+        source, taken = self._inputs("Sub", tensor) or ("", "")
+        mean = self._mean(taken)
+        fits = mean is not None and mean.source == source and self.graph.shape(taken) == self._kept(mean)
+        return mean if fits else None
 
     def _mean(self, tensor: str) -> _Mean | None:
-        node = self.producers.get(tensor)
-        source = node.inputs[0] if node is not None and node.op == "ReduceMean" else ""
-        if node is None or not source or self.graph.tensors[source].dtype != "float32":
+        tensor = self._seen_through(tensor)
+        node, share = self.producers.get(tensor), 1.0
+        if node is not None and node.op in ("Mul", "Div"):
+            for total, other in self._both(node.op, tensor)[: 1 if node.op == "Div" else 2]:
+                number = self.graph.scalar(other)
+                if number and total in self.producers:
+                    node, share = self.producers[total], number if node.op == "Mul" else 1 / number
+                    break
+        if node is None or node.op not in ("ReduceMean", "ReduceSum"):
             return None
-        axes = reduced_axes(self.graph, node)
-        kept = tuple(1 if axis in axes else size for axis, size in enumerate(self.graph.shape(source)))
-        return _Mean(source, axes) if axes and self.graph.shape(tensor) == kept else None
+        source, axes = node.inputs[0], reduced_axes(self.graph, node)
+        count = math.prod(self.graph.shape(source)[axis] for axis in axes)
+        whole = share if node.op == "ReduceMean" else share * count
+        fits = axes and self.graph.tensors[source].dtype == "float32" and math.isclose(whole, 1, rel_tol=1e-6)
+        return _Mean(source, axes) if fits else None
+
+    def _seen_through(self, tensor: str) -> str:
+        """Where the elements of a tensor come from."""
+        node = self.producers.get(tensor)
+        while node is not None and node.op in VIEWS:
+            if self.graph.tensors[node.inputs[0]].size != self.graph.tensors[tensor].size:
+                break
+            tensor = node.inputs[0]
+            node = self.producers.get(tensor)
+        return tensor
+
+    def _kept(self, mean: _Mean) -> tuple[int, ...]:
+        """The shape of a mean's source with the reduced axes as 1."""
+        return tuple(1 if axis in mean.axes else size for axis, size in enumerate(self.graph.shape(mean.source)))
 
     def _inputs(self, op: str, tensor: str) -> tuple[str, ...]:
         """The inputs of the node of that operator which computes the tensor, else none."""
         node = self.producers.get(tensor)
         return node.inputs if node is not None and node.op == op else ()
 
-    def _node(self, op: str, end: Node, source: str, by: _Deviation, parameters: tuple[str, ...] = ()) -> Node:
-        attributes = {"axes": by.axes, "epsilon": by.epsilon}
+    def _both(self, op: str, tensor: str) -> list[tuple[str, str]]:
+        """The two inputs of the node of that operator which computes the tensor, in both orders."""
+        pair = self._inputs(op, tensor)
+        return [(pair[0], pair[1]), (pair[1], pair[0])] if pair else []
+
+    def _node(self, end: Node, spread: _Spread, parameters: tuple[str, ...]) -> Node:
+        op = "LayerNormalization" if spread.centred else "RMSNormalization"
+        source, attributes = spread.around.source, {"axes": spread.around.axes, "epsilon": spread.epsilon}
         return Node(op, end.name, (source, *parameters), end.outputs, attributes, origins=self._origins(end, source))
 
     def _origins(self, end: Node, source: str) -> tuple[str, ...]:
-        """The nodes between `source` and the end, which vanish unless somebody else reads them."""
+        """The nodes between `source` and the end."""
         names: list[str] = []
         waiting = [end]
         while waiting:
@@ -165,26 +222,11 @@ class _Search:
                 waiting += [self.producers[name] for name in node.reads if name != source and name in self.producers]
         return tuple(reversed(names))
 
-    def _with_parameters(self, node: Node) -> Node:
-        """The normalisation with the scale and the bias that are applied to its result."""
-        for place, op in ((1, "Mul"), (2, "Add")):
-            reader = self.readers.get(node.output)
-            if reader is None or reader.op != op or self.uses[node.output] != 1 or len(node.inputs) > place:
-                continue
-            other = next((name for name in reader.inputs if name != node.output), "")
-            if node.op == "RMSNormalization" and op == "Add":
-                break
-            if other in self.graph.constants and self._is_parameter(other, node.inputs[0]):
-                inputs = (*node.inputs, *("",) * (place - len(node.inputs)), other)
-                origins = (*node.origins, *reader.origins)
-                node = Node(node.op, reader.name, inputs, reader.outputs, node.attributes, origins=origins)
-        return node
-
     def _is_parameter(self, tensor: str, source: str) -> bool:
         """Whether a tensor is known and broadcasts to `source`, or is none."""
         if not tensor:
             return True
-        shape = self.graph.shape(source)
-        if tensor not in self.graph.constants or len(self.graph.shape(tensor)) > len(shape):
+        shape, mine = self.graph.shape(source), self.graph.shape(tensor)
+        if tensor not in self.graph.constants or len(mine) > len(shape):
             return False
-        return bool(np.broadcast_shapes(self.graph.shape(tensor), shape) == shape)
+        return bool(np.broadcast_shapes(mine, shape) == shape)

@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 import pytest
 
-from .models import build, numbers
+from .models import build, integers, numbers
 from .test_lowering import Lowered, assert_agrees, lowered, ops
 
 __all__ = ["lowered"]
@@ -31,18 +31,26 @@ SPELLINGS = {
     "root-as-power": MEAN + SUB + POW + VARIANCE + "s = Pow(e, half) z = Div(d, s) " + SCALED,
     "tensorflow": MEAN + "u = Sub(x, m) q = Mul(u, u) " + VARIANCE + ROOT
     + "r = Reciprocal(s) g = Mul(r, scale) a = Mul(x, g) b = Mul(m, g) c = Sub(bias, b) y = Add(a, c)",
+    "flax": "t = ReduceSum<axes=[2], keepdims=0>(x) m = Mul(t, fifth) j = Mul(x, x)"
+    + " k = ReduceSum<axes=[2], keepdims=0>(j)"
+    + " l = Mul(k, fifth) p = Mul(m, m) u = Sub(l, p) v = Max(zero, u) f = Reshape(v, kept) e = Add(f, eps)"
+    + " s = Sqrt(e) r = Reciprocal(s) g = Mul(r, scale) h = Reshape(m, kept) d = Sub(x, h)"
+    + " n = Mul(d, g) y = Add(n, bias)",
+    "divided-sums": "t = ReduceSum<axes=[2]>(x) m = Div(t, five) " + SUB + POW
+    + "w = ReduceSum<axes=[2]>(q) v = Div(w, five) e = Add(v, eps) " + ROOT + "z = Div(d, s) " + SCALED,
     "no-parameters": MEAN + SUB + POW + VARIANCE + ROOT + "y = Div(d, s)",
     "no-scale": MEAN + SUB + POW + VARIANCE + ROOT + "z = Div(d, s) y = Add(z, bias)",
     "root-mean-square": "q = Pow(x, two) " + VARIANCE + ROOT + "r = Reciprocal(s) z = Mul(x, r) y = Mul(scale, z)",
 }  # fmt: skip
 VALUES: dict[str, Any] = {
     "two": numbers(2), "one": numbers(1), "half": numbers(0.5), "minus": numbers(-0.5), "eps": numbers(1e-3),
+    "zero": numbers(0), "five": numbers(5), "fifth": numbers(0.2), "kept": integers(2, 3, 1),
     "scale": (5,), "bias": (5,),
 }  # fmt: skip
 
 
 def spelt(body: str, signature: str = "(float[2,3,5] x) => (float[2,3,5] y)", **more: Any) -> onnx.ModelProto:
-    return build(signature, body, {**VALUES, **more})
+    return build(signature, body, {**VALUES, **more}, opset=12)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -92,6 +100,7 @@ def test_what_others_read_stays(lowered: Lowered) -> None:
         ("Add(v, eps)", "Add(v, far)"),  # not a number
         ("Sqrt(e)", "Exp(e)"),
         ("Div(d, s)", "Div(s, d)"),
+        ("v = ReduceMean<axes=[-1]>(q)", "w = ReduceSum<axes=[-1]>(q) v = Mul(w, half)"),  # no mean
         ("Div(d, s)", "Div(x, s)"),  # not less the mean
         ("Sub(x, m)", "Sub(m, x)"),
     ],

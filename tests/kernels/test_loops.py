@@ -74,7 +74,8 @@ def test_a_parameter_lies_along_the_axes_it_varies_with(
 
 
 def test_neighbours_that_walk_alike_are_one() -> None:
-    assert merged((2, 1, 3, 4, 5), (2, 3)) == ((2, 12, 5), (1,))
-    assert merged((1, 7, 1, 3), (1, 2, 3)) == ((21,), (0,))
-    assert merged((2, 3), ()) == ((6,), ())
-    assert merged((), ()) == merged((1, 1), (1,)) == ((1,), (0,))
+    assert merged((2, 1, 3, 4, 5), (2, 3)) == ((2, 12, 5), (1,), ())
+    assert merged((1, 7, 1, 3), (1, 2, 3)) == ((21,), (0,), ())
+    assert merged((2, 3), ()) == ((6,), (), ())
+    assert merged((2, 3, 5, 7), (1, 2, 3), (2, 3)) == ((2, 3, 35), (1, 2), (2,))
+    assert merged((), ()) == merged((1, 1), (1,)) == ((1,), (0,), ())
