@@ -6,16 +6,21 @@ from typing import Any
 
 import pytest
 
+from gputune.client import peaks
 from gputune.client.errors import Refusal
 from gputune.client.importer import read_model
 from gputune.client.lowering import lower
 from gputune.client.model_check import COUNTED, check_model, describe
 from gputune.client.nearest import nearest_form
 from gputune.client.peaks import ASSUMED, Peaks
+from gputune.client.plan import Task
 from gputune.client.tuning.effort import EFFORTS, trials_for
 from gputune.client.tuning.task_search import device_limits
 from gputune.kernels.catalogue import family_of
+from gputune.kernels.chain import EMPTY
 from gputune.kernels.family import Work
+from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.runtime.devices import NULL_REPORT
 
 from . import models
@@ -83,6 +88,30 @@ def test_a_supported_operator_in_an_unsupported_way_has_its_reason(gputune: Gput
     assert [each["op"] for each in content["supported"]] == ["Relu"]
 
 
+def test_a_quantised_model_has_each_of_its_nodes_listed(gputune: Gputune, tmp_path: Path) -> None:
+    model = models.build(
+        "(float[2,3] x) => (uint8[2,3] y, uint8[2,3] z)",
+        "y = QuantizeLinear(x, scale) r = Relu(x) z = QuantizeLinear(r, scale)",
+        {"scale": models.numbers(0.5)},
+    )
+    code, content = checked(models.save(model, tmp_path), gputune=gputune)
+    assert (code, content["nodes"]) == (9, 3)
+    assert [one["op"] for one in content["unsupported"]] == ["QuantizeLinear"] * 2
+    assert all("the float32 model" in one["nearest"] for one in content["unsupported"])
+
+
+def test_peaks_are_measured_on_a_device(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the null device, which models time; on a small copy and a small product."""
+    small = ElementwiseProblem((4096,), (), (4096,), EMPTY)
+    monkeypatch.setattr(peaks, "MEMORY", Task("Elementwise", small, 1))
+    monkeypatch.setattr(peaks, "ARITHMETIC", Task("MatMul", MatMulProblem(32, 32, 32), 1))
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    code, content = checked(path, "--device", "null", gputune=gputune)
+    assert (code, content["peaks"]["origin"]) == (0, "measured on null with a matrix product and a copy")
+    assert content["peaks"]["gflops"] > 0 and content["peaks"]["gbps"] > 0
+    assert content["roofline_ns"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -104,8 +133,8 @@ def test_a_broken_model_is_no_unsupported_one(gputune: Gputune, tmp_path: Path) 
 
 
 def test_the_roofline_is_the_slower_of_both() -> None:
-    peaks = Peaks(10.0, 2.0, "")
-    assert [peaks.roofline_ns(Work(100, 10)), peaks.roofline_ns(Work(10, 10))] == [10.0, 5.0]
+    device = Peaks(10.0, 2.0, "")
+    assert [device.roofline_ns(Work(100, 10)), device.roofline_ns(Work(10, 10))] == [10.0, 5.0]
 
 
 @pytest.mark.parametrize(
