@@ -1,41 +1,15 @@
-"""The performance cache: one SQLite file per device tier.
+"""The performance cache: one SQLite file per device tier. database.py opens it, measured.py has its records; here is
+what is done with all of them: generations begin and end, measurements come and go."""
 
-Durability: each batch of trials is one transaction in a write-ahead log that is synchronised at every commit,
-so a stored batch survives kill -9 and power loss. Several processes may use one file; a writer waits for its
-turn. An instance belongs to the thread that opened it.
-"""
-
-import contextlib
-import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
 
-from gputune.cache.chain import CHAIN_COLUMNS, ChainRecord, chain_from_rows, chain_to_row
-from gputune.cache.entry import Conclusion, Conflict, Contents, Entry, Merged, Origin, Stored, origin_from_row
-from gputune.cache.files import CacheError, CacheFull, folder_lock, set_aside, suspicion
-from gputune.cache.key import TaskKey, Validity, canonical_json
-from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_readonly, named_errors
-from gputune.cache.record import (
-    TRIAL_COLUMNS,
-    WINNER_COLUMNS,
-    RecordError,
-    TrialRecord,
-    WinnerRecord,
-    finite,
-    trial_from_row,
-    trial_to_row,
-    winner_from_row,
-    winner_to_row,
-)
+from gputune.cache.entry import Conflict, Contents, Entry, Merged, Origin, origin_from_row
+from gputune.cache.measured import Measured
+from gputune.cache.record import TRIAL_COLUMNS, WINNER_COLUMNS, trial_to_row, winner_to_row
 from gputune.cache.schema import DATA_TABLES, ORPHANS
-from gputune.cache.summary import TaskSummary, gather, summary_from_rows
-from gputune.cache.tier import tier_of
-
-_Parsed = TypeVar("_Parsed")
+from gputune.cache.summary import TaskSummary
 
 
 @dataclass(frozen=True)
@@ -48,259 +22,8 @@ class GenerationStart:
     begun_at: float = field(default=0.0, compare=False)
 
 
-class PerformanceCache:
-    """An open performance cache file; use open or open_readonly, and close or a with statement.
-
-    path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their contents
-    were impossible; unkept: writes that were given up so far; seen_since: what was stored before, in seconds since
-    1970, is not seen by trials_of, winner_of and chain_of. Methods raise CacheError when the file cannot be read or
-    written.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, path: Path, warn: Callable[[str], None] | None) -> None:
-        self._connection = connection
-        self._warn_caller = warn
-        self.path = path
-        self.warnings: list[str] = []
-        self.malformed_rows = 0
-        self.unkept = 0
-        self.seen_since = 0.0
-
-    @classmethod
-    def open(
-        cls, path: Path, *, warn: Callable[[str], None] | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S
-    ) -> Self:
-        """Open path for reading and writing; it and its folder are made on demand.
-
-        A damaged file is set aside as PATH.damaged-YYYYmmdd-HHMMSS and a new one is started; warn hears of
-        it. Raises CacheError where the folder cannot be written, the file stays locked, or a newer gputune
-        wrote it.
-        """
-        aside = None
-        with folder_lock(path.parent):
-            try:
-                connection = connect(path, busy_timeout_s)
-            except Damaged as damage:
-                reason, aside = str(damage), set_aside(path)
-                connection = connect(path, busy_timeout_s)
-            with contextlib.suppress(OSError):  # then it is checked once more
-                suspicion(path).unlink(missing_ok=True)
-        cache = cls(connection, path, warn)
-        if aside is not None:
-            cache._warn(
-                f"performance cache {path} is damaged ({reason}): set aside as {aside.name}, a new one is started"
-            )
-        return cache
-
-    @classmethod
-    def open_readonly(cls, path: Path, *, warn: Callable[[str], None] | None = None) -> Self:
-        """Open an existing file without changing it, also where its folder cannot be written.
-
-        Raises CacheError, also for a damaged file, which stays where it is.
-        """
-        if not path.is_file():
-            raise CacheError(f"performance cache {path} does not exist")
-        try:
-            return cls(connect_readonly(path), path, warn)
-        except Damaged as damage:
-            raise CacheError(f"performance cache {path} is damaged ({damage})") from damage
-
-    def close(self) -> None:
-        """Release the file; the last process to do so also removes its -wal and -shm companions."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # What was measured.
-
-    def store_trials(self, task: TaskKey, validity: Validity, trials: Iterable[TrialRecord]) -> None:
-        """Add a batch, all or nothing; on return it is on the disk."""
-        now = time.time()
-        rows = [trial_to_row(trial) for trial in trials]
-        with self._keeping("store trials"):
-            owner = self._owner(task, validity)
-            self._connection.executemany(
-                f"INSERT INTO trial (task, validity, {', '.join(TRIAL_COLUMNS)}, stored_at)"
-                f" VALUES (?, ?, {', '.join('?' * len(TRIAL_COLUMNS))}, ?)",
-                [(*owner, *row, now) for row in rows],
-            )
-
-    def trials_of(self, task: TaskKey, validity: Validity) -> list[TrialRecord]:
-        """All trials in order of arrival; malformed rows are skipped with a warning."""
-        rows = self._rows(
-            f"SELECT {_columns('trial', TRIAL_COLUMNS)} FROM trial {_owned('trial')} AND trial.stored_at >= ?"
-            " ORDER BY trial.id",
-            (task.digest, validity.digest, self.seen_since),
-        )
-        return self._checked("trials", trial_from_row, rows)
-
-    def conclude(self, task: TaskKey, validity: Validity, winner: WinnerRecord) -> None:
-        """Remember the outcome of tuning, in place of an earlier one (so also to add the binary later)."""
-        row = winner_to_row(winner)
-        with self._keeping("store a winner"):
-            owner = self._owner(task, validity)
-            self._connection.execute(
-                f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
-                f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
-                (*owner, *row, time.time()),
-            )
-
-    def winner_of(self, task: TaskKey, validity: Validity) -> WinnerRecord | None:
-        """The outcome of tuning; None where there is none, or only a malformed one (with a warning).
-
-        A binary that is not the one that was stored is left out with a warning: it has to be compiled again.
-        """
-        rows = self._rows(
-            f"SELECT {_columns('winner', WINNER_COLUMNS)} FROM winner {_owned('winner')} AND winner.stored_at >= ?",
-            (task.digest, validity.digest, self.seen_since),
-        )
-        winners = self._checked("winners", winner_from_row, rows)
-        if not winners:
-            return None
-        (winner,), (row,) = winners, rows
-        if row[WINNER_COLUMNS.index("binary")] and not winner.binary:
-            self._warn(f"performance cache {self.path}: the binary of a {task.op} is damaged and not used")
-        return winner
-
-    def tasks(self) -> list[TaskSummary]:
-        """A summary of every task and validity with a trial or a winner, by op, then by first arrival."""
-        counts = self._rows(
-            "SELECT task, validity, status, count(*), max(stored_at) FROM trial GROUP BY task, validity, status"
-        )
-        columns = _columns("winner", WINNER_COLUMNS).replace("winner.binary", "x''")
-        rows = self._rows(f"SELECT task, validity, stored_at, {columns} FROM winner")
-        winners = self._checked("winners", lambda row: (*row[:3], winner_from_row(row[3:])), rows)
-        owners = self._rows(
-            "SELECT task.id, validity.id, task.digest, task.key, validity.digest, validity.key,"
-            " tier, family, vendor FROM task, validity ORDER BY task.op, task.id, validity.id"
-        )
-        return self._checked("tasks", summary_from_rows, gather(owners, counts, winners))
-
-    # What was chosen inside whole models.
-
-    def conclude_chain(self, digest: str, chain: ChainRecord, stored_at: float | None = None) -> None:
-        """Remember what was chosen in a chain, in place of an earlier choice; stored now unless told when."""
-        row = chain_to_row(chain)
-        with self._keeping("store what was chosen in a chain"):
-            self._connection.execute("DELETE FROM chain_winner WHERE chain = ?", (digest,))
-            self._connection.execute(
-                f"INSERT OR REPLACE INTO chain (digest, {', '.join(CHAIN_COLUMNS)}, stored_at) VALUES (?, ?, ?, ?, ?)",
-                (digest, *row, time.time() if stored_at is None else stored_at),
-            )
-            self._connection.executemany(
-                f"INSERT INTO chain_winner (chain, task, {', '.join(WINNER_COLUMNS)})"
-                f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))})",
-                [(digest, task, *winner_to_row(winner)) for task, winner in chain.winners.items()],
-            )
-
-    def chain_of(self, digest: str) -> ChainRecord | None:
-        """What was chosen in a chain; None where nothing was, or only something malformed (with a warning)."""
-        rows = self._rows(
-            f"SELECT {', '.join(CHAIN_COLUMNS)} FROM chain WHERE digest = ? AND stored_at >= ?",
-            (digest, self.seen_since),
-        )
-        winners = self._rows(f"SELECT task, {', '.join(WINNER_COLUMNS)} FROM chain_winner WHERE chain = ?", (digest,))
-        chains = self._checked("chains", lambda row: chain_from_rows(row, winners), rows)
-        return chains[0] if chains else None
-
-    # What travels.
-
-    def contents(self) -> Contents:
-        """Everything, to be taken in by another file or to be exported; malformed rows are left out with a warning."""
-        entries = [self.entry_of(summary.task, summary.validity) for summary in self.tasks()]
-        return Contents(tuple(entries), self.contents_of_chains())
-
-    def contents_of_chains(self) -> dict[str, tuple[ChainRecord, float]]:
-        """All that was chosen in chains by digest, and when it was stored; malformed ones are left out."""
-        rows = self._rows("SELECT digest, stored_at FROM chain ORDER BY digest") if self._has("chain") else []
-        known = {digest: (self.chain_of(digest), stored_at) for digest, stored_at in rows}
-        return {digest: (one, at) for digest, (one, at) in known.items() if one is not None}
-
-    def entry_of(self, task: TaskKey, validity: Validity) -> Entry:
-        """All that is known of a task under one validity; malformed rows are left out with a warning."""
-        owner = (task.digest, validity.digest)
-        columns = _columns("trial", TRIAL_COLUMNS)
-        rows = self._rows(f"SELECT trial.stored_at, {columns} FROM trial {_owned('trial')} ORDER BY trial.id", owner)
-        trials = self._checked("trials", lambda row: Stored(trial_from_row(row[1:]), finite(row[0], "stored_at")), rows)
-        columns = _columns("winner", WINNER_COLUMNS)
-        rows = self._rows(f"SELECT winner.stored_at, {columns} FROM winner {_owned('winner')}", owner)
-        winners = self._checked(
-            "winners", lambda row: Conclusion(winner_from_row(row[1:]), finite(row[0], "stored_at")), rows
-        )
-        return Entry(task, validity, tuple(trials), winners[0] if winners else None)
-
-    def take_in(self, contents: Contents, source: str) -> Merged:
-        """Add what is not known yet, all or nothing. Of two winners of a task under one validity the one that rests on
-        more stays; its trials keep the times at which they were stored, and `source` says where they came from."""
-        merged = Merged()
-        with self._transaction(f"take in {source}"):
-            first = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM trial").fetchone()[0]
-            for entry in contents.entries:
-                self._take_in(entry, merged)
-            if merged.trials:
-                self._connection.execute(
-                    "INSERT INTO origin (first, last, source, stored_at) VALUES (?, ?, ?, ?)",
-                    (first, first + merged.trials - 1, source, time.time()),
-                )
-        for digest, (chain, stored_at) in contents.chains.items():
-            if not self._rows("SELECT 1 FROM chain WHERE digest = ?", (digest,)):
-                self.conclude_chain(digest, chain, stored_at)
-                merged.chains += 1
-        return merged
-
-    def origins(self) -> list[Origin]:
-        """Where trials came from that were not measured into this file, in the order in which they were taken in."""
-        if not self._has("origin"):
-            return []
-        rows = self._rows(
-            "SELECT source, (SELECT count(*) FROM trial WHERE id BETWEEN first AND last), stored_at FROM origin"
-            " ORDER BY first"
-        )
-        return self._checked("origins", origin_from_row, rows)
-
-    # Upkeep.
-
-    def forget(self, summaries: Iterable[TaskSummary]) -> int:
-        """Remove tasks under their validities, with their trials and winners, and give the space back; returns the
-        number of trials.
-        """
-        removed = 0
-        with self._transaction("remove old measurements"):
-            for summary in summaries:
-                owner = (summary.task.digest, summary.validity.digest)
-                for table in ("trial", "winner"):
-                    found = self._connection.execute(
-                        f"DELETE FROM {table} WHERE task = (SELECT id FROM task WHERE digest = ?)"
-                        " AND validity = (SELECT id FROM validity WHERE digest = ?)",
-                        owner,
-                    )
-                    removed += found.rowcount if table == "trial" else 0
-            for statement in ORPHANS:
-                self._connection.execute(statement)
-        self._shrink()
-        return removed
-
-    def problems(self) -> list[str]:
-        """What is wrong with the file: damaged pages, rows that cannot be read, binaries that have changed."""
-        known = len(self.warnings)
-        found = [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
-        for summary in self.tasks():
-            self.entry_of(summary.task, summary.validity)
-            self.winner_of(summary.task, summary.validity)
-        self.contents_of_chains()
-        self.origins()
-        return found + self.warnings[known:]
-
-    def _shrink(self) -> None:
-        with contextlib.suppress(sqlite3.OperationalError):  # others use it: the space is reused instead
-            self._connection.execute("VACUUM")
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+class PerformanceCache(Measured):
+    """A performance cache file; use open or open_readonly, and close or a with statement."""
 
     # Generations.
 
@@ -335,7 +58,41 @@ class PerformanceCache:
         with self._keeping("finish a generation"):
             self._connection.execute("DELETE FROM generation WHERE fingerprint = ?", (fingerprint,))
 
-    # Inside.
+    # What travels.
+
+    def contents(self) -> Contents:
+        """Everything, to be taken in by another file or to be exported; malformed rows are left out with a warning."""
+        entries = [self.entry_of(summary.task, summary.validity) for summary in self.tasks()]
+        return Contents(tuple(entries), self.contents_of_chains())
+
+    def take_in(self, contents: Contents, source: str) -> Merged:
+        """Add what is not known yet, all or nothing. Of two winners of a task under one validity the one that rests on
+        more stays; its trials keep the times at which they were stored, and `source` says where they came from."""
+        merged = Merged()
+        with self._transaction(f"take in {source}"):
+            first = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM trial").fetchone()[0]
+            for entry in contents.entries:
+                self._take_in(entry, merged)
+            if merged.trials:
+                self._connection.execute(
+                    "INSERT INTO origin (first, last, source, stored_at) VALUES (?, ?, ?, ?)",
+                    (first, first + merged.trials - 1, source, time.time()),
+                )
+        for digest, (chain, stored_at) in contents.chains.items():
+            if not self._rows("SELECT 1 FROM chain WHERE digest = ?", (digest,)):
+                self.conclude_chain(digest, chain, stored_at)
+                merged.chains += 1
+        return merged
+
+    def origins(self) -> list[Origin]:
+        """Where trials came from that were not measured into this file, in the order in which they were taken in."""
+        if not self._has("origin"):
+            return []
+        rows = self._rows(
+            "SELECT source, (SELECT count(*) FROM trial WHERE id BETWEEN first AND last), stored_at FROM origin"
+            " ORDER BY first"
+        )
+        return self._checked("origins", origin_from_row, rows)
 
     def _take_in(self, entry: Entry, merged: Merged) -> None:
         """Inside the caller's transaction."""
@@ -366,84 +123,35 @@ class PerformanceCache:
                 (*owner, *winner_to_row(kept.winner), kept.stored_at),
             )
 
-    def _owner(self, task: TaskKey, validity: Validity) -> tuple[int, int]:
-        """Row ids of the task and the validity, made on demand inside the caller's transaction."""
-        tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
-        self._connection.execute(
-            "INSERT OR IGNORE INTO task (digest, op, key) VALUES (?, ?, ?)",
-            (task.digest, task.op, canonical_json(task.to_dict())),
-        )
-        self._connection.execute(
-            "INSERT OR IGNORE INTO validity (digest, tier, family, vendor, key) VALUES (?, ?, ?, ?, ?)",
-            (validity.digest, tier.name, tier.family, tier.vendor, canonical_json(validity.to_dict())),
-        )
-        ids = self._connection.execute(
-            "SELECT task.id, validity.id FROM task, validity WHERE task.digest = ? AND validity.digest = ?",
-            (task.digest, validity.digest),
-        ).fetchone()
-        return ids[0], ids[1]
+    # Upkeep.
 
-    @contextlib.contextmanager
-    def _keeping(self, doing: str) -> Iterator[None]:
-        """A transaction that is given up, with one warning for all of them, where the disk is full: what was measured
-        is still good for the one who has measured it, and must not be lost with what comes after it."""
-        try:
-            with self._transaction(doing):
-                yield
-        except CacheFull as error:
-            self.unkept += 1
-            if self.unkept == 1:
-                self._warn(f"{error}; from here on nothing is kept, and the next generation measures it again")
+    def forget(self, summaries: Iterable[TaskSummary]) -> int:
+        """Remove tasks under their validities, with their trials and winners, and give the space back; returns the
+        number of trials.
+        """
+        removed = 0
+        with self._transaction("remove old measurements"):
+            for summary in summaries:
+                owner = (summary.task.digest, summary.validity.digest)
+                for table in ("trial", "winner"):
+                    found = self._connection.execute(
+                        f"DELETE FROM {table} WHERE task = (SELECT id FROM task WHERE digest = ?)"
+                        " AND validity = (SELECT id FROM validity WHERE digest = ?)",
+                        owner,
+                    )
+                    removed += found.rowcount if table == "trial" else 0
+            for statement in ORPHANS:
+                self._connection.execute(statement)
+        self._shrink()
+        return removed
 
-    @contextlib.contextmanager
-    def _transaction(self, doing: str) -> Iterator[None]:
-        with named_errors(self.path, doing):
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield
-                self._connection.commit()
-            except BaseException:
-                self._connection.rollback()
-                raise
-
-    def _has(self, table: str) -> bool:
-        """Whether the file has a table; one of an older version that is only read may lack some."""
-        return bool(self._rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
-
-    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        with named_errors(self.path, "read"):
-            return self._connection.execute(query, values).fetchall()
-
-    def _checked(self, kind: str, parse: Callable[[Any], _Parsed], rows: Iterable[Any]) -> list[_Parsed]:
-        """The rows that can be parsed; the others are counted, with one warning for all of them."""
-        good: list[_Parsed] = []
-        reasons: list[str] = []
-        for row in rows:
-            try:
-                good.append(parse(row))
-            except RecordError as error:
-                reasons.append(str(error))
-        if reasons:
-            self.malformed_rows += len(reasons)
-            self._warn(
-                f"performance cache {self.path}: skipped {len(reasons)} malformed {kind},"
-                f" the first because {reasons[0]}"
-            )
-        return good
-
-    def _warn(self, text: str) -> None:
-        self.warnings.append(text)
-        if self._warn_caller is not None:
-            self._warn_caller(text)
-
-
-def _columns(table: str, names: Iterable[str]) -> str:
-    return ", ".join(f"{table}.{name}" for name in names)
-
-
-def _owned(table: str) -> str:
-    """Those rows of table that belong to the task digest and the validity digest given as values."""
-    return (
-        f"JOIN task ON task.id = {table}.task JOIN validity ON validity.id = {table}.validity"
-        " WHERE task.digest = ? AND validity.digest = ?"
-    )
+    def problems(self) -> list[str]:
+        """What is wrong with the file: damaged pages, rows that cannot be read, binaries that have changed."""
+        known = len(self.warnings)
+        found = [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
+        for summary in self.tasks():
+            self.entry_of(summary.task, summary.validity)
+            self.winner_of(summary.task, summary.validity)
+        self.contents_of_chains()
+        self.origins()
+        return found + self.warnings[known:]

@@ -42,7 +42,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
 
 # Parts of the standard library with one door. pickle has none: nothing on the wire or on disk is pickle.
 DOORS = {
-    "sqlite3": {"cache/store.py", "cache/opening.py"},
+    "sqlite3": {"cache/database.py", "cache/opening.py"},
     "socket": {"server/listener.py", "server/worker_process.py", "client/stream.py", "client/doctor/target.py"},
     "ssl": {"server/guard.py", "client/credentials.py", "client/stream.py"},
     "pickle": set(),

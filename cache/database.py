@@ -1,0 +1,147 @@
+"""An open performance cache file: transactions, rows that are checked, and what is said of them.
+
+Durability: each batch of trials is one transaction in a write-ahead log that is synchronised at every commit,
+so a stored batch survives kill -9 and power loss. Several processes may use one file; a writer waits for its
+turn. An instance belongs to the thread that opened it.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from gputune.cache.files import CacheError, CacheFull, folder_lock, set_aside, suspicion
+from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_readonly, named_errors
+from gputune.cache.record import RecordError
+
+_Parsed = TypeVar("_Parsed")
+
+
+class Database:
+    """An open performance cache file; use open or open_readonly, and close or a with statement.
+
+    path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their contents
+    were impossible; unkept: writes that were given up so far; seen_since: what was stored before, in seconds since
+    1970, is not seen by trials_of, winner_of and chain_of. Methods raise CacheError when the file cannot be read or
+    written.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, warn: Callable[[str], None] | None) -> None:
+        self._connection = connection
+        self._warn_caller = warn
+        self.path = path
+        self.warnings: list[str] = []
+        self.malformed_rows = 0
+        self.unkept = 0
+        self.seen_since = 0.0
+
+    @classmethod
+    def open(
+        cls, path: Path, *, warn: Callable[[str], None] | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S
+    ) -> Self:
+        """Open path for reading and writing; it and its folder are made on demand.
+
+        A damaged file is set aside as PATH.damaged-YYYYmmdd-HHMMSS and a new one is started; warn hears of
+        it. Raises CacheError where the folder cannot be written, the file stays locked, or a newer gputune
+        wrote it.
+        """
+        aside = None
+        with folder_lock(path.parent):
+            try:
+                connection = connect(path, busy_timeout_s)
+            except Damaged as damage:
+                reason, aside = str(damage), set_aside(path)
+                connection = connect(path, busy_timeout_s)
+            with contextlib.suppress(OSError):  # then it is checked once more
+                suspicion(path).unlink(missing_ok=True)
+        cache = cls(connection, path, warn)
+        if aside is not None:
+            cache._warn(
+                f"performance cache {path} is damaged ({reason}): set aside as {aside.name}, a new one is started"
+            )
+        return cache
+
+    @classmethod
+    def open_readonly(cls, path: Path, *, warn: Callable[[str], None] | None = None) -> Self:
+        """Open an existing file without changing it, also where its folder cannot be written.
+
+        Raises CacheError, also for a damaged file, which stays where it is.
+        """
+        if not path.is_file():
+            raise CacheError(f"performance cache {path} does not exist")
+        try:
+            return cls(connect_readonly(path), path, warn)
+        except Damaged as damage:
+            raise CacheError(f"performance cache {path} is damaged ({damage})") from damage
+
+    def close(self) -> None:
+        """Release the file; the last process to do so also removes its -wal and -shm companions."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _keeping(self, doing: str) -> Iterator[None]:
+        """A transaction that is given up, with one warning for all of them, where the disk is full: what was measured
+        is still good for the one who has measured it, and must not be lost with what comes after it."""
+        try:
+            with self._transaction(doing):
+                yield
+        except CacheFull as error:
+            self.unkept += 1
+            if self.unkept == 1:
+                self._warn(f"{error}; from here on nothing is kept, and the next generation measures it again")
+
+    @contextlib.contextmanager
+    def _transaction(self, doing: str) -> Iterator[None]:
+        with named_errors(self.path, doing):
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield
+                self._connection.commit()
+            except BaseException:
+                self._connection.rollback()
+                raise
+
+    def _shrink(self) -> None:
+        with contextlib.suppress(sqlite3.OperationalError):  # others use it: the space is reused instead
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _has(self, table: str) -> bool:
+        """Whether the file has a table; one of an older version that is only read may lack some."""
+        return bool(self._rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
+
+    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with named_errors(self.path, "read"):
+            return self._connection.execute(query, values).fetchall()
+
+    def _checked(self, kind: str, parse: Callable[[Any], _Parsed], rows: Iterable[Any]) -> list[_Parsed]:
+        """The rows that can be parsed; the others are counted, with one warning for all of them."""
+        good: list[_Parsed] = []
+        reasons: list[str] = []
+        for row in rows:
+            try:
+                good.append(parse(row))
+            except RecordError as error:
+                reasons.append(str(error))
+        if reasons:
+            self.malformed_rows += len(reasons)
+            self._warn(
+                f"performance cache {self.path}: skipped {len(reasons)} malformed {kind},"
+                f" the first because {reasons[0]}"
+            )
+        return good
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(text)
+        if self._warn_caller is not None:
+            self._warn_caller(text)
