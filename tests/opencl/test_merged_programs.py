@@ -10,18 +10,8 @@ import numpy as np
 import pytest
 
 from gputune.kernels.catalogue import families, family_of
-from gputune.kernels.chain import Chain, Step
 from gputune.kernels.family import Instance
-from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.conv import ConvProblem
-from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
-from gputune.kernels.ops.elementwise import ElementwiseProblem
-from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
-from gputune.kernels.ops.pool import PoolProblem
-from gputune.kernels.ops.resize import ResizeProblem
-from gputune.kernels.ops.separable import SeparableProblem
-from gputune.kernels.ops.softmax import SoftmaxProblem
-from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.runtime.backends import Backend, Buffer, Program, open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.launching import compile_variant
@@ -30,7 +20,7 @@ from gputune.runtime.profiler import Profiled, profile
 from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import Launch, Stage, Variant, Work
 
-from ..kernels.problems import CASES
+from ..kernels.one_of_each import ONE_OF_EACH
 
 SIZE = 1024
 QUICK = Protocol(samples=2, sample_ns=100_000, warm_up_ns=1_000_000)
@@ -48,24 +38,6 @@ __kernel void twice(__global const float *x, __global float *output) {
     output[get_global_id(0)] = helper(x[get_global_id(0)]) + (WRONG);
 }
 """
-
-
-PROBLEMS = {op: problem for op, _, problem in CASES} | {
-    "Concat": ConcatProblem(300, (5, 16, 7, 33)),
-    "ConvTranspose": ConvTransposeProblem(2, 5, 6, 7, 5, (3, 3), (2, 2), (10, 11), (1, 1), bias=True),
-    "Elementwise": ElementwiseProblem(
-        (2, 5, 7, 19),
-        ((19,), (2, 1, 1, 19)),
-        (2, 5, 7, 19),
-        Chain((Step("sub", operand=0), Step("relu"), Step("mul", operand=1))),
-    ),
-    "InvertedResidual": InvertedResidualProblem(2, 7, 9, 5, 19, 7, (3, 3), (2, 1), (1, 1, 1, 1), bias=True),
-    "Pool": PoolProblem("max", 2, 13, 17, 19, (3, 5), (2, 3), (1, 2, 1, 1), (7, 6)),
-    "Resize": ResizeProblem(2, 5, 7, 19, (10, 21), (1, 1), (2, 3)),
-    "SeparableConv": SeparableProblem(2, 7, 9, 19, 5, (3, 3), (1, 2), (1, 1, 1, 1), depthwise_bias=True),
-    "Softmax": SoftmaxProblem(3, 100, 2),
-    "Transpose": TransposeProblem(2, 19, 7, 5, "NCHW", "NHWC"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +157,9 @@ def test_configurations_of_each_family_compute_the_reference_in_one_program(
     bench: Any, backend: Backend, built: list[str], op: str
 ) -> None:
     family = family_of(op)
-    check_together(bench, backend, op, PROBLEMS[op], list(family.space(PROBLEMS[op], bench.limits).configurations()))
+    check_together(
+        bench, backend, op, ONE_OF_EACH[op], list(family.space(ONE_OF_EACH[op], bench.limits).configurations())
+    )
     assert sum(bool(re.search("gputune_.*_2_", source)) for source in built) == 1
 
 
@@ -200,13 +174,14 @@ def check_together(bench: Any, backend: Backend, op: str, problem: Any, every: S
     """Three of these configurations compute what the reference does."""
     family = family_of(op)
     instances = [family.render(problem, each) for each in random.Random(op).sample(every, min(3, len(every)))]
-    inputs = family.sample_inputs(problem, np.random.default_rng(1))
+    inputs, dtype = family.sample_inputs(problem, np.random.default_rng(1)), family.output(problem).dtype
     want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
     buffers = {name: backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
     request = ProfileRequest(
-        *(op, tuple(map(_variant, instances)), buffers, backend.upload(np.ascontiguousarray(want, np.float32))),
+        *(op, tuple(map(_variant, instances)), buffers, backend.upload(np.ascontiguousarray(want, dtype))),
         *(tolerance.relative, tolerance.absolute, Work(1, 1), QUICK),
         together=True,
+        dtype=dtype,
     )
     assert statuses(profile(backend, request)) == ["ok"] * 3
 
