@@ -2,7 +2,8 @@
 floats.
 
 A pooling is one over rows and columns and then one over the depth: sums, maxima and the counts that averages divide by
-all factor. A convolution, transposed or not, sees the depths of its window side by side as channels, which a Gather looks up.
+all factor. A convolution, transposed or not, sees the depths of its window side by side as channels, which a Gather
+looks up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
