@@ -14,7 +14,7 @@ from gputune.kernels.template import build_options, template
 class OnlineSoftmaxFamily(SoftmaxFamily):
     """One template of its own: a work-item for each softmax."""
 
-    templates = ("softmax_online.cl", *SoftmaxFamily.templates)
+    templates = ("softmax_online.cl",)
 
     def space(self, problem: SoftmaxProblem, limits: DeviceLimits) -> TuningSpace:
         if not _is_plain(problem):
