@@ -119,9 +119,9 @@ def _run(name: str, entry: Entry, folder: Path, device: str | None) -> Result:
         model=name,
         nodes=len(onnx.load(model, load_external_data=False).graph.node),
         tasks=generated.summary["totals"]["tasks"],
-        deviation=max(_deviation(got[key], value) for key, value in wanted.items()),
+        deviation=float(np.max([_deviation(got[key], value) for key, value in wanted.items()])),  # NaN stays
         same_place=all(np.argmax(got[key]) == np.argmax(value) for key, value in wanted.items()),
-        cosine=min(_cosine(got[key], value) for key, value in wanted.items()),
+        cosine=float(np.min([_cosine(got[key], value) for key, value in wanted.items()])),
         seconds=generated.seconds,
         inference_ms=ran.summary["inference_ns"][0] / 1e6,
     )

@@ -1,0 +1,115 @@
+"""scripts/zoo: what it takes and feeds to models, and when it calls them right; and the weights that are refilled."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import classic_models
+import zoo
+import zoo_models
+from zoo_models import ENTRIES, Entry
+
+
+class Refused(Exception):
+    pass
+
+
+def refuse(why: str) -> NoReturn:
+    raise Refused(why)
+
+
+@pytest.mark.parametrize(
+    ("name", "dimensions", "said"),
+    [("no such model", [], "neither a file nor one of page orientation"), (__file__, ["x=1,a"], "NAME=D0")],
+)
+def test_what_is_not_understood_is_refused(name: str, dimensions: list[str], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        zoo._entry(refuse, name, dimensions)
+
+
+def test_a_file_takes_the_dimensions_that_are_given() -> None:
+    entry = zoo._entry(refuse, __file__, ["a=b=1,2", "c=3"])
+    assert (entry.file(), entry.dimensions) == (Path(__file__), {"a=b": (1, 2), "c": (3,)})
+
+
+def test_whole_numbers_stay_in_their_range() -> None:
+    numbers = np.random.default_rng(0)
+    entry = Entry(Path, ranges={"ids": (5, 7)})
+    assert set(zoo_models.sample(entry, "ids", (50,), "int64", numbers).tolist()) == {5, 6}
+    assert set(zoo_models.sample(entry, "mask", (50,), "int32", numbers).tolist()) == {0, 1}
+    value = zoo_models.sample(entry, "x", (50,), "float32", numbers)
+    assert value.dtype == np.float32
+    assert value.min() < -1 < 1 < value.max()
+
+
+@pytest.mark.parametrize(
+    ("change", "right"),
+    [
+        ({}, True),
+        ({"deviation": 2e-3}, False),
+        ({"deviation": float("nan")}, False),
+        ({"same_place": False}, False),
+        ({"failure": "it ended with exit code 3"}, False),
+    ],
+)
+def test_what_is_right(change: dict[str, Any], right: bool) -> None:
+    fields: dict[str, Any] = {"model": "some", "deviation": 1e-3, "same_place": True, "cosine": 1.0}
+    result = zoo.Result(**(fields | change))
+    assert result.right == right
+    assert ("right" in zoo._described(result)) == right
+    assert "some" in zoo._table([result])
+
+
+def test_distances() -> None:
+    want = np.array([1.0, -4.0], np.float32)
+    assert zoo._deviation(want + np.array([0, 0.5], np.float32), want) == pytest.approx(0.125)
+    assert zoo._deviation(np.zeros(3), np.zeros(3)) == 0
+    assert np.isnan(zoo._deviation(np.full(3, np.nan), np.ones(3)))
+    assert zoo._cosine(want, 3 * want) == pytest.approx(1)
+    assert zoo._cosine(np.array([4.0, 1.0]), want) == pytest.approx(0)
+    assert (zoo._cosine(np.zeros(2), np.zeros(2)), zoo._cosine(np.zeros(2), want)) == (1, 0)
+
+
+def test_every_light_topology_is_named_and_there() -> None:
+    files = {path.stem.removeprefix("light_") for path in classic_models.LIGHT.glob("*.onnx")}
+    assert files == set(classic_models.LIGHT_STEMS.values())
+    assert ENTRIES.keys() >= classic_models.LIGHT_STEMS.keys()
+
+
+def test_weights_that_were_left_out_are_drawn_for_what_they_do(tmp_path: Path) -> None:
+    """A filter by its fan-in, a bias small, a scale that reaches its Mul through an Unsqueeze around one."""
+    shapes = {"w": (64, 32, 3, 3), "b": (64,), "s": (64,), "m": (10, 64), "n": (10,)}
+    nodes = [helper.make_node("ConstantOfShape", [f"{name}_shape"], [name]) for name in shapes]
+    nodes += [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"]),
+        helper.make_node("Unsqueeze", ["s"], ["column"], axes=[1, 2]),
+        helper.make_node("Mul", ["c", "column"], ["scaled"]),
+        helper.make_node("GlobalAveragePool", ["scaled"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "m", "n"], ["g"], transB=1),
+        helper.make_node("Softmax", ["g"], ["y"]),
+    ]
+    known = [numpy_helper.from_array(np.array(shape, np.int64), f"{name}_shape") for name, shape in shapes.items()]
+    graph = helper.make_graph(
+        nodes,
+        "light",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 32, 5, 5))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 10))],
+        known,
+    )
+    path = tmp_path / "light.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4), path)
+    model = classic_models.refilled(path)
+    weights = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    assert {name: value.shape for name, value in weights.items()} == shapes
+    assert weights["w"].std() == pytest.approx((2 / 288) ** 0.5, rel=0.1)
+    assert weights["m"].std() == pytest.approx((2 / 64) ** 0.5, rel=0.1)
+    assert weights["b"].std() == pytest.approx(0.1, rel=0.3)
+    assert weights["s"].min() >= 1
+    assert [output.name for output in model.graph.output] == ["g"]  # before softmax
+    again = classic_models.refilled(path)
+    assert again.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
