@@ -97,7 +97,10 @@ class Layouts:
         return name
 
     def reshape(self, target: str, source: str) -> None:
-        """Makes `target` the elements of `source` in ONNX order, in another shape: a view."""
+        """Makes `target` the elements of `source` in ONNX order, in another shape: a view, or a constant."""
+        if source in self._known and target not in self._graph.outputs:
+            self._known[target] = self._known[source].reshape(self.shape(target))
+            return
         viewed = self.get(source, on_device=False)
         self._view(self._claim(target, False), viewed)
 

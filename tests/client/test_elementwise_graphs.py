@@ -163,6 +163,12 @@ def test_models_of_all_types_agree(name: str) -> None:
     assert operations is None or ops(plan) == operations
 
 
+def test_statistics_that_training_starts_with_may_be_constants() -> None:
+    body = "y, n, w = BatchNormalization<training_mode=1>(x, s, s, s, s)"
+    signature = "(float[4,3] x) => (float[4,3] y, float[3] n, float[3] w)"
+    agreeing(build(signature, body, {"s": (3,)}, opset=20, ir_version=9))
+
+
 @pytest.mark.parametrize(
     ("signature", "body", "said"),
     [
