@@ -28,10 +28,10 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from gputune.client.errors import ModelError
 from gputune.client.graph import Array, Graph
 from gputune.client.importer import check_operators, import_model
-from gputune.client.inlining import STANDARD
+from gputune.client.importer.inlining import STANDARD
+from gputune.client.importer.old_models import modern
+from gputune.client.importer.steering import steering_inputs
 from gputune.client.local_device import LocalDevice
-from gputune.client.old_models import modern
-from gputune.client.steering import steering_inputs
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices import NULL, DeviceReport, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound

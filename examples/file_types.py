@@ -24,7 +24,7 @@ import material  # noqa: E402
 
 CONTEXTS = ROOT / "build" / "file_types"
 INPUT, OUTPUT = "bytes", "target_label"
-FILES = ("README.md", "pyproject.toml", "client/importer.py", "kernels/ops/matmul_tiled.cl", "scripts/check", "LICENSE")
+FILES = ("README.md", "pyproject.toml", "client/graph.py", "kernels/ops/matmul_tiled.cl", "scripts/check", "LICENSE")
 SURE = 0.5
 
 

@@ -14,8 +14,8 @@ from onnx.backend.base import Backend
 
 from gputune.client import onnx_backend
 from gputune.client.errors import ModelError
+from gputune.client.importer.steering import computed_from, steering_inputs
 from gputune.client.onnx_backend import GputuneBackend, PreparedModel, Unsupported
-from gputune.client.steering import computed_from, steering_inputs
 from onnx_suite_rules import rule_of
 
 from .models import build, integers

@@ -33,7 +33,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
         "numpy": None,
         "rich": None,
         "adbutils": {"client/adb_device.py"},
-        "onnx": {"client/importer.py", "client/inlining.py", "client/onnx_backend.py", "client/oracle.py"},
+        "onnx": {"client/importer/", "client/onnx_backend.py", "client/oracle.py"},
         "onnxruntime": {"client/oracle.py"},
         "click": {"client/cli/"},
         "platformdirs": {"client/cli/"},

@@ -9,7 +9,7 @@ import onnx.version_converter
 from onnx import ModelProto, NodeProto, helper
 
 from gputune.client.errors import ModelError
-from gputune.client.inlining import STANDARD
+from gputune.client.importer.inlining import STANDARD
 
 OLDEST_OPSET = 7
 """The oldest operator set that is understood as it is."""
