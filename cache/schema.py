@@ -86,7 +86,7 @@ CREATE TABLE chain_winner (
 );
 """
 
-_ORIGINS = """
+_TRAVEL = """
 -- Trials that were measured elsewhere: whose numbers are between first and last came from a file or an export.
 CREATE TABLE origin (
     first INTEGER PRIMARY KEY,
@@ -94,9 +94,16 @@ CREATE TABLE origin (
     source TEXT NOT NULL,
     stored_at REAL NOT NULL
 );
+-- The kernel repository: compiled programs of whatever configuration; those not used for longest go first.
+CREATE TABLE program (
+    digest TEXT PRIMARY KEY,        -- of what is compiled, for which launches, and by which compiler
+    binary BLOB NOT NULL,
+    binary_sha256 TEXT NOT NULL,
+    used_at REAL NOT NULL           -- seconds since 1970, UTC
+);
 """
 
-SCHEMAS = {2: _MEASURED, 3: _MEASURED + _CHAINS, SCHEMA_VERSION: _MEASURED + _CHAINS + _ORIGINS}
+SCHEMAS = {2: _MEASURED, 3: _MEASURED + _CHAINS, SCHEMA_VERSION: _MEASURED + _CHAINS + _TRAVEL}
 """What files hold by version. Those of an older one here get what they lack when they are opened for writing."""
 
 DATA_TABLES = ("origin", "chain_winner", "chain", "winner", "trial", "validity", "task")

@@ -1,6 +1,7 @@
 """The performance cache: one SQLite file per device tier. database.py opens it, measured.py has its records; here is
 what is done with all of them: generations begin and end, measurements come and go."""
 
+import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from gputune.cache.measured import Measured
 from gputune.cache.record import TRIAL_COLUMNS, WINNER_COLUMNS, trial_to_row, winner_to_row
 from gputune.cache.schema import DATA_TABLES, ORPHANS
 from gputune.cache.summary import TaskSummary
+
+MOST_PROGRAM_BYTES = 256 << 20
+"""What the kernel repository of a file may hold."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,39 @@ class PerformanceCache(Measured):
                 f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
                 (*owner, *winner_to_row(kept.winner), kept.stored_at),
             )
+
+    # The kernel repository.
+
+    def program_of(self, digest: str) -> bytes | None:
+        """The binary of a program, which counts as used now; None where it is not there, or is damaged."""
+        rows = self._rows("SELECT binary, binary_sha256 FROM program WHERE digest = ?", (digest,))
+        if not rows:
+            return None
+        binary, sha256 = rows[0]
+        if not isinstance(binary, bytes) or hashlib.sha256(binary).hexdigest() != sha256:
+            self._warn(f"performance cache {self.path}: a program of the kernel repository is damaged and not used")
+            return None
+        with self._keeping("note the use of a program"):
+            self._connection.execute("UPDATE program SET used_at = ? WHERE digest = ?", (time.time(), digest))
+        return binary
+
+    def keep_program(self, digest: str, binary: bytes, most_bytes: int = MOST_PROGRAM_BYTES) -> None:
+        """Keep a program; those not used for longest make room for it."""
+        with self._keeping("store a program"):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO program (digest, binary, binary_sha256, used_at) VALUES (?, ?, ?, ?)",
+                (digest, binary, hashlib.sha256(binary).hexdigest(), time.time()),
+            )
+            self._connection.execute(
+                "DELETE FROM program WHERE digest IN (SELECT digest FROM (SELECT digest,"
+                " sum(length(binary)) OVER (ORDER BY used_at DESC, digest) AS total FROM program) WHERE total > ?)",
+                (most_bytes,),
+            )
+
+    def forget_programs(self) -> None:
+        """Empty the kernel repository."""
+        with self._transaction("empty the kernel repository"):
+            self._connection.execute("DELETE FROM program")
 
     # Upkeep.
 

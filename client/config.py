@@ -96,6 +96,8 @@ SUPPORTED: dict[str, Read] = {
     "performance_cache_dir": _path,
     "invalidate_performance_cache": _flag,
     "system_performance_cache_dir": _path,
+    "kernel_repo_path": _path,
+    "invalidate_kernel_repo": _flag,
     "target": _addresses,
     "precision_mode": _precision,
     **{key: read for key, (_, read) in _TUNING.items()},
@@ -113,8 +115,6 @@ NOT_YET = frozenset(
         "graph_configs",
         "profile_configs",
         "perf_hint",
-        "kernel_repo_path",
-        "invalidate_kernel_repo",
         "disable_memory_optimizations",
         "disable_node_optimizations",
         "disable_queue_recording",
@@ -131,6 +131,8 @@ class Config:
     performance_cache_dir: Path | None = None
     invalidate_performance_cache: bool = False
     system_performance_cache_dir: Path | None = None
+    kernel_repo_path: Path | None = None
+    invalidate_kernel_repo: bool = False
     target: str | None = None
     precision_mode: str = PRECISIONS[0]
     tuning: TuningOptions = field(default_factory=TuningOptions)

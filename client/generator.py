@@ -23,9 +23,10 @@ from gputune.client.errors import ConfigError
 from gputune.client.explaining import summary_line
 from gputune.client.graphs import Graphs, read_graphs
 from gputune.client.in_chain import Decision, InChain
+from gputune.client.kernel_repository import KernelRepository
 from gputune.client.op_packages import OpPackage, in_use, load_packages
 from gputune.client.outputs import check_output, writing
-from gputune.client.plan import Task
+from gputune.client.plan import Plan, Task
 from gputune.client.progress import Reporter
 from gputune.client.report import write_report
 from gputune.client.summary import Totals, summarise, write_json
@@ -36,7 +37,7 @@ from gputune.client.tuning.effort import Effort
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.task_search import device_limits, task_key
-from gputune.client.tuning.tuner import Tuner, names_of
+from gputune.client.tuning.tuner import Tuner, names_of, settings_of
 from gputune.client.verifying import Questions, Verifier, questions_for
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context_format import write_context
@@ -231,7 +232,7 @@ class _Generation:
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
                 decisions = self._decide(outcomes, tuner, cache, deadline)
-            self._make(decisions, None if mode == "frozen" else tuner)
+            self._make(decisions, *((None, None) if mode == "frozen" else (tuner, cache)))
             if mode != "frozen":
                 cache.finish_generation(fingerprint)
             if (report := self._request.tuning.report) is not None:
@@ -250,18 +251,40 @@ class _Generation:
             taken = tuner.borrow(self._tasks, system)
         self._reporter.info(f"system performance cache {path}: {taken} tasks are taken from there")
 
-    def _make(self, decisions: Sequence[Decision], tuner: Tuner | None) -> None:
+    def _make(self, decisions: Sequence[Decision], tuner: Tuner | None, cache: PerformanceCache | None = None) -> None:
         """Finalizes, writes and verifies what was decided."""
         self.outcomes = _outcomes(decisions)
         told = {decision.plan.name: decision.summary for decision in decisions if decision.summary is not None}
         self.in_chain = next(iter(told.values()), None) if len(decisions) == 1 else told or None
         with self._clock.phase("finalize"):
             plans = [(decision.plan, decision.outcomes) for decision in decisions]
-            built = context_builder.build_all(plans, self._client, _keeping(tuner))
+            built = self._built(plans, tuner, cache)
         with self._clock.phase("write"):
             self._write(built)
         with self._clock.phase("verify"):
             self._verify(decisions)
+
+    def _built(
+        self, plans: Sequence[tuple[Plan, Mapping[str, Outcome]]], tuner: Tuner | None, cache: PerformanceCache | None
+    ) -> context_builder.Built:
+        """The graphs with their programs, which come from the kernel repository where it has them: that of the folder
+        asked for, else the performance cache's own."""
+        folder = self._request.config.kernel_repo_path
+        with ExitStack() as stack:
+            if folder is not None:
+                cache = stack.enter_context(
+                    PerformanceCache.open(folder / self._tier.file_name, warn=self._reporter.warn)
+                )
+            if cache is None:
+                return context_builder.build_all(plans, self._client, _keeping(tuner))
+            if self._request.config.invalidate_kernel_repo:
+                cache.forget_programs()
+            repository = KernelRepository(self._client, cache, settings_of(self._client.server))
+            built = context_builder.build_all(plans, repository, _keeping(tuner))
+        counts = repository.counts
+        if counts.total():
+            self._reporter.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
+        return built
 
     def _verify(self, decisions: Sequence[Decision]) -> None:
         """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
@@ -392,6 +415,8 @@ def _check_outputs(request: GenerationRequest) -> None:
         check_output(path)
     if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):
         check_writable(request.performance_cache_dir)
+    if request.config.kernel_repo_path is not None:
+        check_writable(request.config.kernel_repo_path)
 
 
 def _describe(outcome: Outcome) -> str:

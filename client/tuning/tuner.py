@@ -90,7 +90,7 @@ class Tuner:
         self._nodes = nodes or {}
         self._device = DeviceIdentity.from_dict(targets[0].device)
         self._limits = device_limits(self._device)
-        self._settings = _settings(targets[0].server)
+        self._settings = settings_of(targets[0].server)
         self._searches: dict[tuple[str, object], TaskSearch] = {}
         self._optional: frozenset[Task] = frozenset()
 
@@ -425,7 +425,7 @@ class Tuner:
         return there
 
 
-def _settings(server: Mapping[str, object]) -> dict[str, str]:
+def settings_of(server: Mapping[str, object]) -> dict[str, str]:
     """The settings of the target that change code or time, as its welcome reports them."""
     settings = server.get("settings")
     if not isinstance(settings, Mapping):

@@ -197,7 +197,9 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "missing"), [(2, ("origin", "chain_winner", "chain")), (3, ("origin",))], ids=["2", "3"]
+    ("version", "missing"),
+    [(2, ("program", "origin", "chain_winner", "chain")), (3, ("program", "origin"))],
+    ids=["2", "3"],
 )
 def test_a_file_of_a_version_before_is_read_as_it_is_and_completed_for_writing(
     path: Path, version: int, missing: tuple[str, ...]
