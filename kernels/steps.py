@@ -31,6 +31,19 @@ def reach_each_once(sizes: Sequence[int], steps: Sequence[int]) -> bool:
     return True
 
 
+def as_it_lies(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
+    """The sizes in the order in which the axes lie in memory, the outermost first."""
+    return tuple(size for _, size in sorted(zip(steps, sizes, strict=True), key=lambda axis: axis[0], reverse=True))
+
+
+def whole_shape(elements: int, sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a tensor as it lies where these steps reach all of it, some of it repeatedly; else it is a line."""
+    own = [axis for axis, step in enumerate(steps) if step and sizes[axis] > 1]
+    sizes, steps = [sizes[axis] for axis in own], [steps[axis] for axis in own]
+    whole = own and math.prod(sizes) == elements and reach_each_once(sizes, steps)
+    return as_it_lies(sizes, steps) if whole else (elements,)
+
+
 def view(flat: Array, sizes: Sequence[int], steps: Sequence[int]) -> Array:
     """The elements of `flat` at these steps, which must be there."""
     strides = [step * flat.itemsize for step in steps]

@@ -25,7 +25,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.packing import Packing
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.steps import Steps, different, place, reach, reach_each_once, view
+from gputune.kernels.steps import Steps, as_it_lies, different, place, reach, reach_each_once, view, whole_shape
 from gputune.kernels.streaming import ceil_div, check_indices, round_up
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import Tiling
@@ -108,10 +108,11 @@ class BatchedMatMulFamily(KernelFamily):
         operands = (
             TensorSpec(f"operand{i}", (reach(problem.shape, steps),)) for i, steps in enumerate(problem.operand_steps)
         )
-        return (TensorSpec("a", problem.elements[:1]), TensorSpec("b", problem.elements[1:]), *operands)
+        a, b = map(whole_shape, problem.elements, problem.sides, (problem.a_steps, problem.b_steps))
+        return (TensorSpec("a", a), TensorSpec("b", b), *operands)
 
     def output(self, problem: BatchedMatMulProblem) -> TensorSpec:
-        return TensorSpec("output", (math.prod(problem.shape),))
+        return TensorSpec("output", as_it_lies(problem.shape, problem.output_steps))
 
     def space(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> TuningSpace:
         tiled = _tiling(problem).space(limits)
@@ -177,13 +178,13 @@ class BatchedMatMulFamily(KernelFamily):
     def reference(self, problem: BatchedMatMulProblem, inputs: Mapping[str, Array]) -> Array:
         """numpy's product in float64 of views with these steps."""
         a, b = (
-            view(inputs[name].astype(np.float64)[start:], sizes, steps)
+            view(inputs[name].astype(np.float64).reshape(-1)[start:], sizes, steps)
             for name, start, sizes, steps in zip(
                 "ab", problem.starts, problem.sides, (problem.a_steps, problem.b_steps), strict=True
             )
         )
         operands = [view(inputs[f"operand{i}"], problem.shape, steps) for i, steps in enumerate(problem.operand_steps)]
-        result = np.empty(math.prod(problem.shape), np.float32)
+        result = np.empty(self.output(problem).shape, np.float32)
         view(result, problem.shape, problem.output_steps)[...] = problem.epilogue.apply(a @ b, operands)
         return result
 

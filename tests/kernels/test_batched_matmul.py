@@ -31,12 +31,12 @@ def test_the_reference_is_a_sum_over_steps(name: str) -> None:
 
         total = np.float64(0)
         for k in range(problem.k):
-            a = inputs["a"][problem.starts[0] + at(problem.a_steps, row, k)]
-            b = inputs["b"][problem.starts[1] + at(problem.b_steps, k, column)]
+            a = inputs["a"].flat[problem.starts[0] + at(problem.a_steps, row, k)]
+            b = inputs["b"].flat[problem.starts[1] + at(problem.b_steps, k, column)]
             total += np.float64(a) * np.float64(b)
         operands = [inputs[f"operand{i}"][at(steps, row, column)] for i, steps in enumerate(problem.operand_steps)]
         want = problem.epilogue.apply(np.asarray(total), [np.asarray(value) for value in operands])
-        assert got[at(problem.output_steps, row, column)] == pytest.approx(want, rel=1e-5, abs=1e-6)
+        assert got.flat[at(problem.output_steps, row, column)] == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,14 @@ def test_shared_matrices_are_packed_once() -> None:
     problem = BATCHED["broadcast"]
     configuration = FAMILY.default(problem, DEVICES["cpu"]) | {"PACK": 1, "NV": 1, "VW": 4, "LN": 1, "LM": 1}
     assert FAMILY.render(problem, configuration).scratch == {"packed": 4 * 3 * 9 * 20}
+
+
+def test_tensors_have_the_shape_in_which_they_lie() -> None:
+    assert [spec.shape for spec in FAMILY.inputs(BATCHED["heads"])] == [(2, 10, 3, 8), (2, 18, 3, 8), (36,)]
+    assert [spec.shape for spec in FAMILY.inputs(BATCHED["thirds"])] == [(210,), (210,)]
+    assert [spec.shape for spec in FAMILY.inputs(BATCHED["broadcast"])][:2] == [(4, 6, 9), (3, 9, 20)]
+    assert FAMILY.output(BATCHED["heads-merged"]).shape == (2, 10, 3, 8)
+    assert FAMILY.output(BATCHED["batch-innermost"]).shape == (6, 9, 5)
 
 
 def test_what_is_packed_must_fit_and_is_counted_once() -> None:
