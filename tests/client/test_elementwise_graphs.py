@@ -58,7 +58,7 @@ def ops(plan: Plan) -> list[str]:
     return [operation.task.op for operation in plan.operations]
 
 
-MODELS = {
+MODELS: dict[str, tuple[str, str, dict[str, Any], list[str] | None]] = {
     "masked softmax": (
         "(float[2,5] x, int32[2,5] mask) => (float[2,5] y)",
         "b = Cast<to=9>(mask) y = Where(b, x, least)",
@@ -224,13 +224,13 @@ def graphs(draw: st.DrawFn) -> onnx.ModelProto:
         if op == "PRelu" and shape != shapes[0]:
             continue
         dtype = read[0][1] if gives == "same" else gives
-        attributes = {"to": _type(dtype)} if op == "Cast" else {}
+        attributes: dict[str, Any] = {"to": _type(dtype)} if op == "Cast" else {}
         nodes.append(helper.make_node(op, names + ["third"] * ("constant" in takes), [f"t{number}"], **attributes))
         pool.append((f"t{number}", dtype, shape))
     outputs = [
         helper.make_tensor_value_info(name, _type(dtype), shape) for name, dtype, shape in pool[-3:] if name[0] in "tc"
     ]
-    constants = [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(np.float32(0.3712), "third")]
+    constants = [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(numbers(0.3712), "third")]
     graph = helper.make_graph(nodes, "made_up", inputs, outputs, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 

@@ -13,11 +13,11 @@ from gputune.kernels.ops.typed import FAMILY, TypedProblem
 from gputune.kernels.typed_functions import TYPED
 
 LIMITS = DeviceLimits(256, (256, 256, 64), 32768, 1 << 30, 2, "cpu", 8)
-SIGNED = np.int32([-7, -1, 0, 1, 5, 9, 12, -100])
-OTHERS = np.int32([2, -2, 3, -1, 5, 7, -5, 11])
-FLOATS = np.float32([-2.75, -0.5, 0, 0.5, 2.5, 100.25, np.inf, np.nan])
-UNSIGNED = np.uint8([0, 1, 3, 127, 128, 200, 255, 17])
-SHIFTS = np.uint8([0, 1, 7, 3, 2, 5, 6, 4])
+SIGNED = np.array([-7, -1, 0, 1, 5, 9, 12, -100], np.int32)
+OTHERS = np.array([2, -2, 3, -1, 5, 7, -5, 11], np.int32)
+FLOATS = np.array([-2.75, -0.5, 0, 0.5, 2.5, 100.25, np.inf, np.nan], np.float32)
+UNSIGNED = np.array([0, 1, 3, 127, 128, 200, 255, 17], np.uint8)
+SHIFTS = np.array([0, 1, 7, 3, 2, 5, 6, 4], np.uint8)
 YES, NO = np.array([True, True, False, False] * 2), np.array([True, False] * 4)
 
 # Function, operator, attributes, inputs.
@@ -37,13 +37,13 @@ AS_ONNX: list[tuple[str, str, dict[str, Any], list[Array]]] = [
     ("is_positive_inf", "IsInf", {"detect_negative": 0}, [-FLOATS]),
     ("is_negative_inf", "IsInf", {"detect_positive": 0}, [-FLOATS]),
     *((op.lower(), op, {}, [SIGNED, OTHERS]) for op in ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min")),
-    ("add", "Add", {}, [np.int32([2**31 - 1]), np.int32([1])]),
+    ("add", "Add", {}, [np.array([2**31 - 1], np.int32), np.array([1], np.int32)]),
     ("fmod", "Mod", {"fmod": 1}, [SIGNED, OTHERS]),
     ("mod", "Mod", {}, [UNSIGNED, SHIFTS + np.uint8(1)]),
-    ("pow", "Pow", {}, [OTHERS, np.int64([3, 2, 0, 5, 9, 4, 1, 6])]),
-    ("pow", "Pow", {}, [OTHERS, np.float32([3, 2, 0, 5, 0.5, 1.5, 1, 6])]),
+    ("pow", "Pow", {}, [OTHERS, np.array([3, 2, 0, 5, 9, 4, 1, 6], np.int64)]),
+    ("pow", "Pow", {}, [OTHERS, np.array([3, 2, 0, 5, 0.5, 1.5, 1, 6], np.float32)]),
     *((op.lower(), op, {}, [SIGNED]) for op in ("Neg", "Abs", "Sign", "Relu")),
-    ("abs", "Abs", {}, [np.int8([-128, 127])]),
+    ("abs", "Abs", {}, [np.array([-128, 127], np.int8)]),
     *((f"bitwise_{op.lower()}", f"Bitwise{op}", {}, [SIGNED, OTHERS]) for op in ("And", "Or", "Xor")),
     ("bitwise_not", "BitwiseNot", {}, [UNSIGNED]),
     ("shift_left", "BitShift", {"direction": "LEFT"}, [UNSIGNED, SHIFTS]),
@@ -92,7 +92,7 @@ def test_every_function_is_compared() -> None:
 @pytest.mark.parametrize("target", OPENCL_TYPES)
 def test_casts_are_those_of_onnxruntime(source: str, target: str) -> None:
     lowest = 0 if target == "uint64" else -3.75
-    values = np.float32([0, 0.9, 1, 2.5, 127.5, 100, lowest, lowest / 2])
+    values = np.array([0, 0.9, 1, 2.5, 127.5, 100, lowest, lowest / 2], np.float32)
     values = np.abs(values) if source.startswith("u") else values
     given = values.astype(source)
     want = in_onnxruntime("Cast", [given], to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))
@@ -101,17 +101,19 @@ def test_casts_are_those_of_onnxruntime(source: str, target: str) -> None:
 
 def test_what_c_leaves_undefined_has_a_value() -> None:
     least = np.int32(-(2**31))
-    numbers, divisors = np.int32([7, -7, least, least, 0]), np.int32([0, 0, -1, 0, 0])
+    numbers, divisors = np.array([7, -7, least, least, 0], np.int32), np.array([0, 0, -1, 0, 0], np.int32)
     assert reference("div", [numbers, divisors], "int32").tolist() == [0, 0, least, 0, 0]
     assert reference("mod", [numbers, divisors], "int32").tolist() == [0] * 5
     assert reference("fmod", [numbers, divisors], "int32").tolist() == [0] * 5
     assert reference("shift_left", [UNSIGNED, UNSIGNED], "uint8").tolist() == [0, 2, 24, 0, 0, 0, 0, 0]
-    signed = np.int8([-7, 100, -7, 7, -1]), np.int8([1, 1, 8, -1, 7])
+    signed = np.array([-7, 100, -7, 7, -1], np.int8), np.array([1, 1, 8, -1, 7], np.int8)
     assert reference("shift_left", list(signed), "int8").tolist() == [-14, -56, 0, 0, -128]
     assert reference("shift_right", list(signed), "int8").tolist() == [-4, 50, -1, 0, -1]
-    powers = reference("pow", [np.int32([2, 1, -1, -1, 0]), np.int32([-1, -5, -2, -3, -1])], "int32")
+    powers = reference(
+        "pow", [np.array([2, 1, -1, -1, 0], np.int32), np.array([-1, -5, -2, -3, -1], np.int32)], "int32"
+    )
     assert powers.tolist() == [0, 1, 1, -1, 0]
-    assert reference("cast", [np.float32([-1, 2.0**63])], "uint64").tolist() == [2**64 - 1, 2**63]
+    assert reference("cast", [np.array([-1, 2.0**63], np.float32)], "uint64").tolist() == [2**64 - 1, 2**63]
 
 
 @pytest.mark.parametrize(

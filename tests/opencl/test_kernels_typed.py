@@ -35,7 +35,7 @@ def test_broadcasting_is_right(
 def extremes(dtype: str) -> Array:
     """19 numbers of a type, so that they end in part of a vector: its ends, and what lies around zero."""
     if dtype == "bool":
-        return np.arange(19) % 3 == 0
+        return np.array([True, False, False] * 6 + [True])
     if dtype == "float32":
         special = [0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 0.5, -0.5]
         return np.concatenate([special, np.linspace(-3, 7, 10)]).astype(np.float32)
@@ -76,7 +76,7 @@ def test_every_function_is_right_also_at_the_ends_of_its_types(bench: Any, funct
     for dtypes, dtype in operands(function):
         inputs = [np.roll(extremes(each), shift * 4) for shift, each in enumerate(dtypes)]
         if function == "pow" and dtypes[1] == "float32":
-            inputs[1] = np.float32([0, 1, 2, 3, 0.5] * 4)[:19]
+            inputs[1] = np.array([0, 1, 2, 3, 0.5] * 4, np.float32)[:19]
             inputs[0] = np.abs(inputs[0]) % 1000
         run(bench, function, dtypes, dtype, inputs)
 
@@ -86,7 +86,7 @@ def test_casts_are_right(bench: Any, target: str) -> None:
     for source in ("float32", "uint64", "int8"):
         values = extremes(source)
         if source == "float32" and target != "bool":
-            values = np.float32([*np.linspace(-9.75, 100.75, 18), 0])
+            values = np.array([*np.linspace(-9.75, 100.75, 18), 0], np.float32)
         run(bench, "cast", (source,), target, [values])
 
 
