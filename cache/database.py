@@ -1,8 +1,8 @@
 """An open performance cache file: transactions, rows that are checked, and what is said of them.
 
-Durability: each batch of trials is one transaction in a write-ahead log that is synchronised at every commit,
-so a stored batch survives kill -9 and power loss. Several processes may use one file; a writer waits for its
-turn. An instance belongs to the thread that opened it.
+Durability: each batch of trials is one transaction in a write-ahead log (on a network file system in a rollback
+journal) that is synchronised at every commit, so a stored batch survives kill -9 and power loss. Several processes
+may use one file; a writer waits for its turn. An instance belongs to the thread that opened it.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gputune.cache.files import CacheError, CacheFull, folder_lock, set_aside, suspicion
+from gputune.cache.files import CacheError, CacheFull, folder_lock, network_file_system, set_aside, suspicion
 from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_readonly, named_errors
 from gputune.cache.record import RecordError
 
@@ -57,6 +57,11 @@ class Database:
             with contextlib.suppress(OSError):  # then it is checked once more
                 suspicion(path).unlink(missing_ok=True)
         cache = cls(connection, path, warn)
+        if kind := network_file_system(path.parent):
+            cache._warn(
+                f"performance cache {path} is on a network file system ({kind}): it is kept by a journal, which is "
+                "slower, and as safely as that file system locks files; a local folder is better"
+            )
         if aside is not None:
             cache._warn(
                 f"performance cache {path} is damaged ({reason}): set aside as {aside.name}, a new one is started"

@@ -25,6 +25,33 @@ class CacheFull(CacheError):
     """Nothing more can be written to a performance cache; what is in it stays and can be read."""
 
 
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORK_FILE_SYSTEMS = frozenset(
+    ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "ncpfs", "nfs",
+     "nfs4", "smb2", "smb3", "smbfs", "virtiofs")
+)  # fmt: skip
+"""File systems on which processes of different machines do not share memory, which a write-ahead log needs."""
+
+
+def network_file_system(folder: Path) -> str:
+    """The type of the network file system that a folder is on; empty where it is on none, or nobody says."""
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        place = folder.resolve()
+    except OSError:
+        return ""
+    found, depth = "", -1
+    for line in lines:
+        fields, _, kind = line.partition(" - ")
+        words = fields.split()
+        if len(words) < 5 or not kind:
+            continue
+        mount = Path(words[4].replace("\\040", " "))
+        if place.is_relative_to(mount) and len(mount.parts) >= depth:
+            found, depth = kind.split()[0], len(mount.parts)
+    return found if found in NETWORK_FILE_SYSTEMS else ""
+
+
 def check_writable(folder: Path) -> None:
     """Show that files can be made in folder (and it itself and its parents), and leave nothing behind.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gputune.cache.files import CacheError, CacheFull, suspicion
+from gputune.cache.files import CacheError, CacheFull, network_file_system, suspicion
 from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, missing_tables
 
 BUSY_TIMEOUT_S = 30.0
@@ -27,7 +27,7 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         connection = _connection(path, "mode=rwc", busy_timeout_s)
         try:
             version = _inspect(connection, path)
-            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA journal_mode = {'DELETE' if network_file_system(path.parent) else 'WAL'}")
             if version != SCHEMA_VERSION:
                 connection.executescript(
                     f"BEGIN IMMEDIATE; {missing_tables(version)} PRAGMA application_id = {APPLICATION_ID};"
