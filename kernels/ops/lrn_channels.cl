@@ -20,7 +20,7 @@
 #ifndef BIAS
 #define BIAS 1.0f
 #define FACTOR 1e-4f
-#define BETA 0.75f
+#define POWER(x) sqrt(x) * sqrt(sqrt(x))  // to the power of BETA
 #endif
 #define BEFORE ((SIZE - 1) / 2)
 
@@ -70,7 +70,8 @@ void lrn_channels(__global const float *restrict input, __global float *restrict
         sum += value * value;
     }
 #endif
-    const vec value = LOAD(input, offset) / pow((vec)(BIAS) + (vec)(FACTOR) * sum, (vec)(BETA));
+    const vec base = (vec)(BIAS) + (vec)(FACTOR) * sum;
+    const vec value = LOAD(input, offset) / (POWER(base));
 #if EXTENT % VW
     if (vector == VECTORS - 1) {
         float lanes[VW];
