@@ -276,3 +276,52 @@ def test_what_others_read_stays(lowered: Lowered) -> None:
     plan = lowered(model)
     assert_agrees(model, plan)
     assert ops(plan) == ["BatchedMatMul", "BatchedMatMul"]
+
+
+@st.composite
+def rearranged_products(draw: st.DrawFn) -> onnx.ModelProto:
+    """A tensor times itself, each side seen through transposes, slices, factors and axes that come and go."""
+    shape = [draw(st.integers(1, 4)) for _ in range(3)]
+    weights: dict[str, Any] = {"half": numbers(0.5)}
+    body, names, sizes = "", [], []
+    for side in "ab":
+        name, size = "x", list(shape)
+        for step in range(draw(st.integers(0, 4))):
+            new = f"{side}{step}"
+            match draw(st.sampled_from(["Transpose", "Slice", "Unsqueeze", "Mul"])):
+                case "Transpose":
+                    order = draw(st.permutations(range(len(size))))
+                    body += f" {new} = Transpose<perm={list(order)}>({name})"
+                    size = [size[axis] for axis in order]
+                case "Slice":
+                    axis = draw(st.integers(0, len(size) - 1))
+                    first = draw(st.integers(0, size[axis] - 1))
+                    last = draw(st.integers(first + 1, size[axis]))
+                    weights |= {f"{new}s": integers(first), f"{new}e": integers(last), f"{new}x": integers(axis)}
+                    body += f" {new} = Slice({name}, {new}s, {new}e, {new}x)"
+                    size[axis] = last - first
+                case "Unsqueeze":
+                    axis = draw(st.integers(0, len(size)))
+                    weights[f"{new}x"] = integers(axis)
+                    body += f" {new} = Unsqueeze({name}, {new}x)"
+                    size.insert(axis, 1)
+                case "Mul":
+                    body += f" {new} = Mul({name}, half)"
+            name = new
+        names.append(name)
+        sizes.append(size)
+    rows, columns = (
+        "".join(chr(ord(first) + axis) for axis in range(len(size))) for first, size in zip("aA", sizes, strict=True)
+    )
+    equation = f"{rows},{columns}->{draw(st.permutations(rows + columns).map(''.join))}"
+    result = np.einsum(equation, *(np.zeros(size) for size in sizes)).shape
+    body += f' y = Einsum<equation="{equation}">({names[0]}, {names[1]})'
+    return build(f"({float_of(shape, 'x')}) => ({float_of(result, 'y')})", body, weights)
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=rearranged_products())
+def test_products_of_what_was_rearranged(lowered: Lowered, model: onnx.ModelProto) -> None:
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert ops(plan) == ["BatchedMatMul"]
