@@ -96,6 +96,11 @@ class RecurrentFamily(KernelFamily):
                     f"with LOCAL the states must fit the device's {local} bytes of local memory",
                 ),
                 Constraint(
+                    ("MB", "NV", "VW", "LANES", "LOCAL"),
+                    lambda *values: values[-1] == 1 or _all_state_bytes(problem, *values[:-1]) <= allocation,
+                    f"without LOCAL all states must fit the device's largest allocation of {allocation} bytes",
+                ),
+                Constraint(
                     ("NV", "VW", "LANES"),
                     lambda *panel: _fits(_packing(problem, *panel), allocation),
                     f"the packed weights, {_packing(problem, 1, 1, 1).nbytes} bytes or more, must fit 32-bit indices"
@@ -144,14 +149,13 @@ class RecurrentFamily(KernelFamily):
         panel = [configuration[name] for name in ("NV", "VW", "LANES")]
         rows, lanes = configuration["MB"], configuration["LANES"]
         packing = _packing(problem, *panel)
-        groups = problem.directions * ceil_div(problem.batch, rows)
-        scratch = {} if configuration["LOCAL"] else {"states": groups * _state_bytes(problem, rows, *panel)}
+        scratch = {} if configuration["LOCAL"] else {"states": _all_state_bytes(problem, rows, *panel)}
         optional = [spec.name for spec in self.inputs(problem) if spec.name not in ("gates", "weight", "bias")]
         main = Launch(
             source=_prelude(problem) + template("recurrent_steps.cl"),
             entry="recurrent_steps",
             options=build_options(_macros(problem) | dict(configuration)),
-            global_size=(lanes, groups),
+            global_size=(lanes, _groups(problem, rows)),
             local_size=(lanes, 1),
             arguments=("gates", "packed", "output", *scratch, *optional),
         )
@@ -190,6 +194,14 @@ def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int,
     """What a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h."""
     states = 3 if problem.cell == "LSTM" or (problem.cell == "GRU" and not problem.after_reset) else 2
     return 4 * states * rows * round_up(problem.hidden, vectors * width * lanes)
+
+
+def _groups(problem: RecurrentProblem, rows: int) -> int:
+    return problem.directions * ceil_div(problem.batch, rows)
+
+
+def _all_state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:
+    return _groups(problem, rows) * _state_bytes(problem, rows, vectors, width, lanes)
 
 
 def _macros(problem: RecurrentProblem) -> dict[str, int]:
