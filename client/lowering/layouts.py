@@ -97,12 +97,17 @@ class Layouts:
         return name
 
     def reshape(self, target: str, source: str) -> None:
-        """Makes `target` the elements of `source` in ONNX order, in another shape: a view, or a constant."""
+        """Makes `target` the elements of `source` in ONNX order, in another shape: a view, or a constant.
+
+        Where maps stay maps, with another height and width, it is a view in device order, too.
+        """
         if source in self._known and target not in self._graph.outputs:
             self._known[target] = self._known[source].reshape(self.shape(target))
             return
-        viewed = self.get(source, on_device=False)
-        self._view(self._claim(target, False), viewed)
+        both = self._has_two(source) and self._has_two(target) and self.shape(source)[:2] == self.shape(target)[:2]
+        on_device = both and self.lies_on_device(source)
+        viewed = self.get(source, on_device)
+        self._view(self._claim(target, on_device), viewed)
 
     def order(self, tensor: str, on_device: bool) -> tuple[int, ...]:
         """The axes of a tensor as they follow each other in memory, in device or in ONNX order."""

@@ -14,6 +14,7 @@ from gputune.client.passes.lift_lines import lift_lines
 from gputune.client.passes.mask_softmax import mask_softmax
 from gputune.client.passes.one_form import one_form
 from gputune.client.passes.recurrent import project_inputs
+from gputune.client.passes.sink_reshapes import sink_reshapes
 from gputune.client.passes.transposes import order_transposes
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -23,6 +24,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     lift_lines,  # before all that is done with maps
     order_transposes,  # behind it, since a Flatten is a Reshape then
     drop_identity,  # patterns then see the real producers; behind one_form, which shows which reshapes do nothing
+    sink_reshapes,  # behind both, which leave fewer of them, and before what is elementwise goes elsewhere
     recognise_gated,  # before their Add, Mul and Div could go elsewhere
     recognise_layer_norm,  # before its parts could go elsewhere
     fold_affine,  # before activations are fused, since only a bare result can take a scale

@@ -111,7 +111,6 @@ class TestConvTranspose:
     @pytest.mark.parametrize(
         ("attributes", "weight", "message"),
         [
-            ("<group=3>", (3, 2, 2, 2), "it has 3 groups; 1 is supported"),
             ('<auto_pad="SAME">', (3, 2, 2, 2), "auto_pad 'SAME' is unknown"),
         ],
     )

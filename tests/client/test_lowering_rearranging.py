@@ -63,7 +63,7 @@ class TestTransposes:
         model = build("(float[2,4,6,5] x) => (float[i,j,k] y)", body, {"u": (3, 4, 6, 1), "two": integers(2)})
         plan = lowered(model)
         assert_agrees(model, plan)
-        assert ops(plan) == ["Transpose", "Conv", "Elementwise"]
+        assert ops(plan) == ["Transpose", "Conv", "Move"]
 
     def test_one_behind_the_other_are_one_or_none(self, lowered: Lowered) -> None:
         body = "a = Relu(x) b = Transpose<perm=[3,0,1,2]>(a) c = Transpose<perm=[1,2,3,0]>(b) y = Exp(c)"
@@ -81,6 +81,52 @@ class TestTransposes:
     def test_a_chain_behind_it_is_fused(self, lowered: Lowered) -> None:
         plan = agrees(lowered, "a = Transpose<perm=[3,1,0,2]>(x) b = Mul(a, h) y = Relu(b)", {"h": numbers(0.5)})
         assert ops(plan) == ["Move"]
+
+
+class TestReshapes:
+    """Maps that are lines for a while stay as they lie."""
+
+    def test_bias_and_activation_of_a_line_are_the_convolutions_before_it(self, lowered: Lowered) -> None:
+        """As exporters of one-dimensional convolutions write it, with a slice that is everything."""
+        body = """m = Transpose<perm=[0,3,1,2]>(x) a = Conv(m, u) c = Slice(a, zero, all, three) q = Squeeze(c, three)
+                  s = Add(q, b) t = Tanh(s) g = Mul(t, s) e = Unsqueeze(g, two) y = GlobalMaxPool(e)"""
+        weights = {"u": (3, 5, 2, 6), "b": (3, 1), "zero": integers(0), "all": integers(9), "two": integers(2)}
+        model = build("(float[2,4,6,5] x) => (float[i,j,k,l] y)", body, {**weights, "three": integers(3)})
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Conv", "Elementwise", "Pool"]
+
+    def test_what_is_broadcast_over_lines_is_over_maps(self, lowered: Lowered) -> None:
+        body = """a = Conv(x, u) q = Squeeze(a, two) s = Mul(row, q) t = Sub(whole, s) w = Div(t, number)
+                  p = Add(w, q) r = Max(p, last) e = Unsqueeze(r, two) y = Conv(e, v)"""
+        weights: dict[str, Any] = {"u": (3, 4, 6, 1), "v": (2, 3, 1, 1), "two": integers(2), "number": numbers(3)}
+        weights |= {"row": (3, 1), "whole": (2, 3, 5), "last": (5,)}
+        model = build("(float[2,4,6,5] x) => (float[i,j,k,l] y)", body, weights)
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Transpose", "Conv", "Elementwise", "MatMul", "Transpose"]
+
+    def test_lines_that_others_read_are_there(self, lowered: Lowered) -> None:
+        body = "a = Conv(x, u) q = Squeeze(a, two) t = Tanh(q) s = Add(t, q) z = Softmax<axis=1>(t) y = Mul(s, z)"
+        model = build("(float[2,4,6,5] x) => (float[i,j,k] y)", body, {"u": (3, 4, 6, 1), "two": integers(2)})
+        assert_agrees(model, lowered(model))
+
+    def test_a_constant_may_be_broadcast_over_what_is_computed(self, lowered: Lowered) -> None:
+        body = "a = Conv(x, u) q = Squeeze(a, three) y = Add(q, wide)"
+        weights = {"u": (3, 4, 6, 5), "wide": (2, 3, 7), "three": integers(3)}
+        model = build("(float[2,4,6,5] x) => (float[i,j,k] y)", body, weights)
+        assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize(
+        "body", ["y = Slice(r, a, b, c, d)", "y = Expand(r, s)", "y = Tile(r, n)", "y = Reshape(r, s)"]
+    )
+    def test_what_changes_nothing_is_dropped(self, lowered: Lowered, body: str) -> None:
+        weights = dict(zip("abcd", map(integers, (0, 1, 1, 1)), strict=True))
+        weights |= {"b": integers(99), "s": integers(2, 4, 6, 5), "n": integers(1, 1, 1, 1)}
+        assert ops(agrees(lowered, f"r = Relu(x) {body}", weights)) == ["Elementwise"]
+        backwards = {**weights, "a": integers(-1), "b": integers(-99), "d": integers(-1)}
+        if "Slice" in body:
+            assert ops(agrees(lowered, f"r = Relu(x) {body}", backwards)) == ["Elementwise", "Move"]
 
 
 class TestParts:
