@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING
 
 from gputune.client.graph import Node
@@ -11,10 +12,16 @@ from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.move import Loop, move
 from gputune.kernels.window import Pair
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions
     from gputune.client.lowering.lowering import Lowering
+
+
+MOST_REPEATED = 8
+"""Up to so many filters of each channel, a depthwise convolution of repeated channels is faster than one in groups, the
+vectors of which would be no longer than that."""
 
 
 def conv(lowering: Lowering, node: Node) -> None:
@@ -31,10 +38,10 @@ def conv(lowering: Lowering, node: Node) -> None:
         product = MatMulProblem(batch * size[0] * size[1], channels, filters, bool(bias), node.chain)
         lowering.run(node, "MatMul", product, {"a": source, "b": lowering.layouts.matrix(weight), **biases})
         return
-    inputs = {"input": source, "weight": weight, **biases}
-    if 1 < groups == channels == filters:
+    if 1 < groups == channels and filters in range(channels, MOST_REPEATED * channels + 1, channels):
+        inputs = {"input": _repeated(lowering, node, source, filters // channels), "weight": weight, **biases}
         depthwise = DepthwiseProblem(
-            batch, *size, channels, window.kernel, window.strides, window.pads, window.dilations,
+            batch, *size, filters, window.kernel, window.strides, window.pads, window.dilations,
             bias=bool(bias), epilogue=node.chain,
         )  # fmt: skip
         lowering.run(node, "DepthwiseConv", depthwise, inputs)
@@ -43,7 +50,19 @@ def conv(lowering: Lowering, node: Node) -> None:
             batch, *size, channels, filters, window.kernel, window.strides, window.pads, window.dilations,
             groups, bias=bool(bias), epilogue=node.chain,
         )  # fmt: skip
-        lowering.run(node, "Conv", conv, inputs)
+        lowering.run(node, "Conv", conv, {"input": source, "weight": weight, **biases})
+
+
+def _repeated(lowering: Lowering, node: Node, source: str, times: int) -> str:
+    """The map with each channel so many times, one beside the other."""
+    if times == 1:
+        return source
+    *pixels, channels = lowering.layouts.tensors[source].shape
+    elements = prod(pixels) * channels
+    target = lowering.layouts.temporary(f"{node.name}/repeated", (*pixels, channels * times))
+    repeat = move(elements, 0, (Loop(elements, 1), Loop(times, 0)))
+    lowering.emit(target, "Move", repeat, {"input": source}, target, node.stands_for)
+    return target
 
 
 def conv_transpose(lowering: Lowering, node: Node) -> None:

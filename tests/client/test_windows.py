@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gputune.client.reference import evaluate
 
 from .models import build
-from .test_lowering import Lowered, assert_agrees, lowered
+from .test_lowering import Lowered, assert_agrees, lowered, ops
 
 __all__ = ["lowered"]
 
@@ -60,6 +60,15 @@ def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
 @given(model=convolutions())
 def test_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize(("times", "operations"), [(2, ["Move", "DepthwiseConv"]), (9, ["Conv"])])
+def test_few_filters_of_each_channel_are_depthwise(lowered: Lowered, times: int, operations: list[str]) -> None:
+    weights = {"w": (5 * times, 1, 3, 2), "b": (5 * times,)}
+    model = build("(float[2,5,6,7] x) => (float[a,b,c,d] y)", "y = Conv<group=5, pads=[1,0,1,1]>(x, w, b)", weights)
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert ops(plan) == ["Transpose", *operations, "Transpose"]
 
 
 @st.composite
