@@ -93,6 +93,16 @@ def test_a_sequence_that_is_transposed_for_a_convolution_moves_nowhere(lowered: 
     assert ops(plan) == ["Conv", "MatMul"]
 
 
+@pytest.mark.parametrize("operator", ["InstanceNormalization(c, s, b)", "GroupNormalization<num_groups=2>(c, s, b)"])
+def test_normalisations_between_windows_follow(lowered: Lowered, operator: str) -> None:
+    weights = {"w": (4, 3, 3), "s": (4,), "b": (4,), "v": (2, 4, 3)}
+    body = f"c = Conv(x, w) n = {operator} r = Relu(n) y = Conv(r, v)"
+    model = build("(float[2,3,11] x) => (float[d,e,f] y)", body, weights, opset=21, ir_version=10)
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert ops(plan).count("Transpose") == 2
+
+
 def test_one_line_read_twice_is_lifted_once(simplified: Callable[[onnx.ModelProto], Graph]) -> None:
     body = "a = Conv(x, w) b = Conv(x, w) y = Concat<axis=1>(a, b)"
     graph = simplified(build("(float[2,3,7] x) => (float[a,b,c] y)", body, {"w": (2, 3, 3)}))
