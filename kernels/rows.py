@@ -58,14 +58,14 @@ def row_space(
     )
 
 
-def row_default(loops: Loops, limits: DeviceLimits) -> dict[str, int]:
+def row_default(loops: Loops, limits: DeviceLimits, size: int = 4) -> dict[str, int]:
     """A work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere long rows are shared."""
     width = default_width(limits, loops.extent)
     steps, rows = loops.steps(width), loops.rows(width)
     cpu = limits.device_type == "cpu"
     lanes = 1
     if not cpu and steps >= SHARED_FROM:
-        local = limits.local_memory_bytes // (1 if loops.along else width) // 8
+        local = limits.local_memory_bytes // (1 if loops.along else width) // size
         most = min(64, limits.max_work_group_size, limits.max_work_item_sizes[0], max(local, 1))
         lanes = power_at_most(min(most, steps))
     down = min(16 if cpu else max(64 // lanes, 1), limits.max_work_group_size // lanes, limits.max_work_item_sizes[1])

@@ -71,10 +71,10 @@ class ArgFamily(KernelFamily):
         return TensorSpec("output", (problem.outer, problem.inner), dtype="int64")
 
     def space(self, problem: ArgProblem, limits: DeviceLimits) -> TuningSpace:
-        return row_space(problem.loops, limits, np.dtype(problem.dtype).itemsize + 4, accumulators=(1,))
+        return row_space(problem.loops, limits, _size(problem), accumulators=(1,))
 
     def default(self, problem: ArgProblem, limits: DeviceLimits) -> dict[str, int]:
-        return row_default(problem.loops, limits) | {"ACC": 1}
+        return row_default(problem.loops, limits, _size(problem)) | {"ACC": 1}
 
     def starters(self, problem: ArgProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         return row_starters(self.default(problem, limits), limits, self.space(problem, limits))
@@ -117,6 +117,11 @@ class ArgFamily(KernelFamily):
 
     def tolerance(self, problem: ArgProblem) -> Tolerance:
         return Tolerance(0.0, 0.0)
+
+
+def _size(problem: ArgProblem) -> int:
+    """Bytes of an element and of its place."""
+    return np.dtype(problem.dtype).itemsize + 4
 
 
 FAMILY = ArgFamily()

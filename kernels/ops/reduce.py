@@ -133,7 +133,7 @@ class ReduceFamily(KernelFamily):
         return row_space(problem.loops, limits, np.dtype(problem.dtype).itemsize)
 
     def default(self, problem: ReduceProblem, limits: DeviceLimits) -> dict[str, int]:
-        return row_default(problem.loops, limits)
+        return row_default(problem.loops, limits, np.dtype(problem.dtype).itemsize)
 
     def starters(self, problem: ReduceProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         return row_starters(self.default(problem, limits), limits, self.space(problem, limits))

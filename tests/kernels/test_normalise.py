@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.lrn import LrnProblem
 from gputune.kernels.ops.normalise import NormaliseProblem
 from tests.kernels.problems import DEVICES
+from tests.kernels.test_streaming import check_launch, devices
 
 PROBLEMS: list[tuple[str, Any]] = [
     ("Normalise", NormaliseProblem("deviation", (128, 384), (1,), (1,), True, True, 1e-5)),
@@ -80,18 +82,22 @@ def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) ->
         assert got[0, a, 0] == pytest.approx(value[0, a, 0] / (1 + total), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, device: str) -> None:
-    family, limits = family_of(op), DEVICES[device]
+@settings(max_examples=20, deadline=None)
+@given(limits=devices())
+def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
+    family = family_of(op)
     space = family.space(problem, limits)
     default, starters = family.default(problem, limits), family.starters(problem, limits)
-    assert [space.violations(one) for one in (default, *starters)] == [[]] * (1 + len(starters))
-    assert default not in starters
-    assert space.size <= 2000
     for one in (default, *starters):
-        launch = family.render(problem, one).main
-        assert all(whole % part == 0 for whole, part in zip(launch.global_size, launch.local_size, strict=True))
+        assert space.violations(one) == []
+        check_launch(family, problem, one, limits)
+    assert default not in starters
+
+
+@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
+def test_spaces_are_no_larger_than_they_must_be(op: str, problem: Any) -> None:
+    assert family_of(op).space(problem, DEVICES["cpu"]).size <= 2000
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import Chain, Step
+from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.arg import ArgProblem
 from gputune.kernels.ops.reduce import KINDS, ReduceProblem
 from gputune.kernels.ops.scan import ScanProblem
 from tests.kernels.problems import DEVICES, GPU
+from tests.kernels.test_streaming import check_launch, devices
 
 SPELLINGS = {
     "sum": "ReduceSum",
@@ -33,6 +35,7 @@ PROBLEMS: list[tuple[str, Any]] = [
     ("Reduce", ReduceProblem("max", (3, 4, 5, 7), (0, 2), "uint8")),
     ("Reduce", ReduceProblem("min", (), ())),
     ("ArgMax", ArgProblem(2, 30_000, 1)),
+    ("ArgMax", ArgProblem(3, 4096, 5, dtype="int64")),
     ("ArgMax", ArgProblem(1, 1, 1, one_hot=True)),
     ("Scan", ScanProblem(2, 5, 33)),
     ("Scan", ScanProblem(1, 7, 1, product=True, dtype="int64")),
@@ -99,18 +102,22 @@ def test_running_sums_are_what_loops_give(product: bool, exclusive: bool, revers
         assert (got[:, a] == (before if exclusive else total)).all()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, device: str) -> None:
-    family, limits = family_of(op), DEVICES[device]
+@settings(max_examples=20, deadline=None)
+@given(limits=devices())
+def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
+    family = family_of(op)
     space = family.space(problem, limits)
     default, starters = family.default(problem, limits), family.starters(problem, limits)
-    assert [space.violations(one) for one in (default, *starters)] == [[]] * (1 + len(starters))
-    assert default not in starters
-    assert space.size <= 2000
     for one in (default, *starters):
-        launch = family.render(problem, one).main
-        assert all(whole % part == 0 for whole, part in zip(launch.global_size, launch.local_size, strict=True))
+        assert space.violations(one) == []
+        check_launch(family, problem, one, limits)
+    assert default not in starters
+
+
+@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
+def test_spaces_are_no_larger_than_they_must_be(op: str, problem: Any) -> None:
+    assert family_of(op).space(problem, DEVICES["cpu"]).size <= 2000
 
 
 def test_long_rows_are_shared_on_a_gpu_only() -> None:
