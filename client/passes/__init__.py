@@ -13,12 +13,14 @@ from gputune.client.passes.layer_norm import recognise_layer_norm
 from gputune.client.passes.lift_lines import lift_lines
 from gputune.client.passes.mask_softmax import mask_softmax
 from gputune.client.passes.one_form import one_form
+from gputune.client.passes.one_hot import look_up_one_hot
 from gputune.client.passes.recurrent import project_inputs
 from gputune.client.passes.sink_reshapes import sink_reshapes
 from gputune.client.passes.transposes import order_transposes
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     project_inputs,  # before all others: the product that it makes is one like any other
+    look_up_one_hot,  # before its product is one of many forms
     one_form,  # first: everything behind it knows one spelling of each operator
     fold_depth,  # before the passes that see through its transposes and reshapes
     lift_lines,  # before all that is done with maps
