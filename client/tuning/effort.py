@@ -47,7 +47,9 @@ many gets them, however little it promises."""
 MOST = 2
 """A task may get so many times the trials that it has brought, where others do not need theirs."""
 
-HEAVY_OPS = frozenset({"Conv", "ConvTranspose", "DepthwiseConv", "InvertedResidual", "MatMul", "SeparableConv"})
+HEAVY_OPS = frozenset(
+    ("BatchedMatMul", "Conv", "ConvTranspose", "DepthwiseConv", "InvertedResidual", "MatMul", "Recurrent", "SeparableConv")
+)
 """Ops whose time is arithmetic; they bring `trials`, all others `light_trials`."""
 
 
