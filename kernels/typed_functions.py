@@ -18,11 +18,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class TypedFunction:
-    """`takes` says which types its operands have (all the same one): "any", "bool", "float", "whole".
+    """What a lane computes, and on which types.
 
-    `gives` says the result's: "bool", "same" as the operands', or "any" other. In the OpenCL text {a}, {b} and {c} are
-    the inputs, {T} is the type of the result, {W} an unsigned type at least as wide that wraps around, and {negative}
-    expands to whether {b} is -1, which an unsigned one never is.
+    `takes` says which types its operands have (all the same one): "any", "bool", "float", "whole". `gives` says the
+    result's: "bool", "same" as the operands', or "any" other, which `compute` is told last. In the OpenCL text {a}, {b}
+    and {c} are the inputs, {T} is the type of the result, {W} an unsigned type at least as wide that wraps around, and
+    {negative} expands to whether {b} is -1, which an unsigned one never is.
     """
 
     inputs: int
@@ -49,6 +50,8 @@ class TypedFunction:
         if not _is(operands[0], self.takes):
             raise ValueError(f"{name} takes numbers that are {self.takes}, not {operands[0]}")
         wanted = {"bool": "bool", "same": operands[0], "any": dtype}[self.gives]
+        if name == "bit_cast" and (np.dtype(dtype).itemsize != np.dtype(operands[0]).itemsize or dtype == "bool"):
+            raise ValueError(f"bit_cast of {operands[0]} gives numbers as wide, not {dtype}")
         if dtype != wanted:
             raise ValueError(f"{name} of {operands[0]} gives {wanted}, not {dtype}")
 
@@ -145,7 +148,8 @@ _REMAINDER = "{b} == 0 || {negative} ? 0 : ({T})({a} % {b})"
 
 TYPED: Mapping[str, TypedFunction] = {
     "copy": TypedFunction(1, "any", "same", lambda a: a, "{a}"),
-    "cast": TypedFunction(1, "any", "any", lambda a: a, CAST),
+    "cast": TypedFunction(1, "any", "any", converted, CAST),
+    "bit_cast": TypedFunction(1, "any", "any", lambda a, dtype: a.view(dtype), "as_{T}({a})"),
     "where": TypedFunction(3, "any", "same", np.where, "{a} ? {b} : {c}"),
     "equal": _comparison(np.equal, "=="),
     "less": _comparison(np.less, "<"),

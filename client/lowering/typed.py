@@ -16,6 +16,7 @@ FUNCTIONS: Mapping[str, str] = {
     "Abs": "abs",
     "Add": "add",
     "And": "and",
+    "BitCast": "bit_cast",
     "BitwiseAnd": "bitwise_and",
     "BitwiseNot": "bitwise_not",
     "BitwiseOr": "bitwise_or",

@@ -24,7 +24,7 @@ from gputune.kernels.family import (
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
-from gputune.kernels.typed_functions import TYPED, converted
+from gputune.kernels.typed_functions import TYPED
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,9 @@ class TypedFamily(KernelFamily):
     def reference(self, problem: TypedProblem, inputs: Mapping[str, Array]) -> Array:
         operands = [inputs[f"input{k}"] for k in range(len(problem.input_shapes))]
         with np.errstate(all="ignore"):
-            result = TYPED[problem.function].compute(*operands)
-            return np.array(np.broadcast_to(converted(result, problem.dtype), problem.shape))
+            function = TYPED[problem.function]
+            result = function.compute(*operands, *((problem.dtype,) if function.gives == "any" else ()))
+            return np.array(np.broadcast_to(result, problem.shape), problem.dtype)
 
     def work(self, problem: TypedProblem) -> Work:
         moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))

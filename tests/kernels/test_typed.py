@@ -85,7 +85,14 @@ def test_a_function_is_what_onnx_says(function: str, op: str, attributes: dict[s
 
 
 def test_every_function_is_compared() -> None:
-    assert {function for function, *_ in AS_ONNX} | {"cast"} == TYPED.keys()
+    assert {function for function, *_ in AS_ONNX} | {"cast", "bit_cast"} == TYPED.keys()
+
+
+def test_bits_are_read_as_another_type() -> None:
+    floats = np.array([1, -2, 0.5], np.float32)
+    assert reference("bit_cast", [floats], "int32").tolist() == [127 << 23, -(1 << 30), 126 << 23]
+    assert reference("bit_cast", [reference("bit_cast", [floats], "uint32")], "float32").tolist() == floats.tolist()
+    assert reference("bit_cast", [np.array([255, 1], np.uint8)], "int8").tolist() == [-1, 1]
 
 
 @pytest.mark.parametrize("source", OPENCL_TYPES)
@@ -128,6 +135,8 @@ def test_what_c_leaves_undefined_has_a_value() -> None:
         ("where", ("int8", "int32", "int32"), "int32", "chooses by a bool, not by int8"),
         ("shift_left", ("bool", "bool"), "bool", "whole, not bool"),
         ("equal", ("int8", "int8"), "int8", "gives bool"),
+        ("bit_cast", ("int16",), "float32", "gives numbers as wide, not float32"),
+        ("bit_cast", ("int8",), "bool", "not bool"),
         ("cast", ("int8",), "float64", "knows .*, not float64"),
     ],
 )

@@ -50,6 +50,8 @@ def operands(function: str) -> list[tuple[tuple[str, ...], str]]:
     known = TYPED[function]
     if function == "where":
         return [(("bool", dtype, dtype), dtype) for dtype in ("int8", "uint64", "float32", "bool")]
+    if function == "bit_cast":
+        return [(("float32",), "int32"), (("bool",), "int8"), (("int64",), "uint64")]
     if function == "pow":
         return [(("int32", "int32"), "int32"), (("uint8", "int64"), "uint8"), (("int64", "float32"), "int64")]
     chosen = {
