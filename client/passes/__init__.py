@@ -16,6 +16,7 @@ from gputune.client.passes.one_form import one_form
 from gputune.client.passes.one_hot import look_up_one_hot
 from gputune.client.passes.recurrent import project_inputs
 from gputune.client.passes.sink_reshapes import sink_reshapes
+from gputune.client.passes.softmax import recognise_softmax
 from gputune.client.passes.transposes import order_transposes
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -30,6 +31,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     recognise_gated,  # before their Add, Mul and Div could go elsewhere
     recognise_layer_norm,  # before its parts could go elsewhere
     fold_affine,  # before activations are fused, since only a bare result can take a scale
+    recognise_softmax,  # before its parts could go elsewhere, and its NaN masked
     mask_softmax,  # anywhere: it knows one pattern
     absorb_into_products,  # before factors and what is added become chains
     fuse_elementwise,  # it takes whatever elementwise operators are left

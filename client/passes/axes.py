@@ -1,4 +1,6 @@
-"""Which axes of its first input a node looks along."""
+"""Which axes of its first input a node looks along, and what a reduction over them leaves."""
+
+from collections.abc import Mapping
 
 from gputune.client.graph import Graph, Node
 
@@ -27,3 +29,21 @@ def _checked(graph: Graph, node: Node, axes: list[int]) -> list[int]:
         if not -rank <= axis < rank:
             raise node.unsupported(f"it has no axis {axis} in its {rank} dimensions")
     return [axis % rank for axis in axes]
+
+
+VIEWS = ("Expand", "Reshape")
+"""Operators that keep elements in their order, where they keep their number."""
+
+
+def seen_through(graph: Graph, producers: Mapping[str, Node], tensor: str) -> str:
+    """The first tensor that has the elements of this one in their order, in whatever shape."""
+    node = producers.get(tensor)
+    while node is not None and node.op in VIEWS and graph.tensors[node.inputs[0]].size == graph.tensors[tensor].size:
+        tensor = node.inputs[0]
+        node = producers.get(tensor)
+    return tensor
+
+
+def kept_shape(graph: Graph, source: str, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a tensor once these axes are reduced to 1."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(graph.shape(source)))

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.client.graph import Graph, Node
-from gputune.client.passes.axes import reduced_axes
-
-VIEWS = ("Expand", "Reshape")
-"""What keeps elements in their order, where it keeps their number."""
+from gputune.client.passes.axes import kept_shape, reduced_axes, seen_through
 
 
 @dataclass(frozen=True)
@@ -114,11 +111,13 @@ class _Search:
     def _spread(self, tensor: str) -> _Spread | None:
         """What `tensor` is the spread of, or its reciprocal, with the reduced axes still there."""
         found = self._root(tensor)
-        fits = found is not None and self.graph.shape(tensor) == self._kept(found.around)
+        fits = found is not None and self.graph.shape(tensor) == kept_shape(
+            self.graph, found.around.source, found.around.axes
+        )
         return found if fits else None
 
     def _root(self, tensor: str) -> _Spread | None:
-        node = self.producers.get(self._seen_through(tensor))
+        node = self.producers.get(seen_through(self.graph, self.producers, tensor))
         if node is None:
             return None
         if node.op == "Reciprocal" or (node.op == "Div" and self.graph.scalar(node.inputs[0]) == 1):
@@ -133,7 +132,7 @@ class _Search:
 
     def _variance(self, tensor: str) -> tuple[_Mean, bool] | None:
         """The mean that `tensor` is the variance around, and True; or the mean of squares that it is, and False."""
-        tensor = self._seen_through(tensor)
+        tensor = seen_through(self.graph, self.producers, tensor)
         for value, bound in self._both("Max", tensor):
             if self.graph.scalar(bound) == 0:
                 return self._variance(value)
@@ -162,11 +161,15 @@ class _Search:
         """The mean that was taken from its own source to get this tensor."""
         source, taken = self._inputs("Sub", tensor) or ("", "")
         mean = self._mean(taken)
-        fits = mean is not None and mean.source == source and self.graph.shape(taken) == self._kept(mean)
+        fits = (
+            mean is not None
+            and mean.source == source
+            and self.graph.shape(taken) == kept_shape(self.graph, source, mean.axes)
+        )
         return mean if fits else None
 
     def _mean(self, tensor: str) -> _Mean | None:
-        tensor = self._seen_through(tensor)
+        tensor = seen_through(self.graph, self.producers, tensor)
         node, share = self.producers.get(tensor), 1.0
         if node is not None and node.op in ("Mul", "Div"):
             for total, other in self._both(node.op, tensor)[: 1 if node.op == "Div" else 2]:
@@ -181,20 +184,6 @@ class _Search:
         whole = share if node.op == "ReduceMean" else share * count
         fits = axes and self.graph.tensors[source].dtype == "float32" and math.isclose(whole, 1, rel_tol=1e-6)
         return _Mean(source, axes) if fits else None
-
-    def _seen_through(self, tensor: str) -> str:
-        """Where the elements of a tensor come from."""
-        node = self.producers.get(tensor)
-        while node is not None and node.op in VIEWS:
-            if self.graph.tensors[node.inputs[0]].size != self.graph.tensors[tensor].size:
-                break
-            tensor = node.inputs[0]
-            node = self.producers.get(tensor)
-        return tensor
-
-    def _kept(self, mean: _Mean) -> tuple[int, ...]:
-        """The shape of a mean's source with the reduced axes as 1."""
-        return tuple(1 if axis in mean.axes else size for axis, size in enumerate(self.graph.shape(mean.source)))
 
     def _inputs(self, op: str, tensor: str) -> tuple[str, ...]:
         """The inputs of the node of that operator which computes the tensor, else none."""
