@@ -26,19 +26,19 @@ def gather(lowering: Lowering, node: Node) -> None:
 def gather_elements(lowering: Lowering, node: Node) -> None:
     shape, looked = (lowering.graph.shape(name) for name in node.inputs)
     axis = int(node.attributes.get("axis", 0)) % len(shape)
-    strides = strides_of(shape)
-    steps = tuple(0 if each == axis else stride for each, stride in enumerate(strides))
-    _run(lowering, node, looked, steps, strides_of(looked), (shape[axis],), (strides[axis],), 1)
+    spans = strides_of(shape)
+    steps = tuple(0 if each == axis else stride for each, stride in enumerate(spans))
+    _run(lowering, node, looked, steps, strides_of(looked), (shape[axis],), (spans[axis],), 1)
 
 
 def gather_nd(lowering: Lowering, node: Node) -> None:
     shape, looked = (lowering.graph.shape(name) for name in node.inputs)
     batch, depth = int(node.attributes.get("batch_dims", 0)), looked[-1]
-    extents, strides = shape[batch : batch + depth], strides_of(shape)[batch : batch + depth]
+    extents, spans = shape[batch : batch + depth], strides_of(shape)[batch : batch + depth]
     batches, count = prod(shape[:batch]), prod(looked[batch:-1])
     inner = prod(shape[batch + depth :])
     steps, lookups = (prod(shape[batch:]), 0), (count * depth, depth)
-    _run(lowering, node, (batches, count), steps, lookups, extents, strides, inner)
+    _run(lowering, node, (batches, count), steps, lookups, extents, spans, inner)
 
 
 def _run(
@@ -48,7 +48,7 @@ def _run(
     steps: Steps,
     lookups: Steps,
     extents: Steps,
-    strides: Steps,
+    spans: Steps,
     inner: int,
 ) -> None:
     """Emits the Gather of a node, with loops of one step left out."""
@@ -58,7 +58,7 @@ def _run(
     data, indices = node.inputs
     elements, indexed = graph.tensors[data].size, graph.tensors[indices].size
     problem = GatherProblem(
-        elements, indexed, sizes, steps, lookups, extents, strides, inner, layouts.dtype(indices), layouts.dtype(data)
+        elements, indexed, sizes, steps, lookups, extents, spans, inner, layouts.dtype(indices), layouts.dtype(data)
     )
     inputs = {"input": layouts.get(data, on_device=False), "indices": layouts.get(indices, on_device=False)}
     lowering.run(node, "Gather", problem, inputs, on_device=False)

@@ -27,7 +27,7 @@ INDEX_TYPES = ("int32", "int64")
 
 @dataclass(frozen=True)
 class GatherProblem:
-    """output[i, x] = input[i . steps + sum over k of found(indices[i . lookups + k], extents[k]) * strides[k] + x].
+    """output[i, x] = input[i . steps + sum over k of found(indices[i . lookups + k], extents[k]) * spans[k] + x].
 
     i counts `sizes`, and x `inner` neighbouring elements. The input is seen as a line of `elements`, and so is the
     tensor of `indices`. found is the index, from the end where it is negative, and cut to 0 ... extent - 1.
@@ -39,7 +39,7 @@ class GatherProblem:
     steps: tuple[int, ...]
     lookups: tuple[int, ...]
     extents: tuple[int, ...]
-    strides: tuple[int, ...]
+    spans: tuple[int, ...]
     inner: int
     index_dtype: str = "int64"
     dtype: str = "float32"
@@ -48,13 +48,13 @@ class GatherProblem:
         check_dtype("Gather", self.dtype)
         if self.index_dtype not in INDEX_TYPES:
             raise ValueError(f"Gather knows indices of {' and '.join(INDEX_TYPES)}, not {self.index_dtype}")
-        if not len(self.sizes) == len(self.steps) == len(self.lookups) or len(self.extents) != len(self.strides):
-            raise ValueError("Gather needs two steps for each size, and a stride for each extent")
-        numbers = (self.elements, self.indices, self.inner, *self.sizes, *self.extents, *self.strides)
+        if not len(self.sizes) == len(self.steps) == len(self.lookups) or len(self.extents) != len(self.spans):
+            raise ValueError("Gather needs two steps for each size, and a span for each extent")
+        numbers = (self.elements, self.indices, self.inner, *self.sizes, *self.extents, *self.spans)
         if min(numbers) < 1 or min(*self.steps, *self.lookups, 0) < 0 or not self.extents:
-            raise ValueError("Gather needs positive sizes, extents and strides, and steps that are not negative")
+            raise ValueError("Gather needs positive sizes, extents and spans, and steps that are not negative")
         check_indices("Gather", (self.elements,), (self.indices,), (*self.sizes, self.inner))
-        pairs = [*zip(self.sizes, self.steps, strict=True), *zip(self.extents, self.strides, strict=True)]
+        pairs = [*zip(self.sizes, self.steps, strict=True), *zip(self.extents, self.spans, strict=True)]
         reach = sum((size - 1) * step for size, step in pairs) + self.inner
         looked = sum((size - 1) * step for size, step in zip(self.sizes, self.lookups, strict=True)) + len(self.extents)
         if reach > self.elements or looked > self.indices:
@@ -114,7 +114,7 @@ class GatherFamily(KernelFamily):
     def reference(self, problem: GatherProblem, inputs: Mapping[str, Array]) -> Array:
         rows = np.indices(problem.sizes).reshape(len(problem.sizes), -1)
         place, look = (np.asarray(steps, np.int64) @ rows for steps in (problem.steps, problem.lookups))
-        for k, (extent, stride) in enumerate(zip(problem.extents, problem.strides, strict=True)):
+        for k, (extent, stride) in enumerate(zip(problem.extents, problem.spans, strict=True)):
             index = inputs["indices"].reshape(-1)[look + k].astype(np.int64)
             place = place + np.clip(np.where(index < 0, index + extent, index), 0, extent - 1) * stride
         gathered: Array = inputs["input"].reshape(-1)[place[:, None] + np.arange(problem.inner)]
@@ -135,7 +135,7 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _prelude(problem: GatherProblem) -> str:
     """The macros that gather_rows.cl takes: the types, where a row begins, and what its indices count."""
     loops = problem.loops
-    found = zip(problem.extents, problem.strides, strict=True)
+    found = zip(problem.extents, problem.spans, strict=True)
     return (
         f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n#define INDEX_TYPE {OPENCL_TYPES[problem.index_dtype]}\n"
         f"#define PLACE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"

@@ -35,7 +35,7 @@ REDUCTIONS: Mapping[str, tuple[str, np.ufunc | None]] = {
 @dataclass(frozen=True)
 class ScatterProblem:
     """output[i, x] = data[i, x] reduced with updates[i . lookups + c * update_step + x] for each c < count, in order,
-    that points at i: sum over k of indices[i . lookups + c * index_step + k] * strides[k] is i . heres.
+    that points at i: sum over k of indices[i . lookups + c * index_step + k] * spans[k] is i . heres.
 
     i counts `sizes`, and x `inner` neighbouring elements. Nothing points at an i that is not below `reached`. Indices
     below zero count from their extents; what is out of range points nowhere.
@@ -48,7 +48,7 @@ class ScatterProblem:
     heres: tuple[int, ...]
     reached: tuple[int, ...]
     extents: tuple[int, ...]
-    strides: tuple[int, ...]
+    spans: tuple[int, ...]
     index_step: int
     update_step: int
     indices: int
@@ -64,11 +64,11 @@ class ScatterProblem:
         if self.reduction not in REDUCTIONS:
             raise ValueError(f"Scatter knows the reductions {', '.join(REDUCTIONS)}, not {self.reduction!r}")
         loops = (self.lookups, self.heres, self.reached)
-        if any(len(steps) != len(self.sizes) for steps in loops) or len(self.extents) != len(self.strides):
-            raise ValueError("Scatter needs two steps and a bound for each size, and a stride for each extent")
+        if any(len(steps) != len(self.sizes) for steps in loops) or len(self.extents) != len(self.spans):
+            raise ValueError("Scatter needs two steps and a bound for each size, and a span for each extent")
         counts = (self.inner, self.count, self.index_step, self.update_step, *self.sizes, *self.reached, *self.extents)
-        if min(*counts, *self.strides) < 1 or min(*self.lookups, *self.heres, 0) < 0 or not self.extents:
-            raise ValueError("Scatter needs positive sizes, bounds, extents and strides, and no negative step")
+        if min(*counts, *self.spans) < 1 or min(*self.lookups, *self.heres, 0) < 0 or not self.extents:
+            raise ValueError("Scatter needs positive sizes, bounds, extents and spans, and no negative step")
         check_indices("Scatter", (*self.sizes, self.inner), (self.indices,), (self.updates,))
         bounds = zip(self.sizes, self.reached, self.lookups, strict=True)
         look = sum((min(size, bound) - 1) * step for size, bound, step in bounds)
@@ -139,7 +139,7 @@ class ScatterFamily(KernelFamily):
         reduce = REDUCTIONS[problem.reduction][1]
         for c in range(problem.count):
             place, known = np.zeros(len(look), np.int64), reached
-            for k, (extent, stride) in enumerate(zip(problem.extents, problem.strides, strict=True)):
+            for k, (extent, stride) in enumerate(zip(problem.extents, problem.spans, strict=True)):
                 index = indices[np.where(reached, look, 0) + c * problem.index_step + k].astype(np.int64)
                 index = np.where(index < 0, index + extent, index)
                 known = known & (index >= 0) & (index < extent)
@@ -161,7 +161,7 @@ class ScatterFamily(KernelFamily):
 def _prelude(problem: ScatterProblem) -> str:
     """The macros that scatter_rows.cl takes: the types, where things lie, and what is done to a value."""
     loops = problem.loops
-    found = zip(problem.extents, problem.strides, strict=True)
+    found = zip(problem.extents, problem.spans, strict=True)
     conditions, below = [], 1
     for size, bound in zip(reversed(problem.sizes), reversed(problem.reached), strict=True):
         if bound < size:

@@ -162,7 +162,7 @@ def test_a_wrong_move_says_what_is_wrong(changed: dict[str, Any], message: str) 
         ("gather", {"steps": (0, 0)}, "two steps for each size"),
         ("scatter", {"updates": 113}, "reaches 12 indices and 114 updates of 12 and 113"),
         ("scatter", {"reduction": "mean"}, "not 'mean'"),
-        ("scatter", {"extents": (4,)}, "a stride for each extent"),
+        ("scatter", {"extents": (4,)}, "a span for each extent"),
         ("resample", {"taps": (0, 1)}, "one tap"),
         ("resample", {"outside": float("inf")}, "finite"),
         ("resample", {"dtype": "int8"}, "not int8"),
