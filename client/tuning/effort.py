@@ -48,7 +48,16 @@ MOST = 2
 """A task may get so many times the trials that it has brought, where others do not need theirs."""
 
 HEAVY_OPS = frozenset(
-    ("BatchedMatMul", "Conv", "ConvTranspose", "DepthwiseConv", "InvertedResidual", "MatMul", "Recurrent", "SeparableConv")
+    (
+        "BatchedMatMul",
+        "Conv",
+        "ConvTranspose",
+        "DepthwiseConv",
+        "InvertedResidual",
+        "MatMul",
+        "Recurrent",
+        "SeparableConv",
+    )
 )
 """Ops whose time is arithmetic; they bring `trials`, all others `light_trials`."""
 
