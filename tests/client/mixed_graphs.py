@@ -15,11 +15,14 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 Shape = tuple[int, ...]
-OPSET = 18
+OPSETS = (11, 13, 18, 21)
 LARGEST = 6000
 """Elements of a tensor; what would compute more is left out."""
 
-UNARY = ("Relu", "Sigmoid", "Tanh", "HardSwish", "Abs", "Neg", "Erf", "Elu", "LeakyRelu", "Floor", "Softsign")
+UNARY = (
+    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "Abs", "Neg", "Erf", "Elu", "LeakyRelu", "Softsign", "Softplus", "Selu",
+    "Sin", "Identity", "Dropout", "ThresholdedRelu",
+)  # fmt: skip
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 
 
@@ -28,6 +31,7 @@ class Maker:
 
     def __init__(self, seed: int, nodes: int) -> None:
         self._random = random.Random(seed)
+        self._opset = self._random.choice(OPSETS)
         self._numbers = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
@@ -46,7 +50,7 @@ class Maker:
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, self._shapes[name]) for name in outputs],
             self._weights,
         )
-        self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self._opset)], ir_version=8)
         self.input = self._numbers.standard_normal(size, dtype=np.float32)
 
     def _any(self) -> str:
@@ -66,13 +70,21 @@ class Maker:
     def _integers(self, *values: int) -> str:
         return self._known(np.array(values, np.int64))
 
-    def add(self, op: str, inputs: list[str], *shapes: Shape, **attributes: Any) -> None:
-        """A node whose outputs have these shapes, unless they are too large."""
+    def known(self, op: str, inputs: list[str], **attributes: Any) -> str:
+        """A node whose result is shape arithmetic."""
+        name = f"s{len(self._nodes)}"
+        self._nodes.append(helper.make_node(op, inputs, [name], **attributes))
+        return name
+
+    def add(self, op: str, inputs: list[str], *shapes: Shape, **attributes: Any) -> str:
+        """A node whose outputs have these shapes, and the first of them; its first input where they are too large, or
+        where what it reads was."""
         if any(not 0 < prod(shape) <= LARGEST for shape in shapes):
-            return
+            return inputs[0]
         names = [f"t{len(self._nodes)}_{place}" if place else f"t{len(self._nodes)}" for place in range(len(shapes))]
         self._nodes.append(helper.make_node(op, inputs, names, **attributes))
         self._shapes.update(zip(names, shapes, strict=True))
+        return names[0]
 
     # --- steps: each adds a node to a tensor, or none where it does not fit ---
 
@@ -142,7 +154,10 @@ class Maker:
         keep = self._random.random() < 0.6
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes)
         op = self._random.choice(("ReduceMean", "ReduceMax", "ReduceSum", "ReduceMin", "ReduceL2"))
-        self.add(op, [x, self._integers(*axes)], sizes, keepdims=int(keep))
+        if self._opset >= (13 if op == "ReduceSum" else 18):
+            self.add(op, [x, self._integers(*axes)], sizes, keepdims=int(keep))
+        else:
+            self.add(op, [x], sizes, keepdims=int(keep), axes=axes)
 
     def softmax(self, x: str) -> None:
         if shape := self._shapes[x]:
@@ -160,7 +175,7 @@ class Maker:
 
     def normalise(self, x: str) -> None:
         shape = self._shapes[x]
-        if shape and shape[-1] > 2:
+        if self._opset >= 17 and shape and shape[-1] > 2:
             axis = self._random.choice([axis for axis in range(len(shape)) if prod(shape[axis:]) > 2])
             weights = [self._weight(*shape[axis:]) for _ in "sb"]
             self.add("LayerNormalization", [x, *weights], shape, axis=axis)
@@ -198,7 +213,26 @@ class Maker:
         shape = self._shapes[x]
         axis = self._random.randrange(len(shape) + 1)
         if len(shape) < 4:
-            self.add("Unsqueeze", [x, self._integers(axis)], (*shape[:axis], 1, *shape[axis:]))
+            sizes = (*shape[:axis], 1, *shape[axis:])
+            if self._opset >= 13:
+                self.add("Unsqueeze", [x, self._integers(axis)], sizes)
+            else:
+                self.add("Unsqueeze", [x], sizes, axes=[axis])
+
+    def squeeze(self, x: str) -> None:
+        shape = self._shapes[x]
+        if ones := [axis for axis, size in enumerate(shape) if size == 1]:
+            axis = self._random.choice(ones)
+            sizes = (*shape[:axis], *shape[axis + 1 :])
+            if self._opset >= 13:
+                self.add("Squeeze", [x, self._integers(axis)], sizes)
+            else:
+                self.add("Squeeze", [x], sizes, axes=[axis])
+
+    def flatten(self, x: str) -> None:
+        shape = self._shapes[x]
+        axis = self._random.randrange(len(shape) + 1)
+        self.add("Flatten", [x], (prod(shape[:axis]), prod(shape[axis:])), axis=axis)
 
     def slice(self, x: str) -> None:
         if not (shape := self._shapes[x]):
@@ -217,7 +251,10 @@ class Maker:
             first = self._random.randrange(1, shape[axis])
             parts = first, shape[axis] - first
             sizes = [(*shape[:axis], part, *shape[axis + 1 :]) for part in parts]
-            self.add("Split", [x, self._integers(*parts)], *sizes, axis=axis)
+            if self._opset >= 13:
+                self.add("Split", [x, self._integers(*parts)], *sizes, axis=axis)
+            else:
+                self.add("Split", [x], *sizes, axis=axis, split=parts)
 
     def concat(self, x: str) -> None:
         """With itself, and with what differs along the axis only."""
@@ -276,7 +313,7 @@ class Maker:
 
     def resize(self, x: str) -> None:
         shape = self._shapes[x]
-        if len(shape) == 4:
+        if len(shape) == 4 and self._opset >= 13:
             sizes = (*shape[:2], shape[2] * 2, shape[3] + 1)
             mode = self._random.choice(("nearest", "linear"))
             options = (
@@ -300,6 +337,102 @@ class Maker:
         else:
             columns = self._random.choice((1, 5, 16))
             self.add("MatMul", [x, self._weight(shape[-1], columns)], (*shape[:-1], columns))
+
+    def gemm(self, x: str) -> None:
+        if len(shape := self._shapes[x]) != 2:
+            return
+        across, columns = self._random.random() < 0.5, self._random.choice((1, 5, 16))
+        rows, depth = reversed(shape) if across else shape
+        bias = [self._weight(*self._random.choice([(columns,), (1, columns), (rows, 1)]))]
+        options = {"transA": int(across), "alpha": 0.5, "beta": self._random.choice((1.0, 2.0))}
+        self.add("Gemm", [x, self._weight(depth, columns), *bias], (rows, columns), **options)
+
+    def with_itself(self, x: str) -> None:
+        """Products of a tensor with itself transposed, as in attention."""
+        shape = self._shapes[x]
+        if len(shape) < 2 or prod(shape) * shape[-2] > LARGEST:
+            return
+        order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+        turned = self.add("Transpose", [x], (*shape[:-2], shape[-1], shape[-2]), perm=order)
+        scores = self.add("MatMul", [x, turned], (*shape[:-1], shape[-2]))
+        scaled = self.add("Div", [scores, self._known(np.float32(shape[-1] ** 0.5))], (*shape[:-1], shape[-2]))
+        weights = self.add(
+            "Softmax", [scaled], (*shape[:-1], shape[-2]), axis=-1 if self._opset >= 13 else len(shape) - 1
+        )
+        self.add("MatMul", [weights, x], shape)
+
+    def conv_transpose(self, x: str) -> None:
+        shape = self._shapes[x]
+        if len(shape) == 4:
+            filters = self._random.choice((1, 5))
+            sizes = (shape[0], filters, shape[2] * 2, shape[3] * 2)
+            self.add("ConvTranspose", [x, self._weight(shape[1], filters, 2, 2)], sizes, strides=[2, 2])
+
+    def lrn(self, x: str) -> None:
+        if len(self._shapes[x]) == 4:
+            self.add("LRN", [x], self._shapes[x], size=3)
+
+    def trilu(self, x: str) -> None:
+        if len(self._shapes[x]) > 1 and self._opset >= 14:
+            self.add("Trilu", [x], self._shapes[x], upper=self._random.choice((0, 1)))
+
+    def gather_elements(self, x: str) -> None:
+        if shape := self._shapes[x]:
+            axis = self._random.randrange(len(shape))
+            indices = self._numbers.integers(-shape[axis], shape[axis], shape)
+            self.add("GatherElements", [x, self._known(indices.astype(np.int64))], shape, axis=axis)
+
+    def scatter(self, x: str) -> None:
+        if shape := self._shapes[x]:
+            indices = np.stack([self._numbers.permutation(size)[:1] for size in shape], -1)
+            self.add("ScatterND", [x, self._known(indices.astype(np.int64)), self._weight(1)], shape)
+
+    def shape_arithmetic(self, x: str) -> None:
+        """A reshape as exporters write it: with sizes taken from a shape."""
+        if len(shape := self._shapes[x]) < 2:
+            return
+        sizes = self.known("Shape", [x])
+        first = self.known("Gather", [sizes, self._integers(0)])
+        self.add("Reshape", [x, self.known("Concat", [first, self._integers(-1)], axis=0)], (shape[0], prod(shape[1:])))
+
+    # --- patterns that passes recognise; what lies inside may be read by others, or be an output ---
+
+    def gelu(self, x: str) -> None:
+        shape = self._shapes[x]
+        bent = self.add("Erf", [self.add("Div", [x, self._known(np.float32(2**0.5))], shape)], shape)
+        raised = self.add("Add", [bent, self._known(np.float32(1))], shape)
+        self.add("Mul", [self.add("Mul", [x, raised], shape), self._known(np.float32(0.5))], shape)
+
+    def gated(self, x: str) -> None:
+        """SiLU, or the hard form."""
+        gate = self.add(self._random.choice(("Sigmoid", "HardSigmoid")), [x], self._shapes[x])
+        self.add("Mul", self._random.choice(([x, gate], [gate, x])), self._shapes[x])
+
+    def hard_swish(self, x: str) -> None:
+        shape = self._shapes[x]
+        raised = self.add("Add", [x, self._known(np.float32(3))], shape)
+        cut = self.add("Clip", [raised, self._known(np.float32(0)), self._known(np.float32(6))], shape)
+        self.add("Div", [self.add("Mul", [x, cut], shape), self._known(np.float32(6))], shape)
+
+    def squeeze_excite(self, x: str) -> None:
+        if len(shape := self._shapes[x]) != 4:
+            return
+        pooled = self.add("GlobalAveragePool", [x], (*shape[:2], 1, 1))
+        mixed = self.add("Conv", [pooled, self._weight(shape[1], shape[1], 1, 1)], (*shape[:2], 1, 1))
+        self.add("Mul", [x, self.add("Sigmoid", [mixed], (*shape[:2], 1, 1))], shape)
+
+    def layer_norm(self, x: str) -> None:
+        shape = self._shapes[x]
+        if not shape or shape[-1] < 3 or self._opset >= 18:
+            return
+        row = (*shape[:-1], 1)
+        centred = self.add("Sub", [x, self.add("ReduceMean", [x], row, axes=[-1])], shape)
+        squared = self.add("Pow", [centred, self._known(np.float32(2))], shape)
+        variance = self.add("ReduceMean", [squared], row, axes=[-1])
+        raised = self.add("Add", [variance, self._known(np.float32(1e-5))], row)
+        normal = self.add("Div", [centred, self.add("Sqrt", [raised], row)], shape)
+        scaled = self.add("Mul", [normal, self._weight(shape[-1])], shape)
+        self.add("Add", [scaled, self._weight(shape[-1])], shape)
 
     def cum_sum(self, x: str) -> None:
         if shape := self._shapes[x]:
@@ -326,7 +459,9 @@ STEPS: tuple[Callable[[Maker, str], None], ...] = (
     Maker.clip, Maker.where, Maker.pool, Maker.global_pool, Maker.reduce, Maker.softmax, Maker.arg_max, Maker.normalise,
     Maker.reshape, Maker.split_axis, Maker.unsqueeze, Maker.slice, Maker.split, Maker.concat, Maker.pad, Maker.expand,
     Maker.tile, Maker.gather, Maker.depth_to_space, Maker.space_to_depth, Maker.resize, Maker.matmul, Maker.cum_sum,
-    Maker.prelu, Maker.batch_norm,
+    Maker.prelu, Maker.batch_norm, Maker.squeeze, Maker.flatten, Maker.gemm, Maker.with_itself, Maker.conv_transpose,
+    Maker.lrn, Maker.trilu, Maker.gather_elements, Maker.scatter, Maker.shape_arithmetic, Maker.gelu, Maker.gated,
+    Maker.hard_swish, Maker.squeeze_excite, Maker.layer_norm,
 )  # fmt: skip
 
 
