@@ -12,6 +12,7 @@ an output like any other.
 from __future__ import annotations
 
 import functools
+import hashlib
 import unittest
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +39,9 @@ from gputune.runtime.errors import DeviceNotFound
 
 ANY_DEVICE = "CPU"
 """How ONNX calls the device of callers who do not care; here it is the one that gputune would choose."""
+
+MOST_KEPT = 16
+"""Contexts of one model that are kept for the shapes and values that they were made for; the oldest goes first."""
 
 
 class Unsupported(ModelError, unittest.SkipTest):
@@ -109,16 +113,19 @@ class PreparedModel(onnx.backend.base.BackendRep):
         return name in self._steering or name in self._valued or not value.size
 
     def _load(self, shapes: Mapping[str, tuple[int, ...]], bound: Mapping[str, Array]) -> LoadedGraph:
-        key = (
-            tuple(sorted(shapes.items())),
-            tuple((name, bound[name].shape, bound[name].tobytes()) for name in sorted(bound)),
-        )
+        digest = hashlib.sha256()
+        for name in sorted(bound):
+            digest.update(f"{name} {bound[name].dtype} {bound[name].shape} ".encode())
+            digest.update(np.ascontiguousarray(bound[name]).data)
+        key = (tuple(sorted(shapes.items())), digest.digest())
         if key not in self._graphs:
             try:
                 graph = import_model(self._model, _path(self._model), shapes, bound)
                 self._graphs[key] = LoadedGraph(graph, self._device)
             except ModelError as error:
                 raise Unsupported(error.message) from error
+            if len(self._graphs) > MOST_KEPT:
+                del self._graphs[next(iter(self._graphs))]
         return self._graphs[key]
 
 

@@ -68,6 +68,17 @@ def test_inputs_that_steer_are_bound_and_others_are_not() -> None:
     assert model.loaded is first
 
 
+def test_contexts_are_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_backend, "MOST_KEPT", 2)
+    model = prepared("(float[n] x) => (float[n] y)", "y = Relu(x)")
+    made = []
+    for size in (1, 2, 2, 3, 1):
+        model.run([np.ones(size, np.float32)])
+        made.append(model.loaded)
+    assert made[1] is made[2]
+    assert made[0] is not made[4]
+
+
 def test_outputs_that_are_known_need_no_kernel() -> None:
     model = prepared("(float[2,3] x) => (int64[2] s, float[2,3] y)", "s = Shape(x) y = Relu(x)")
     shape, y = model.run([np.ones((2, 3), np.float32)])
