@@ -36,8 +36,8 @@ INPUT = "x"
 LEAST_SIDE = 736
 """The detector finds text that is large enough in a picture whose shorter side has so many pixels."""
 HEIGHT = 48
-WIDTHS = (320, 640, 960, 1440)
-"""Of lines as the recogniser reads them; a longer one is squeezed."""
+WIDTHS = (320, 480, 640, 960, 1200)
+"""Of lines as the recogniser reads them, with little emptiness behind them; a longer one is squeezed."""
 TURNED = 0.9
 """So sure must the classifier be to turn a line."""
 READABLE = 0.5
@@ -86,7 +86,7 @@ class Reader:
         if upside_down > TURNED:
             cut = cut.transpose(Image.Transpose.ROTATE_180)
         wanted = HEIGHT * cut.width / cut.height
-        width = next((width for width in WIDTHS if width >= wanted), WIDTHS[-1])
+        width = min((width for width in self._recognisers if width >= wanted), default=max(self._recognisers))
         return self._decoded(_only(self._recognisers[width].run({INPUT: _line_pixels(cut, width)}))[0])
 
     def _decoded(self, probabilities: Floats) -> Line:
@@ -174,7 +174,7 @@ def _line_pixels(cut: Image.Image, width: int) -> Floats:
 
 def _cut(picture: Image.Image, box: Floats) -> Image.Image:
     """What lies in a box, upright."""
-    box = np.clip(box, 0, np.array(picture.size) - 1)
+    box = np.clip(box.round(), 0, np.array(picture.size) - 1)  # whole pixels: an upright line is copied as it is
     across = max(np.linalg.norm(box[1] - box[0]), np.linalg.norm(box[2] - box[3]))
     deep = max(np.linalg.norm(box[3] - box[0]), np.linalg.norm(box[2] - box[1]))
     corners = box[[0, 3, 2, 1]].reshape(-1)  # counter-clockwise, as pillow wants them
