@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ ENTRIES: Mapping[str, Entry] = {
 """By the names that the command line takes."""
 
 
-def sample(entry: Entry, name: str, shape: Shape, dtype: str, numbers: np.random.Generator) -> npt.NDArray[np.generic]:
+def sample(entry: Entry, name: str, shape: Shape, dtype: str, numbers: np.random.Generator) -> npt.NDArray[Any]:
     """A value for one input of a model: a picture, normal numbers, or whole ones from its range."""
     if entry.picture and len(shape) == 4:
         image = Image.open(material.page_picture()).convert("RGB").resize((shape[3], shape[2]))
