@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 import classic_models
+import material
 import zoo
 import zoo_models
 from zoo_models import ENTRIES, Entry
@@ -49,7 +50,7 @@ def test_whole_numbers_stay_in_their_range() -> None:
 
 def test_pictures_have_the_shape_of_the_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     Image.new("RGB", (30, 20), (255, 0, 51)).save(tmp_path / "red.png")
-    monkeypatch.setattr(zoo_models.material, "page_picture", lambda: tmp_path / "red.png")
+    monkeypatch.setattr(material, "page_picture", lambda: tmp_path / "red.png")
     value = zoo_models.sample(Entry(Path, picture=True), "x", (2, 3, 5, 7), "float32", np.random.default_rng(0))
     assert value.shape == (2, 3, 5, 7)
     np.testing.assert_allclose(value[:, :, 0, 0], [[1, -1, -0.6]] * 2, atol=1e-6)
