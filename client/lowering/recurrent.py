@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gputune.client.graph import Node
 from gputune.kernels.cells import ACTIVATIONS, DIRECTIONS, GATES, OUTPUTS, RecurrentProblem
 from gputune.kernels.chain import Chain, Step
-from gputune.kernels.ops.move import Loop, move
+from gputune.kernels.ops.move import Loop, MoveProblem, move
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions
     from gputune.client.lowering.lowering import Lowering
@@ -40,7 +40,7 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     batch_first = bool(node.attributes.get("layout", 0))
     first, second, _ = graph.shape(read["gates"])
     steps, batch = (second, first) if batch_first else (first, second)
-    copied = "Y_h" in wanted and "Y" in wanted and steps == 1 and "lengths" not in read  # a view of Y, rather
+    spared = {"Y", "Y_h"} <= wanted.keys() and "lengths" not in read and (steps == 1 or "Y_c" not in wanted)
     direction = node.attributes.get("direction", "forward")
     problem = RecurrentProblem(
         node.op,
@@ -49,7 +49,7 @@ def recurrent(lowering: Lowering, node: Node) -> None:
         graph.shape(read["weight"])[-1],
         direction,
         tuple(_activations(node, DIRECTIONS.get(direction, 1))),
-        tuple(name for name in wanted if not (copied and name == "Y_h")),
+        tuple(name for name in wanted if not (spared and name == "Y_h")),
         initial_h="initial_h" in read,
         initial_c="initial_c" in read,
         lengths="lengths" in read,
@@ -67,11 +67,36 @@ def recurrent(lowering: Lowering, node: Node) -> None:
         line = lowering.layouts.temporary(f"{node.name}/outputs", (problem.elements,))
     lowering.emit(node.name, "Recurrent", problem, inputs, line, node.stands_for)
     for name, (start, shape) in () if whole else problem.places.items():
-        part = move(problem.elements, start, [Loop(prod(shape), 1)])
-        target = lowering.layouts.define(wanted[name], on_device=False)
-        lowering.emit(f"{node.name}/{name}", "Move", part, {"input": line}, target, node.stands_for)
-    if copied:
+        _part(
+            lowering,
+            node,
+            f"{node.name}/{name}",
+            move(problem.elements, start, [Loop(prod(shape), 1)]),
+            line,
+            wanted[name],
+        )
+    if spared and steps == 1:
         lowering.layouts.reshape(wanted["Y_h"], wanted["Y"])
+    elif spared:
+        _part(lowering, node, f"{node.name}/Y_h", _last(problem), line, wanted["Y_h"])
+
+
+def _part(lowering: Lowering, node: Node, name: str, part: MoveProblem, source: str, target: str) -> None:
+    output = lowering.layouts.define(target, on_device=False)
+    lowering.emit(name, "Move", part, {"input": source}, output, node.stands_for)
+
+
+def _last(problem: RecurrentProblem) -> MoveProblem:
+    """Y_h out of Y, where all entries have all steps: one direction ends with the last step, the other with the first."""
+    hidden, directions, batch = problem.hidden, problem.directions, problem.batch
+    across, apart, later = hidden, batch * hidden, directions * batch * hidden
+    if problem.batch_first:
+        across, apart, later = problem.steps * directions * hidden, hidden, directions * hidden
+    end = (problem.steps - 1) * later
+    loops = [Loop(directions, apart - end), Loop(batch, across)]
+    start = 0 if problem.direction == "reverse" else end
+    ordered = loops[::-1] if problem.batch_first else loops
+    return move(prod(problem.places["Y"][1]), start, [*ordered, Loop(hidden, 1)])
 
 
 def _check_shapes(lowering: Lowering, node: Node, problem: RecurrentProblem, read: Mapping[str, str]) -> None:

@@ -153,6 +153,15 @@ def test_known_inputs_meet_every_attribute() -> None:
     agree(model, inputs)
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_last_states_are_read_out_of_all_of_them(direction: str) -> None:
+    model, inputs = case("GRU", "B h", "Y Y_h", direction=direction)
+    agree(model, inputs)
+    operations = planned(model).operations
+    assert [each.task.op for each in operations] == ["MatMul", "Recurrent", "Move"]
+    assert operations[1].task.problem.outputs == ("Y",)
+
+
 def test_one_step_leaves_its_last_state_where_it_is() -> None:
     model, inputs = case("GRU", outputs="Y Y_h", steps=1)
     agree(model, inputs)
