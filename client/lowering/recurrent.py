@@ -87,7 +87,7 @@ def _part(lowering: Lowering, node: Node, name: str, part: MoveProblem, source: 
 
 
 def _last(problem: RecurrentProblem) -> MoveProblem:
-    """Y_h out of Y, where all entries have all steps: one direction ends with the last step, the other with the first."""
+    """Y_h out of Y, where all entries have all steps: forwards the last one is the end, backwards the first."""
     hidden, directions, batch = problem.hidden, problem.directions, problem.batch
     across, apart, later = hidden, batch * hidden, directions * batch * hidden
     if problem.batch_first:
