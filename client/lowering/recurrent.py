@@ -66,15 +66,9 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     else:
         line = lowering.layouts.temporary(f"{node.name}/outputs", (problem.elements,))
     lowering.emit(node.name, "Recurrent", problem, inputs, line, node.stands_for)
-    for name, (start, shape) in () if whole else problem.places.items():
-        _part(
-            lowering,
-            node,
-            f"{node.name}/{name}",
-            move(problem.elements, start, [Loop(prod(shape), 1)]),
-            line,
-            wanted[name],
-        )
+    for name, (start, shape) in problem.places.items() if not whole else ():
+        part = move(problem.elements, start, [Loop(prod(shape), 1)])
+        _part(lowering, node, f"{node.name}/{name}", part, line, wanted[name])
     if spared and steps == 1:
         lowering.layouts.reshape(wanted["Y_h"], wanted["Y"])
     elif spared:
