@@ -20,6 +20,7 @@ from gputune.kernels.ops.scan import ScanProblem
 from gputune.kernels.ops.scatter import ScatterProblem
 from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
+from gputune.kernels.ops.top import TopProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.ops.typed import TypedProblem
 
@@ -57,6 +58,7 @@ ONE_OF_EACH = {op: problem for op, _, problem in CASES} | {
     "Scatter": ScatterProblem((3, 5, 7), 1, 4, (12, 0, 1), (0, 1, 0), (2, 5, 3), (5,), (1,), 3, 3, 24, 24, "add"),
     "SeparableConv": SeparableProblem(2, 7, 9, 19, 5, (3, 3), (1, 2), (1, 1, 1, 1), depthwise_bias=True),
     "Softmax": SoftmaxProblem(3, 100, 2),
+    "TopK": TopProblem(2, 37, 5, 9),
     "Transpose": TransposeProblem(2, 19, 7, 5, "NCHW", "NHWC"),
     "Typed": TypedProblem("less", (3, 5, 7), ((3, 1, 7), (5, 1)), ("int64", "int64"), "bool"),
 }
