@@ -228,7 +228,7 @@ class TestUnsupported:
 
     def test_int8_weights_that_fold_are_no_quantisation(self, tmp_path: Path) -> None:
         body = "f = DequantizeLinear(w, s) y = Mul(x, f)"
-        weights = {"w": np.array([1, -2], dtype=np.int8), "s": np.array(0.5, np.float32)}
+        weights = {"w": np.array([1, -2], dtype=np.int8), "s": numbers(0.5)}
         graph = read_model(save(build("(float[2] x) => (float[2] y)", body, weights), tmp_path))
         assert graph.constants["f"].tolist() == [0.5, -1.0]
 
