@@ -116,7 +116,7 @@ class PreparedModel(onnx.backend.base.BackendRep):
         digest = hashlib.sha256()
         for name in sorted(bound):
             digest.update(f"{name} {bound[name].dtype} {bound[name].shape} ".encode())
-            digest.update(np.ascontiguousarray(bound[name]).data)
+            digest.update(bound[name].tobytes())
         key = (tuple(sorted(shapes.items())), digest.digest())
         if key not in self._graphs:
             try:

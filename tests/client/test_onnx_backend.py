@@ -155,6 +155,11 @@ class TestRefusals:
         with pytest.raises(Unsupported, match="'x' of model small is float16"):
             prepared("(float16[2] x) => (float16[2] y)", "y = Relu(x)")
 
+    def test_a_type_that_numpy_does_not_know_can_be_bound(self) -> None:
+        few = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.FLOAT8E4M3FN)
+        model = prepared("(float[2] x, float8e4m3fn[0] none) => (float[2] y)", "y = Relu(x)")
+        assert model.run([np.ones(2, np.float32), np.empty(0, few)])[0].shape == (2,)
+
     def test_a_result_that_is_no_tensor_is_refused(self) -> None:
         with pytest.raises(Unsupported, match="output 's' of model small is not a tensor"):
             prepared("(float[2] x) => (seq(float[2]) s)", "s = SequenceConstruct(x)")
