@@ -1,4 +1,5 @@
-"""Lowering of Resize: nearest elements of maps by their places, all else by tables of places and weights."""
+"""Lowering of Resize, nearest elements of maps by their places and all else by tables of places and weights; and of
+GridSample, to which places are given."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from gputune.client.graph import Node
 from gputune.client.lowering.interpolation import ResizedAxis, Sampling, sampled
 from gputune.kernels.chain import EMPTY
+from gputune.kernels.ops.grid_sample import GridSampleProblem
 from gputune.kernels.ops.resample import TABLES, ResampleProblem
 from gputune.kernels.ops.resize import ResizeProblem
 
@@ -187,7 +189,23 @@ def _regions(lowering: Lowering, node: Node) -> dict[int, list[float]]:
     return dict(zip(axes, region.astype(float).reshape(2, -1).T.tolist(), strict=True))
 
 
+def grid_sample(lowering: Lowering, node: Node) -> None:
+    if (rank := len(lowering.graph.shape(node.output))) != 4:
+        raise node.unsupported(f"it has {rank - 2} spatial dimensions; 2 are supported")
+    batch, channels, size, output = lowering.maps(node)
+    mode = node.attributes.get("mode", "linear")
+    problem = GridSampleProblem(
+        batch, *size, channels, output, {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
+        node.attributes.get("padding_mode", "zeros"), bool(node.attributes.get("align_corners", 0)),
+    )  # fmt: skip
+    source, grid = (
+        lowering.layouts.get(name, on_device) for name, on_device in zip(node.inputs, (True, False), strict=True)
+    )
+    lowering.run(node, "GridSample", problem, {"input": source, "grid": grid})
+
+
 LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    "GridSample": grid_sample,
     "Resize": resize,
     "Upsample": resize,
 }

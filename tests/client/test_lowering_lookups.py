@@ -36,7 +36,14 @@ def model_of(op: str, computed: Sequence[Array], known: Sequence[Array] = (), **
     return onnx.shape_inference.infer_shapes(model)
 
 
-def check(lowered: Lowered, op: str, computed: Sequence[Array], known: Sequence[Array] = (), **attributes: Any) -> str:
+def check(
+    lowered: Lowered,
+    op: str,
+    computed: Sequence[Array],
+    known: Sequence[Array] = (),
+    tolerance: float = 1e-6,
+    **attributes: Any,
+) -> str:
     """The result is onnxruntime's; says what ran."""
     model = model_of(op, computed, known, **attributes)
     feeds = {f"x{k}": np.asarray(value) for k, value in enumerate(computed)}
@@ -46,7 +53,7 @@ def check(lowered: Lowered, op: str, computed: Sequence[Array], known: Sequence[
     plan = lowered(model)
     got = evaluate(plan, feeds)["y"]
     assert got.dtype == want.dtype
-    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
     return " ".join(ops(plan))
 
 
@@ -130,3 +137,21 @@ def test_sequences_are_reversed_up_to_their_lengths(lowered: Lowered, time: int)
 def test_lengths_must_be_known(lowered: Lowered) -> None:
     with pytest.raises(ModelError, match="its list of lengths 'x1' is computed at run time"):
         lowered(model_of("ReverseSequence", [DATA, np.array([1, 2, 3])]))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_grids_say_where_to_look_beyond_the_borders_too(
+    lowered: Lowered, mode: str, padding: str, aligned: int
+) -> None:
+    grid = np.random.default_rng(3).uniform(-2.6, 2.6, (4, 6, 5, 2)).astype(np.float32)
+    attributes: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    ran = check(lowered, "GridSample", [DATA, grid], tolerance=3e-5, **attributes)
+    assert ran == "Transpose GridSample Transpose"
+
+
+def test_grids_of_volumes_are_refused(lowered: Lowered) -> None:
+    volume, grid = np.zeros((1, 1, 2, 2, 2), np.float32), np.zeros((1, 2, 2, 2, 3), np.float32)
+    with pytest.raises(ModelError, match="it has 3 spatial dimensions; 2 are supported"):
+        lowered(model_of("GridSample", [volume, grid]))

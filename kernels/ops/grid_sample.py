@@ -1,0 +1,177 @@
+"""Elements of NHWC maps at places that a grid says. See grid_sample_taps.cl."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.kernels.broadcasting import Loops
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    KernelFamily,
+    Launch,
+    TensorSpec,
+    Tolerance,
+    Work,
+)
+from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.streaming import check_indices
+from gputune.kernels.template import build_options, template
+from gputune.kernels.window import Pair
+
+TAPS: Mapping[str, int] = {"nearest": 1, "linear": 2, "cubic": 4}
+"""Elements along each axis that a result is made of."""
+
+PADDINGS = ("zeros", "border", "reflection")
+"""What lies beyond a map, in the order of grid_sample_taps.cl's PADDING."""
+
+
+@dataclass(frozen=True)
+class GridSampleProblem:
+    """output[n, y, x, c] = input[n, row, column, c], interpolated, where grid[n, y, x] = (column, row).
+
+    The grid counts from -1 to 1: from centre to centre of the outer elements where it is `aligned`, else from border
+    to border. `output` is (height, width).
+    """
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    output: Pair
+    kind: str = "linear"
+    padding: str = "zeros"
+    aligned: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dtype != "float32":
+            raise ValueError(f"GridSample knows dtype float32, not {self.dtype}")
+        if self.kind not in TAPS or self.padding not in PADDINGS:
+            raise ValueError(
+                f"GridSample knows {', '.join(TAPS)} with {', '.join(PADDINGS)}, not {self.kind} with {self.padding}"
+            )
+        if min(self.batch, self.height, self.width, self.channels, *self.output) < 1:
+            raise ValueError("GridSample needs positive sizes")
+        check_indices("GridSample", self.input_shape, (self.batch, *self.output, max(self.channels, 2)))
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, self.height, self.width, self.channels)
+
+    @property
+    def loops(self) -> Loops:
+        """Pixels, and the channels of each."""
+        return Loops((self.batch * math.prod(self.output), self.channels), ((self.channels, 1),))
+
+
+class GridSampleFamily(KernelFamily):
+    """One template: a vector of channels of an output pixel."""
+
+    op = "GridSample"
+    templates = ("grid_sample_taps.cl",)
+
+    def inputs(self, problem: GridSampleProblem) -> tuple[TensorSpec, ...]:
+        return (
+            TensorSpec("input", problem.input_shape),
+            TensorSpec("grid", (problem.batch, *problem.output, 2)),
+        )
+
+    def output(self, problem: GridSampleProblem) -> TensorSpec:
+        return TensorSpec("output", (problem.batch, *problem.output, problem.channels))
+
+    def sample_inputs(self, problem: GridSampleProblem, generator: np.random.Generator) -> dict[str, Array]:
+        """Places on the map and beyond it, none of them halfway between two elements, where roundings decide."""
+        inputs = super().sample_inputs(problem, generator)
+        sizes = np.array([problem.width, problem.height])
+        place = generator.integers(-2, sizes + 2, inputs["grid"].shape) + generator.uniform(
+            -0.3, 0.3, inputs["grid"].shape
+        )
+        scaled = 2 * place / np.maximum(sizes - 1, 1) - 1 if problem.aligned else (2 * place + 1) / sizes - 1
+        return inputs | {"grid": scaled.astype(np.float32)}
+
+    def space(self, problem: GridSampleProblem, limits: DeviceLimits) -> TuningSpace:
+        return problem.loops.space(limits)
+
+    def default(self, problem: GridSampleProblem, limits: DeviceLimits) -> dict[str, int]:
+        return problem.loops.default(limits)
+
+    def starters(self, problem: GridSampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return problem.loops.starters(limits)
+
+    def render(self, problem: GridSampleProblem, configuration: Configuration) -> Instance:
+        loops = problem.loops
+        global_size, local_size = loops.grid(configuration)
+        macros = {
+            "PIXELS": math.prod(problem.output),
+            "HEIGHT": problem.height,
+            "WIDTH": problem.width,
+            "TAPS": TAPS[problem.kind],
+            "PADDING": PADDINGS.index(problem.padding),
+            "ALIGNED": int(problem.aligned),
+        }
+        main = Launch(
+            source=template("grid_sample_taps.cl"),
+            entry="grid_sample_taps",
+            options=build_options(macros | dict(loops.macros(configuration))),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "grid", "output"),
+        )
+        return Instance(main)
+
+    def reference(self, problem: GridSampleProblem, inputs: Mapping[str, Array]) -> Array:
+        grid = inputs["grid"].astype(np.float64)
+        columns, rows = (
+            _weights(problem, grid[..., axis].reshape(problem.batch, -1), size)
+            for axis, size in enumerate((problem.width, problem.height))
+        )
+        sampled: Array = np.einsum("nph,npw,nhwc->npc", rows, columns, inputs["input"].astype(np.float64), optimize=True)
+        return sampled.reshape(self.output(problem).shape).astype(np.float32)
+
+    def work(self, problem: GridSampleProblem) -> Work:
+        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+        return Work(2 * TAPS[problem.kind] ** 2 * math.prod(self.output(problem).shape), moved)
+
+    def tolerance(self, problem: GridSampleProblem) -> Tolerance:
+        return Tolerance(relative=1e-4, absolute=1e-5)  # a place is a float32, and a weight what it lacks to the next
+
+
+def _weights(problem: GridSampleProblem, grid: Array, size: int) -> Array:
+    """For each number of the grid the weight of each of `size` elements of an axis."""
+    low, high = (0.0, size - 1.0) if problem.aligned else (-0.5, size - 0.5)
+    place = (grid + 1) / 2 * (size - 1) if problem.aligned else ((grid + 1) * size - 1) / 2
+    place = np.rint(place) if problem.kind == "nearest" else place
+    if problem.padding == "reflection":
+        place = _mirrored(place, low, high)
+    place = np.fmin(np.fmax(place, -4), size + 4)
+    reach = {"nearest": range(1), "linear": range(2), "cubic": range(-1, 3)}[problem.kind]
+    weights = np.zeros((*grid.shape, size))
+    for offset in reach:
+        element = np.floor(place) + offset
+        distance = abs(place - element)
+        weight = {"nearest": np.ones_like(place), "linear": 1 - distance}.get(problem.kind)
+        if weight is None:
+            near, far = (1.25 * distance - 2.25) * distance**2 + 1, -0.75 * (distance - 2) ** 2 * (distance - 1)
+            weight = np.where(distance <= 1, near, far)
+        if problem.padding == "reflection":
+            element = np.trunc(_mirrored(element, low, high))
+        elif problem.padding == "zeros":
+            weight = np.where((element >= 0) & (element < size), weight, 0)
+        index = np.clip(element, 0, size - 1).astype(np.int64)[..., None]
+        np.put_along_axis(weights, index, np.take_along_axis(weights, index, -1) + weight[..., None], -1)
+    return weights
+
+
+def _mirrored(place: Array, low: float, high: float) -> Array:
+    """Places mirrored at low and high until they lie between them."""
+    if high <= low:
+        return np.full_like(place, low)
+    turned = np.mod(place - low, 2 * (high - low))
+    return low + np.minimum(turned, 2 * (high - low) - turned)
+
+
+FAMILY = GridSampleFamily()
