@@ -64,6 +64,7 @@ class Worker:
     """A process that runs cases one after the other; another takes its place when it dies."""
 
     def __init__(self) -> None:
+        self.device = ""
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, kind: str, name: str) -> dict[str, Any]:
@@ -97,13 +98,17 @@ class Worker:
     def _started(self) -> subprocess.Popen[str]:
         environment = {"POCL_CACHE_DIR": str(KEPT), "POCL_KERNEL_CACHE": "1", **os.environ}
         command = [sys.executable, str(Path(__file__).with_name("onnx_suite_worker.py"))]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout is not None
+        if not (line := process.stdout.readline()):
+            sys.exit("a worker has not started: see its message above")
+        self.device = json.loads(line)
+        return process
 
 
-def run(cases: list[tuple[str, str]], jobs: int) -> Iterator[dict[str, Any]]:
-    """The results of cases in their order."""
+def run(cases: list[tuple[str, str]], jobs: int, workers: list[Worker]) -> Iterator[dict[str, Any]]:
+    """The results of cases in their order; who has run them is added to the workers."""
     local = threading.local()
-    workers: list[Worker] = []
 
     def one(case: tuple[str, str]) -> dict[str, Any]:
         if not hasattr(local, "worker"):
@@ -150,13 +155,18 @@ def main() -> int:
     cases = listed(arguments.match)
     KEPT.mkdir(parents=True, exist_ok=True)
     began, results = time.monotonic(), []
-    for result in run(cases, arguments.jobs):
+    workers: list[Worker] = []
+    for result in run(cases, arguments.jobs, workers):
         results.append(result)
         if arguments.verbose:
             print(f"{result['status']:>9} {result['seconds']:6.2f} s  {result['name']}  {result['detail']}", flush=True)
-    print(f"onnx {ONNX}, {len(cases)} cases in {time.monotonic() - began:.0f} s\n", *report(results), sep="\n")
+    device = workers[0].device if workers else "no device"
+    print(
+        f"onnx {ONNX} on {device}: {len(cases)} cases in {time.monotonic() - began:.0f} s\n", *report(results), sep="\n"
+    )
     if arguments.json:
-        arguments.json.write_text(json.dumps({"onnx": ONNX, "results": results}, indent=1) + "\n", encoding="utf-8")
+        content = {"onnx": ONNX, "device": device, "results": results}
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return 1 if any(result["status"] == "failed" for result in results) else 0
 
 

@@ -1,5 +1,5 @@
 """Runs cases of ONNX's test suite, one for each line of standard input ("node test_abs"), and tells what became of each
-in a line of JSON: status, rule, detail, and by how many kernels."""
+in a line of JSON: status, rule, detail, and by how many kernels. The first line is the device."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from onnx.backend.test.runner import Runner
 
 from gputune.client.graph import Array
 from gputune.client.onnx_backend import ANY_DEVICE, GputuneBackend, PreparedModel
+from gputune.runtime.devices import find, wanted_device
 from onnx_suite import KINDS, SUFFIX
 from onnx_suite_rules import rule_of
 
@@ -85,6 +86,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what others print is no answer
     known = cases()
+    answers.write(json.dumps(find(wanted_device(None)).report.title) + "\n")
+    answers.flush()
     for line in sys.stdin:
         kind, name = line.split()
         answers.write(json.dumps(result_of(known[kind, name])) + "\n")
