@@ -103,8 +103,8 @@ def readable(lowering: Lowering, node: Node, axes: Iterable[int]) -> tuple[str, 
 
 
 def positions(axes: Iterable[int], on_device: bool) -> tuple[int, ...]:
-    """Where ONNX's axes are in the order in which a tensor lies, sorted."""
-    return tuple(sorted(TO_DEVICE.index(axis) if on_device else axis for axis in axes))
+    """Where ONNX's axes are in the order in which a tensor lies."""
+    return tuple(TO_DEVICE.index(axis) if on_device else axis for axis in axes)
 
 
 def rows(lowering: Lowering, node: Node, axes: Iterable[int], on_device: bool) -> tuple[int, int, int]:

@@ -44,7 +44,7 @@ def walks(loops: Loops, width: int) -> list[set[int]]:
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data(), SHAPES, st.sampled_from([1, 2, 4]))
 def test_rows_hold_the_elements_that_numpy_gathers(data: st.DataObject, shape: tuple[int, ...], width: int) -> None:
     axes = data.draw(axes_of(shape))
@@ -55,7 +55,7 @@ def test_rows_hold_the_elements_that_numpy_gathers(data: st.DataObject, shape: t
     assert loops.count == rows.shape[1]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data(), SHAPES, st.sampled_from([1, 2, 4]))
 def test_a_parameter_lies_along_the_axes_it_varies_with(
     data: st.DataObject, shape: tuple[int, ...], width: int

@@ -71,7 +71,7 @@ def test_local_response_is_onnxruntimes(run_node: Callable[..., Any], shape: tup
     np.testing.assert_allclose(got, want.reshape(shape), rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(1, 9), st.integers(1, 6))
 def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) -> None:
     value = numbers(1, axis, 1)
@@ -83,7 +83,7 @@ def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) ->
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
     family = family_of(op)

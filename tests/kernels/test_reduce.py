@@ -103,7 +103,7 @@ def test_running_sums_are_what_loops_give(product: bool, exclusive: bool, revers
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
     family = family_of(op)
@@ -126,7 +126,7 @@ def test_long_rows_are_shared_on_a_gpu_only() -> None:
     assert family_of("Reduce").default(problem, DEVICES["cpu"])["LANES"] == 1
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.sampled_from(sorted(KINDS)), st.integers(1, 300))
 def test_sample_inputs_have_finite_results(kind: str, size: int) -> None:
     problem = ReduceProblem(kind, (2, size), (1,))

@@ -20,7 +20,7 @@ PROBLEMS: dict[str, tuple[str, Any]] = {
     "two-walks": ("Reduce", ReduceProblem("log_sum_exp", (3, 5, 7, 13), (1, 3))),
     "two-walks-across": ("Reduce", ReduceProblem("max", (3, 5, 7, 3), (0, 2), "bool")),
     "whole-numbers": ("Reduce", ReduceProblem("l1", (3, 33), (1,), "int64")),
-    "place": ("ArgMax", ArgProblem(3, 101, 1)),
+    "place": ("ArgMax", ArgProblem(3, 101, 1, dtype="int8")),
     "place-across": ("ArgMax", ArgProblem(2, 5, 7, largest=False, last=True, dtype="uint8")),
     "hardmax": ("ArgMax", ArgProblem(2, 5, 11, one_hot=True)),
     "scan": ("Scan", ScanProblem(2, 5, 7, exclusive=True, reverse=True)),
