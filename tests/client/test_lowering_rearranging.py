@@ -58,6 +58,16 @@ class TestTransposes:
         plan = agrees(lowered, body, {"u": (3, 4, 1, 1), "v": (7, 3, 1, 1), **shapes})
         assert ops(plan) == ["Transpose", "MatMul", "Elementwise", "MatMul", "Transpose"]
 
+    def test_sequences_with_the_batch_behind_become_maps_with_one_kernel(self, lowered: Lowered) -> None:
+        """And maps become such sequences."""
+        body = """t = Transpose<perm=[1,2,0]>(x) r = Reshape(t, map) a = Conv(r, u)
+                  q = Reshape(a, flat) s = Transpose<perm=[2,0,1]>(q) y = Softmax(s)"""
+        shapes = {"map": integers(2, 3, 6, 5), "flat": integers(2, 7, 30)}
+        model = build("(float[30,2,3] x) => (float[i,j,k] y)", body, {"u": (7, 3, 1, 1), **shapes})
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Move", "MatMul", "Move", "Softmax"]
+
     def test_a_line_without_its_height_becomes_a_sequence_without_a_kernel(self, lowered: Lowered) -> None:
         body = "a = Conv<strides=[6,1]>(x, u) q = Squeeze(a, two) s = Transpose<perm=[0,2,1]>(q) y = Tanh(s)"
         model = build("(float[2,4,6,5] x) => (float[i,j,k] y)", body, {"u": (3, 4, 6, 1), "two": integers(2)})
