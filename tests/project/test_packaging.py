@@ -49,7 +49,9 @@ def test_the_dependencies_are_exactly_what_the_code_imports() -> None:
                     outside |= {alias.name.partition(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     outside.add(node.module.partition(".")[0])
-    declared = {re.split(r"[^\w-]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    project = PROJECT["project"]
+    lines = [*project["dependencies"], *project["optional-dependencies"]["verify"]]
+    declared = {re.split(r"[^\w-]", line)[0] for line in lines}
     assert outside - set(sys.stdlib_module_names) - {"gputune"} == declared
 
 
