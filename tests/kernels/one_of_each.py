@@ -7,6 +7,7 @@ from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.gather import GatherProblem
+from gputune.kernels.ops.grid_sample import GridSampleProblem
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.lrn import LrnProblem
 from gputune.kernels.ops.move import MoveProblem
@@ -42,6 +43,7 @@ ONE_OF_EACH = {op: problem for op, _, problem in CASES} | {
         Chain((Step("sub", operand=0), Step("relu"), Step("mul", operand=1))),
     ),
     "Gather": GatherProblem(7 * 33, 5, (5,), (0,), (1,), (7,), (33,), 33),
+    "GridSample": GridSampleProblem(2, 5, 7, 3, (4, 3), "cubic", "reflection"),
     "InvertedResidual": InvertedResidualProblem(2, 7, 9, 5, 19, 7, (3, 3), (2, 1), (1, 1, 1, 1), bias=True),
     "LRN": LrnProblem(3, 19, 1, 5, 0.5, 0.75, 2.0),
     "Move": MoveProblem(35, 30, (5, 7), (1, -5), (0, 0), (5, 7), epilogue=RESIDUAL),
