@@ -57,8 +57,8 @@ def test_norms_are_onnxruntimes_and_zeros_stay(run_node: Callable[..., Any], p: 
 
 def test_the_mean_of_squares_alone_leaves_the_mean() -> None:
     problem = NormaliseProblem("rms", (1, 2), (1,), epsilon=0.5)
-    got = family_of("Normalise").reference(problem, {"input": np.float32([[3, 4]])})
-    np.testing.assert_allclose(got, np.float32([[3, 4]]) / np.sqrt(13), rtol=1e-6)
+    got = family_of("Normalise").reference(problem, {"input": np.array([[3, 4]], np.float32)})
+    np.testing.assert_allclose(got, np.array([[3, 4]], np.float32) / np.sqrt(13), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("shape", "size"), [((2, 7, 3), 3), ((1, 5, 1), 5), ((2, 2, 3), 9), ((1, 3, 2), 1)])

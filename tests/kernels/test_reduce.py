@@ -53,13 +53,13 @@ def test_every_kind_is_onnxruntimes(run_node: Callable[..., Any], kind: str) -> 
 
 
 def test_variance_is_the_mean_of_squared_distances() -> None:
-    value = np.float32([[1, 3], [5, 9]])
+    value = np.array([[1, 3], [5, 9]], np.float32)
     assert list(family_of("Reduce").reference(ReduceProblem("variance", (2, 2), (1,)), {"input": value})) == [1, 4]
 
 
 @pytest.mark.parametrize("kind", ["log_sum_exp", "max"])
 def test_infinities_stay(kind: str) -> None:
-    value = np.float32([[-np.inf, -np.inf], [np.inf, 1], [-np.inf, 2]])
+    value = np.array([[-np.inf, -np.inf], [np.inf, 1], [-np.inf, 2]], np.float32)
     got = family_of("Reduce").reference(ReduceProblem(kind, (3, 2), (1,)), {"input": value})
     np.testing.assert_array_equal(got, [-np.inf, np.inf, 2])
 
@@ -76,7 +76,7 @@ def test_whole_numbers_stay_exact_and_wrap_as_their_type_does(dtype: str) -> Non
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 def test_of_equal_elements_the_first_or_the_last_is_found(op: str, last: bool) -> None:
-    value = np.float32([[1, 5, 5, 1], [np.nan, 2, 2, np.nan], [-np.inf] * 4])
+    value = np.array([[1, 5, 5, 1], [np.nan, 2, 2, np.nan], [-np.inf] * 4], np.float32)
     problem = ArgProblem(3, 4, 1, op == "ArgMax", last)
     got = family_of("ArgMax").reference(problem, {"input": value.reshape(3, 4, 1)})
     first = [1, 1, 0] if op == "ArgMax" else [0, 1, 0]

@@ -121,7 +121,7 @@ def test_configuration_key_is_canonical() -> None:
 
 
 def test_an_unknown_op_names_the_known_ones() -> None:
-    with pytest.raises(KeyError, match="no kernel family for op 'Gelu'; there are .*Concat, Conv"):
+    with pytest.raises(KeyError, match=r"no kernel family for op 'Gelu'; there are .*Concat, Conv"):
         family_of("Gelu")
 
 

@@ -16,7 +16,7 @@ from gputune.runtime.measure import Protocol
 from gputune.runtime.profiler import Profiled, profile
 from gputune.runtime.request import ProfileRequest
 from gputune.runtime.variant import Launch, Trial, Variant, Work
-from gputune.runtime.verify import Floats
+from gputune.runtime.verify import Values
 
 SIZE = 4096
 SOURCE = """
@@ -78,7 +78,7 @@ def backend() -> Backend:
 
 
 @pytest.fixture(scope="module")
-def values() -> Floats:
+def values() -> Values:
     return (np.arange(SIZE) % 16 / 8).astype(np.float32)  # sums of these are exact
 
 
@@ -94,7 +94,7 @@ def twice(repeat: int, local: int = 64) -> Variant:
     return variant(launch("twice", "x", "output", repeat, local=local))
 
 
-def run(backend: Backend, values: Floats, *variants: Variant, protocol: Protocol = QUICK) -> Profiled:
+def run(backend: Backend, values: Values, *variants: Variant, protocol: Protocol = QUICK) -> Profiled:
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
     request = ProfileRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
@@ -107,7 +107,7 @@ def only(profiled: Profiled) -> Trial:
     return profiled.trials[0]
 
 
-def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(backend: Backend, values: Floats) -> None:
+def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(backend: Backend, values: Values) -> None:
     profiled = run(backend, values, twice(20), twice(1), twice(100))
     assert [trial.status for trial in profiled.trials] == ["ok", "ok", "ok"], profiled.trials
     assert profiled.best == 1
@@ -123,7 +123,7 @@ def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(back
     assert (best.measured["timing"], best.measured["protocol"], best.measured["affinity"]) == ("event", 2, "1")
 
 
-def test_a_variant_much_slower_than_the_best_gets_few_samples(backend: Backend, values: Floats) -> None:
+def test_a_variant_much_slower_than_the_best_gets_few_samples(backend: Backend, values: Values) -> None:
     profiled = run(backend, values, twice(1), twice(20_000))
     assert profiled.best == 0
     assert len(profiled.trials[1].samples_ns) in (1, 3)  # three where the clock was not stable
@@ -173,7 +173,7 @@ def test_a_variant_much_slower_than_the_best_gets_few_samples(backend: Backend, 
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_planted_failure_keeps_its_name_and_never_wins(
-    backend: Backend, values: Floats, planted: Variant, status: str, words: list[str]
+    backend: Backend, values: Values, planted: Variant, status: str, words: list[str]
 ) -> None:
     alone = only(run(backend, values, planted))
     assert alone.status == status, alone
@@ -185,14 +185,14 @@ def test_a_planted_failure_keeps_its_name_and_never_wins(
     assert beside.best == 1
 
 
-def test_packed_buffers_are_prepared_once_and_shared(backend: Backend, values: Floats) -> None:
+def test_packed_buffers_are_prepared_once_and_shared(backend: Backend, values: Values) -> None:
     prepare = launch("doubled", "x", "p")
     variants = [variant(launch("copy", "p", "output", local=n), prepare, p=4 * SIZE) for n in (16, 32)]
     profiled = run(backend, values, *variants)
     assert [trial.status for trial in profiled.trials] == ["ok", "ok"], profiled.trials
 
 
-def test_damage_to_shared_buffers_does_not_fail_the_neighbours(backend: Backend, values: Floats) -> None:
+def test_damage_to_shared_buffers_does_not_fail_the_neighbours(backend: Backend, values: Values) -> None:
     prepare = launch("doubled", "x", "p")
     mains = (
         launch("copy", "p", "output"),
@@ -204,13 +204,13 @@ def test_damage_to_shared_buffers_does_not_fail_the_neighbours(backend: Backend,
     assert profiled.best in (0, 2)
 
 
-def test_racing_a_variant_again_builds_nothing(backend: Backend, values: Floats) -> None:
+def test_racing_a_variant_again_builds_nothing(backend: Backend, values: Values) -> None:
     variants = [twice(1, local=8), twice(2, local=8)]
     assert all(trial.compile_ns > 0 for trial in run(backend, values, *variants).trials)
     assert [trial.compile_ns for trial in run(backend, values, *variants).trials] == [0, 0]
 
 
-def test_a_compiled_binary_runs_elsewhere_without_its_source(backend: Backend, values: Floats) -> None:
+def test_a_compiled_binary_runs_elsewhere_without_its_source(backend: Backend, values: Values) -> None:
     compiled = compile_variant(backend, twice(1), {"x": 4 * SIZE, "output": 4 * SIZE})
     assert compiled.compile_ns >= 0 and compiled.first_launch_ns > 0
     program = backend.load_binary(compiled.binary)
@@ -242,7 +242,7 @@ def test_a_launch_that_the_driver_gives_up_fails_at_once() -> None:
         _wait_until_it_runs(event)  # type: ignore[arg-type]
 
 
-def test_the_baseline_is_measured_beside_the_variants(backend: Backend, values: Floats) -> None:
+def test_the_baseline_is_measured_beside_the_variants(backend: Backend, values: Values) -> None:
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
     request = ProfileRequest("t", [twice(50), twice(1)], buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK)
@@ -254,7 +254,7 @@ def test_the_baseline_is_measured_beside_the_variants(backend: Backend, values: 
     assert profiled.spent_ns["build"] > profiled.spent_ns["measure"] > 0
 
 
-def test_execute_chains_launches_through_its_outputs(backend: Backend, values: Floats) -> None:
+def test_execute_chains_launches_through_its_outputs(backend: Backend, values: Values) -> None:
     launches = [launch("doubled", "x", "between"), launch("doubled", "between", "result")]
     buffers, outputs = {"x": backend.upload(values)}, {"between": 4 * SIZE, "result": 4 * SIZE}
     got = execute(backend, launches, buffers, outputs)
@@ -268,7 +268,7 @@ def test_one_allocation_is_bounded_by_the_device(backend: Backend) -> None:
         backend.allocate(limit + 1)
 
 
-def test_cold_samples_are_taken_by_the_devices_clock(backend: Backend, values: Floats) -> None:
+def test_cold_samples_are_taken_by_the_devices_clock(backend: Backend, values: Values) -> None:
     trial = run(backend, values, twice(3), protocol=replace(QUICK, cold=True)).trials[0]
     assert (trial.status, trial.measured["cold"], trial.measured["timing"]) == ("ok", True, "event")
     assert 1 <= trial.measured["launches_per_sample"] <= 16
