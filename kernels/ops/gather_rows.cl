@@ -34,7 +34,7 @@
 #define VECTORS ((INNER + VW - 1) / VW)
 #define AT(k, extent, step) base += at(indices[look + k], extent) * (step);
 
-inline int at(INDEX_TYPE index, int extent)
+static int at(INDEX_TYPE index, int extent)
 {
     const long wanted = index;
     return (int)clamp(wanted < 0 ? wanted + extent : wanted, 0L, (long)extent - 1);

@@ -35,7 +35,7 @@
 #define HIGH(size) (ALIGNED ? (size) - 1.0f : (size) - 0.5f)
 #define A -0.75f             // of the cubic kernel
 
-inline float mirrored(float x, int size)
+static float mirrored(float x, int size)
 {
     const float low = LOW, high = HIGH(size), range = high - low;
     if (!(x < low || x > high))
@@ -49,7 +49,7 @@ inline float mirrored(float x, int size)
 }
 
 // A number of the grid as a place on the map.
-inline float place(float g, int size)
+static float place(float g, int size)
 {
     float x = ALIGNED ? (g + 1.0f) / 2.0f * (size - 1) : ((g + 1.0f) * size - 1.0f) / 2.0f;
     if (TAPS == 1)
@@ -60,21 +60,21 @@ inline float place(float g, int size)
 }
 
 // Element i of the map, or -1 where nothing is.
-inline int element(int i, int size)
+static int element(int i, int size)
 {
     if (PADDING == 0)
         return i >= 0 && i < size ? i : -1;
     return clamp(PADDING == 2 ? (int)mirrored(i, size) : i, 0, size - 1);
 }
 
-inline float cubic(float distance)
+static float cubic(float distance)
 {
     const float d = fabs(distance);
     return d <= 1.0f ? ((A + 2.0f) * d - (A + 3.0f)) * d * d + 1.0f : ((A * d - 5.0f * A) * d + 8.0f * A) * d - 4.0f * A;
 }
 
 // The taps around a place: which elements they are, and what they weigh.
-inline void taps(float x, int size, int *elements, float *weights)
+static void taps(float x, int size, int *elements, float *weights)
 {
     const int base = (int)floor(x) - (TAPS == 4 ? 1 : 0);
     UNROLL
