@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from gputune.client.graph import Node
 from gputune.client.lowering.windows import pair, window_of
+from gputune.kernels.moving import Loop
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.kernels.ops.move import Loop, move
+from gputune.kernels.ops.move import move
 from gputune.kernels.window import Pair
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions

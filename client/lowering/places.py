@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gputune.client.graph import Node
+from gputune.kernels.moving import Loop
 from gputune.kernels.ops.gather import GatherProblem
-from gputune.kernels.ops.move import Loop, move
+from gputune.kernels.ops.move import move
 from gputune.kernels.ops.scatter import ScatterProblem
 from gputune.kernels.ops.typed import TypedProblem
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from gputune.client.graph import Node
 from gputune.client.passes.fuse_elementwise import POOLING
 from gputune.kernels.chain import EMPTY
-from gputune.kernels.ops.move import Loop, MoveProblem, move
+from gputune.kernels.moving import Loop
+from gputune.kernels.ops.move import MoveProblem, move
 from gputune.kernels.ops.transpose import TransposeProblem
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions

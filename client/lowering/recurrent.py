@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from gputune.client.graph import Node
 from gputune.kernels.cells import ACTIVATIONS, DIRECTIONS, GATES, OUTPUTS, RecurrentProblem
 from gputune.kernels.chain import Chain, Step
-from gputune.kernels.ops.move import Loop, MoveProblem, move
+from gputune.kernels.moving import Loop
+from gputune.kernels.ops.move import MoveProblem, move
 
 if TYPE_CHECKING:  # operators.py has the table that names these functions
     from gputune.client.lowering.lowering import Lowering

@@ -21,6 +21,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.moving import Loop, merged
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
 from gputune.kernels.streaming import (
     MOST_ELEMENTS,
@@ -44,30 +45,6 @@ ROWS_OF_AN_ITEM = (1, 2, 4, 8, 16, 32)
 CPU_ROWS = 8
 GATHERED_ROWS = 4
 """Neighbouring rows of a work-item where elements are read one by one: they share the lines that they are read from."""
-
-
-@dataclass(frozen=True)
-class Loop:
-    """One loop over an output: element i of its `size` is position i - before among `extent`, `step` elements apart.
-
-    Positions outside of 0 ... extent - 1 lie in a border.
-    """
-
-    size: int
-    step: int
-    before: int = 0
-    extent: int = -1
-    """As many as the output has unless given: then there is no border."""
-
-    @property
-    def inside(self) -> int:
-        """The number of positions that are no border."""
-        return self.size if self.extent < 0 else self.extent
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the loop has no border."""
-        return self.before == 0 and self.inside >= self.size
 
 
 @dataclass(frozen=True)
@@ -155,20 +132,7 @@ def move(
     dtype: str = "float32",
 ) -> MoveProblem:
     """The problem of these loops, outermost first; neighbours that walk on in one stride become one."""
-    merged: list[Loop] = []
-    for loop in loops:
-        if loop.size == 1 and loop.is_whole:
-            continue
-        outer = merged[-1] if merged else None
-        goes_on = outer is not None and loop.is_whole and outer.step == loop.step * loop.size
-        if outer is not None and goes_on and (outer.is_whole or border == "constant"):
-            merged[-1] = Loop(
-                outer.size * loop.size, loop.step, outer.before * loop.size,
-                -1 if outer.is_whole else outer.inside * loop.size,
-            )  # fmt: skip
-        else:
-            merged.append(loop)
-    kept = merged or [Loop(1, 1)]
+    kept = merged(loops, border)
     return MoveProblem(
         elements,
         start,

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.kernels.chain import Chain, Step
+from gputune.kernels.moving import Loop
 from gputune.kernels.ops.gather import FAMILY as GATHER
 from gputune.kernels.ops.gather import GatherProblem
-from gputune.kernels.ops.move import FAMILY, Loop, MoveProblem, element, move
+from gputune.kernels.ops.move import FAMILY, MoveProblem, element, move
 from gputune.kernels.ops.resample import FAMILY as RESAMPLE
 from gputune.kernels.ops.resample import ResampleProblem
 from gputune.kernels.ops.scatter import FAMILY as SCATTER

@@ -7,9 +7,10 @@ import pytest
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.dtypes import OPENCL_TYPES
+from gputune.kernels.moving import Loop
 from gputune.kernels.ops import concat, move, transpose
 from gputune.kernels.ops.concat import ConcatProblem
-from gputune.kernels.ops.move import BORDERS, Loop, MoveProblem
+from gputune.kernels.ops.move import BORDERS, MoveProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.template import BASE_OPTIONS, template
 

@@ -1,0 +1,48 @@
+"""Loops over what is moved: where the elements of an output come from, one loop of the output at a time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop over an output: element i of its `size` is position i - before among `extent`, `step` elements apart.
+
+    Positions outside of 0 ... extent - 1 lie in a border.
+    """
+
+    size: int
+    step: int
+    before: int = 0
+    extent: int = -1
+    """As many as the output has unless given: then there is no border."""
+
+    @property
+    def inside(self) -> int:
+        """The number of positions that are no border."""
+        return self.size if self.extent < 0 else self.extent
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the loop has no border."""
+        return self.before == 0 and self.inside >= self.size
+
+
+def merged(loops: Iterable[Loop], border: str) -> list[Loop]:
+    """The same loops, at least one and as few as it takes: neighbours that walk on in one stride become one.
+
+    What a border of numbers surrounds may be a loop of rows: then so many elements surround the elements. With the
+    other borders an element of a border is an element of another row, and they stay apart.
+    """
+    found: list[Loop] = []
+    for loop in loops:
+        if loop.size == 1 and loop.is_whole:
+            continue
+        outer = found[-1] if found else None
+        goes_on = outer is not None and loop.is_whole and outer.step == loop.step * loop.size
+        if outer is not None and goes_on and (outer.is_whole or border == "constant"):
+            extent = -1 if outer.is_whole else outer.inside * loop.size
+            found[-1] = Loop(outer.size * loop.size, loop.step, outer.before * loop.size, extent)
+        else:
+            found.append(loop)
+    return found or [Loop(1, 1)]
