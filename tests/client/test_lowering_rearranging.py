@@ -100,7 +100,13 @@ class TestReshapes:
         """As exporters of one-dimensional convolutions write it, with a slice that is everything."""
         body = """m = Transpose<perm=[0,3,1,2]>(x) a = Conv(m, u) c = Slice(a, zero, all, three) q = Squeeze(c, three)
                   s = Add(q, b) t = Tanh(s) g = Mul(t, s) e = Unsqueeze(g, two) y = GlobalMaxPool(e)"""
-        weights = {"u": (3, 5, 2, 6), "b": (3, 1), "zero": integers(0), "all": integers(9), "two": integers(2)}
+        weights: dict[str, Any] = {
+            "u": (3, 5, 2, 6),
+            "b": (3, 1),
+            "zero": integers(0),
+            "all": integers(9),
+            "two": integers(2),
+        }
         model = build("(float[2,4,6,5] x) => (float[i,j,k,l] y)", body, {**weights, "three": integers(3)})
         plan = lowered(model)
         assert_agrees(model, plan)
@@ -123,7 +129,7 @@ class TestReshapes:
 
     def test_a_constant_may_be_broadcast_over_what_is_computed(self, lowered: Lowered) -> None:
         body = "a = Conv(x, u) q = Squeeze(a, three) y = Add(q, wide)"
-        weights = {"u": (3, 4, 6, 5), "wide": (2, 3, 7), "three": integers(3)}
+        weights: dict[str, Any] = {"u": (3, 4, 6, 5), "wide": (2, 3, 7), "three": integers(3)}
         model = build("(float[2,4,6,5] x) => (float[i,j,k] y)", body, weights)
         assert_agrees(model, lowered(model))
 

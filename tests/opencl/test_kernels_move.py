@@ -7,6 +7,7 @@ import pytest
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.dtypes import OPENCL_TYPES
+from gputune.kernels.family import KernelFamily
 from gputune.kernels.moving import Loop
 from gputune.kernels.ops import concat, move, transpose
 from gputune.kernels.ops.concat import ConcatProblem
@@ -53,11 +54,12 @@ def test_every_type_moves_unchanged(bench: Any, dtype: str) -> None:
     least = 0.0 if dtype in ("bool", "float32") else int(np.iinfo(dtype).min)
     moved: MoveProblem = move.move(40, 1, [Loop(9, 3), Loop(5, 1, 1, 3)], fill=least, dtype=dtype)
     turned = TransposeProblem(2, 5, 1, 4, "NCHW", "NHWC", dtype)
-    for family, problem in (
+    made: tuple[tuple[KernelFamily, Any], ...] = (
         (move.FAMILY, moved),
         (transpose.FAMILY, turned),
         (concat.FAMILY, ConcatProblem(3, (5, 9), dtype)),
-    ):
+    )
+    for family, problem in made:
         values: dict[str, Any] = {}
         for spec in family.inputs(problem):
             numbers = np.random.default_rng(0).integers(0, 256, spec.nbytes, np.uint8)
