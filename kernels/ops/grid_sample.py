@@ -129,7 +129,8 @@ class GridSampleFamily(KernelFamily):
             _weights(problem, grid[..., axis].reshape(problem.batch, -1), size)
             for axis, size in enumerate((problem.width, problem.height))
         )
-        sampled: Array = np.einsum("nph,npw,nhwc->npc", rows, columns, inputs["input"].astype(np.float64), optimize=True)
+        maps = inputs["input"].astype(np.float64)
+        sampled: Array = np.einsum("nph,npw,nhwc->npc", rows, columns, maps, optimize=True)
         return sampled.reshape(self.output(problem).shape).astype(np.float32)
 
     def work(self, problem: GridSampleProblem) -> Work:

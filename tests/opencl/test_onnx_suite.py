@@ -4,7 +4,7 @@ import unittest
 from collections.abc import Iterator
 
 import pytest
-from onnx.backend.test import runner
+from onnx.backend.test import loader, runner
 
 from onnx_suite_worker import cases, result_of
 
@@ -23,7 +23,7 @@ NAMED = dict[str, unittest.TestCase]
 @pytest.fixture(scope="module")
 def named() -> Iterator[NAMED]:
     """The cases that are files; onnx would compute all others first, which takes a while."""
-    load = runner.load_model_tests
+    load = loader.load_model_tests
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(runner, "load_model_tests", lambda kind: [] if kind in ("node", "real") else load(kind=kind))
         yield {name: case for (_, name), case in cases().items()}
