@@ -85,8 +85,8 @@ class PreparedModel(onnx.backend.base.BackendRep):
             self.loaded = self._load({}, {})
 
     def run(self, inputs: Sequence[Any] | Mapping[str, Any], **kwargs: Any) -> tuple[Array, ...]:
-        """The outputs in the model's order, for inputs in the model's order or by name; those that have a value in the
-        model may be left out. Raises Unsupported, ValueError for inputs that do not fit the model, DeviceError."""
+        """The outputs in the model's order, for inputs in the model's order or by name. Those that have a value in the
+        model may be left out: all of them, or the last ones. Raises Unsupported, ValueError for inputs that do not fit the model, DeviceError."""
         if kwargs:
             raise TypeError(f"run takes inputs and nothing else; there is {', '.join(kwargs)}")
         given = self._named(inputs)
@@ -98,11 +98,13 @@ class PreparedModel(onnx.backend.base.BackendRep):
         return tuple(results[item.name] for item in self._model.graph.output)
 
     def _named(self, inputs: Sequence[Any] | Mapping[str, Any]) -> dict[str, Array]:
+        required = [name for name in self._infos if name not in self._valued]
         if not isinstance(inputs, Mapping):
             if len(inputs) > len(self._infos):
                 raise ValueError(f"{len(inputs)} inputs for a model that has {len(self._infos)}: {list(self._infos)}")
-            inputs = dict(zip(self._infos, inputs, strict=False))
-        for name in [name for name in self._infos if name not in self._valued and name not in inputs]:
+            names = required if len(inputs) == len(required) else list(self._infos)
+            inputs = dict(zip(names, inputs, strict=False))
+        for name in [name for name in required if name not in inputs]:
             raise ValueError(f"the model needs the input {name!r}")
         for name in [name for name in inputs if name not in self._infos]:
             raise ValueError(f"the model has no input {name!r}; its inputs are {list(self._infos)}")

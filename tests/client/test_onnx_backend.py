@@ -107,6 +107,14 @@ def test_values_in_the_model_can_be_replaced() -> None:
     assert ready.loaded is not given
 
 
+def test_inputs_with_values_may_come_first() -> None:
+    model = build("(float[3,4] w, float[2,3] x) => (float[2,4] y)", "y = MatMul(x, w)", ir_version=3)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((3, 4), np.float32), "w"))
+    ready, x = GputuneBackend.prepare(model, "null"), np.ones((2, 3), np.float32)
+    assert ready.run([x])[0].shape == (2, 4)
+    assert ready.run([np.zeros((3, 4), np.float32), x])[0].shape == (2, 4)
+
+
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
