@@ -86,7 +86,8 @@ class PreparedModel(onnx.backend.base.BackendRep):
 
     def run(self, inputs: Sequence[Any] | Mapping[str, Any], **kwargs: Any) -> tuple[Array, ...]:
         """The outputs in the model's order, for inputs in the model's order or by name. Those that have a value in the
-        model may be left out: all of them, or the last ones. Raises Unsupported, ValueError for inputs that do not fit the model, DeviceError."""
+        model may be left out: all of them, or the last ones. Raises Unsupported, ValueError for inputs that do not fit
+        the model, DeviceError."""
         if kwargs:
             raise TypeError(f"run takes inputs and nothing else; there is {', '.join(kwargs)}")
         given = self._named(inputs)
