@@ -87,8 +87,9 @@ def reshape(draw: st.DrawFn, graph: Growing) -> None:
     axis = draw(st.integers(0, len(graph.shape) - 1))
     before, size, behind = graph.shape[:axis], graph.shape[axis], graph.shape[axis + 1 :]
     divisor = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
-    shape: tuple[int, ...]
-    if behind and draw(st.integers(0, 1)):
+    together = draw(st.booleans())
+    shape: Shape
+    if behind and together:
         shape = (*before, size * behind[0], *behind[1:])
     else:
         shape = (*before, divisor, size // divisor, *behind)
