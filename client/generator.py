@@ -2,92 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gputune.cache import PerformanceCache, check_writable, tier_of
-from gputune.client import context_builder
-from gputune.client.config import Config, check_precision
-from gputune.client.context_race import ContextRace
-from gputune.client.credentials import NONE, Credentials
-from gputune.client.errors import ConfigError
-from gputune.client.explaining import summary_line
+from gputune.cache import check_writable
+from gputune.client.generation import Clock, Generation, GenerationRequest
 from gputune.client.graphs import Graphs, read_graphs
-from gputune.client.in_chain import Decision, InChain
-from gputune.client.kernel_repository import KernelRepository
 from gputune.client.op_packages import OpPackage, in_use, load_packages
-from gputune.client.outputs import check_output, writing
-from gputune.client.plan import Plan, Task
+from gputune.client.outputs import check_output
 from gputune.client.progress import Reporter
-from gputune.client.report import write_report
 from gputune.client.summary import Totals, summarise, write_json
-from gputune.client.target import AdbRequest
-from gputune.client.target_client import TargetClient
 from gputune.client.targets import choose_targets
-from gputune.client.tuning.effort import Effort
-from gputune.client.tuning.options import TuningOptions
-from gputune.client.tuning.outcome import Outcome, untuned
-from gputune.client.tuning.task_search import device_limits, task_key
-from gputune.client.tuning.tuner import Tuner, names_of, settings_of
-from gputune.client.verifying import Questions, Verifier, questions_for
-from gputune.kernels.space import configuration_key
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import Context
-from gputune.runtime.devices import SIMULATED
-from gputune.runtime.identity import DeviceIdentity
-from gputune.server.protocol.connection import software_version
+from gputune.client.tuning.tuner import names_of
+from gputune.client.verifying import questions_for
 
-CHAIN_SHARE = 0.15
-"""Of a budget, what is kept back to compare whole contexts."""
-
-
-@dataclass(frozen=True)
-class GenerationRequest:
-    """Everything that a generation depends on.
-
-    The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
-    with onnxruntime on the inputs of `input_list`, else on random ones.
-    """
-
-    model: Path
-    input_dimensions: Sequence[Mapping[str, tuple[int, ...]]]
-    binary_file: Path
-    config: Config
-    effort: Effort
-    performance_cache_dir: Path
-    target: str | None = None
-    device: str | None = None
-    credentials: Credentials = NONE
-    adb: AdbRequest | None = None
-    tuning: TuningOptions = field(default_factory=TuningOptions)
-    summary_json: Path | None = None
-    op_packages: Sequence[str] = ()
-    verify: bool = False
-    input_list: Path | None = None
-
-
-@dataclass
-class _Clock:
-    """Wall seconds by phase."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+__all__ = ["GenerationRequest", "generate"]
 
 
 def generate(request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter) -> dict[str, Any]:
@@ -95,7 +25,7 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
 
     Nothing is written, and nothing in a cache is invalidated, before every check has passed.
     """
-    clock = _Clock()
+    clock = Clock()
     with clock.phase("total"):
         with clock.phase("check"):
             _check_outputs(request)
@@ -115,8 +45,8 @@ def _generate(
     packages: Sequence[OpPackage],
     environment: Mapping[str, str],
     reporter: Reporter,
-    clock: _Clock,
-) -> _Generation:
+    clock: Clock,
+) -> Generation:
     with clock.phase("import"):
         read = read_graphs(request.model, request.input_dimensions)
     with clock.phase("lower"):
@@ -149,264 +79,13 @@ def _generate(
             reporter.info(line)
         with clock.phase("check"):
             clients = chosen.connect_all()
-        generation = _Generation(request, graphs, packages, questions, clients, clock, reporter)
+        generation = Generation(request, graphs, packages, questions, clients, clock, reporter)
         generation.run()
     return generation
 
 
-class _Generation:
-    """One generation on connected targets, of which the first also packs weights and compiles."""
-
-    def __init__(
-        self,
-        request: GenerationRequest,
-        graphs: Graphs,
-        packages: Sequence[OpPackage],
-        questions: Questions | None,
-        clients: Sequence[TargetClient],
-        clock: _Clock,
-        reporter: Reporter,
-    ) -> None:
-        """Raises ConfigError for what the device cannot do."""
-        self._request = request
-        self._graphs = graphs
-        self._packages = packages
-        self._questions = questions
-        self.clients = clients
-        self._client = client = clients[0]
-        self._clock = clock
-        self._reporter = reporter
-        self._device = DeviceIdentity.from_dict(client.device)
-        self._tier = tier_of(
-            self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
-        )
-        self._computes = self._device.platform not in SIMULATED
-        self._compares = self._computes and request.effort.contexts > 1
-        self._tasks = graphs.tasks(fused=self._compares)
-        self.outcomes: list[Outcome] = []
-        self.in_chain: Mapping[str, Any] | None = None
-        self.verified: Mapping[str, Mapping[str, float]] | None = None
-        check_precision(request.config, self._device)
-        if questions is not None and not self._computes:
-            raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
-
-    def run(self) -> None:
-        """The whole generation. With tuning effort none no cache is read or written."""
-        if self._request.effort.name == "none":
-            self._reporter.info("tuning effort none: default configurations, no performance cache")
-            limits = device_limits(self._device)
-            outcomes = _by_key(untuned(task, limits) for task in self._tasks)
-            self._make([Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models], None)
-            return
-        mode = self._request.tuning.cache_mode
-        with ExitStack() as stack:
-            folder = self._request.performance_cache_dir
-            if mode == "off":
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-")))
-            path = folder / self._tier.file_name
-            kept = "" if mode == "use" else f", mode {mode}"
-            self._reporter.info(f"performance cache {'none' if mode == 'off' else path}{kept}")
-            opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
-            cache = stack.enter_context(opened(path, warn=self._reporter.warn))
-            budget_seconds = self._request.tuning.budget_seconds
-            deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-            options = self._request.tuning
-            if budget_seconds is not None and self._compares:
-                options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
-            tuner = Tuner(self.clients, cache, self._request.effort, self._reporter, options, self._graphs.nodes_of)
-            tuner.check(self._tasks)
-            fingerprint = self._fingerprint()
-            if mode != "frozen":
-                begun = cache.begin_generation(fingerprint, self._request.config.invalidate_performance_cache)
-                if mode == "refresh":
-                    cache.seen_since = begun.begun_at
-                if begun.invalidated:
-                    self._reporter.info("performance cache invalidated: starting from nothing")
-                elif begun.resumed:
-                    self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
-            if mode == "use":
-                self._borrow(tuner)
-            if mode != "off":
-                self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
-            with self._clock.phase("tune"):
-                outcomes = self._tune(tuner, options)
-            with self._clock.phase("chain"):
-                decisions = self._decide(outcomes, tuner, cache, deadline)
-            self._make(decisions, *((None, None) if mode == "frozen" else (tuner, cache)))
-            if mode != "frozen":
-                cache.finish_generation(fingerprint)
-            if (report := self._request.tuning.report) is not None:
-                write_report(path, report, self._request.binary_file)
-                self._reporter.info(f"wrote the report {report}")
-
-    def _borrow(self, tuner: Tuner) -> None:
-        """Takes in what the system's cache knows and the user's does not. Raises CacheError."""
-        if (folder := self._request.config.system_performance_cache_dir) is None:
-            return
-        path = folder / self._tier.file_name
-        if not path.exists():
-            self._reporter.info(f"system performance cache {path}: there is none for this device")
-            return
-        with PerformanceCache.open_readonly(path, warn=self._reporter.warn) as system:
-            taken = tuner.borrow(self._tasks, system)
-        self._reporter.info(f"system performance cache {path}: {taken} tasks are taken from there")
-
-    def _make(self, decisions: Sequence[Decision], tuner: Tuner | None, cache: PerformanceCache | None = None) -> None:
-        """Finalizes, writes and verifies what was decided."""
-        self.outcomes = _outcomes(decisions)
-        told = {decision.plan.name: decision.summary for decision in decisions if decision.summary is not None}
-        self.in_chain = next(iter(told.values()), None) if len(decisions) == 1 else told or None
-        with self._clock.phase("finalize"):
-            plans = [(decision.plan, decision.outcomes) for decision in decisions]
-            built = self._built(plans, tuner, cache)
-        with self._clock.phase("write"):
-            self._write(built)
-        with self._clock.phase("verify"):
-            self._verify(decisions)
-
-    def _built(
-        self, plans: Sequence[tuple[Plan, Mapping[str, Outcome]]], tuner: Tuner | None, cache: PerformanceCache | None
-    ) -> context_builder.Built:
-        """The graphs with their programs, which come from the kernel repository where it has them: that of the folder
-        asked for, else the performance cache's own."""
-        folder = self._request.config.kernel_repo_path
-        with ExitStack() as stack:
-            if folder is not None:
-                cache = stack.enter_context(
-                    PerformanceCache.open(folder / self._tier.file_name, warn=self._reporter.warn)
-                )
-            if cache is None:
-                return context_builder.build_all(plans, self._client, _keeping(tuner))
-            if self._request.config.invalidate_kernel_repo:
-                cache.forget_programs()
-            repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            built = context_builder.build_all(plans, repository, _keeping(tuner))
-        counts = repository.counts
-        if counts.total():
-            self._reporter.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
-        return built
-
-    def _verify(self, decisions: Sequence[Decision]) -> None:
-        """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
-        if self._questions is None:
-            return
-        verifier = Verifier(self._questions.oracle, self._client, self._write_to)
-        self.verified = {}
-        for decision in decisions:
-            name = decision.plan.name
-            errors = verifier.verify(self._request.binary_file, decision, self._questions.inputs[name])
-            self.verified = {**self.verified, name: errors}
-            for output, error in errors.items():
-                told = f"output {output!r} of graph {name!r}"
-                self._reporter.info(f"verified: {told} is off by {error:.1e} of its largest value at most")
-
-    def _fingerprint(self) -> str:
-        """What makes a rerun the same generation: the model's bytes, the effort, the dimensions."""
-        request = self._request
-        shapes = [sorted(one.items()) for one in request.input_dimensions]
-        asked = [request.effort.name, shapes, self._tier.name, [package.title for package in self._packages]]
-        digest = hashlib.sha256(json.dumps(asked).encode())
-        with request.model.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        return digest.hexdigest()
-
-    def _tune(self, tuner: Tuner, options: TuningOptions) -> dict[str, Outcome]:
-        number = itertools.count(1)
-
-        def done(outcome: Outcome) -> None:
-            self._reporter.info(f"[{next(number)}/{len(self._tasks)}] {_describe(outcome)}")
-
-        with self._reporter:
-            self._reporter.begin("tuning", tuner.expected_trials(self._tasks), options.budget_seconds)
-            return _by_key(tuner.tune(self._tasks, done, self._graphs.optional))
-
-    def _decide(
-        self, outcomes: dict[str, Outcome], tuner: Tuner, cache: PerformanceCache, deadline: float | None
-    ) -> list[Decision]:
-        """For each graph which plan and which of the finalists: those that are fastest in the whole graph, where that
-        can be known."""
-        if not self._compares:
-            return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
-        decisions = []
-        for model in self._graphs.models:
-            race = ContextRace(self._client, self._write_to, tuner.store_binary, self._reporter, deadline)
-            contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
-            in_chain = InChain(model, tuner, cache, self._reporter, contexts, frozen)
-            decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
-        return decisions
-
-    def _write_to(self, built: context_builder.Built, path: Path) -> int:
-        return write_context(path, self._context(built))
-
-    def _context(self, built: context_builder.Built) -> Context:
-        return Context(
-            graphs=built.graphs,
-            programs=built.programs,
-            weights=built.weights,
-            device=self._client.device,
-            tier=self._tier.name,
-            configuration=self._effective_configuration(),
-            versions={
-                "gputune": software_version(),
-                "platform": self._device.platform_version,
-                "driver": self._device.driver_version,
-            },
-            computes=self._computes,
-        )
-
-    def _write(self, built: context_builder.Built) -> None:
-        path = self._request.binary_file
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            size = self._write_to(built, path)
-        self._reporter.info(f"wrote {path} ({size} bytes)")
-
-    def _effective_configuration(self) -> dict[str, Any]:
-        request = self._request
-        return {
-            "tuning_mode": request.effort.name != "none",
-            "tuning_effort": request.effort.name,
-            "tuning_strategy": request.tuning.strategy,
-            "cold": request.tuning.cold,
-            "cache_mode": request.tuning.cache_mode,
-            "performance_cache_dir": str(request.performance_cache_dir),
-            "invalidate_performance_cache": request.config.invalidate_performance_cache,
-            "input_dimensions": [
-                {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions
-            ],
-            "op_packages": [package.title for package in self._packages],
-        }
-
-
-def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:
-    """The outcomes of all graphs, each configuration of a task once, with the weight that it has in all of them."""
-    found: dict[tuple[str, str], Outcome] = {}
-    for decision in decisions:
-        weights = {task_key(task).digest: task.weight for task in decision.plan.tasks}
-        for key, one in decision.outcomes.items():
-            identity = key, configuration_key(one.configuration)
-            before = found[identity].weight if identity in found else 0
-            found[identity] = replace(one, weight=before + weights.get(key, 0))
-    return list(found.values())
-
-
-def _of(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """The outcomes of these tasks."""
-    return {key: outcomes[key] for key in (task_key(task).digest for task in tasks)}
-
-
 def _listing(package: OpPackage) -> str:
     return ", ".join([*(f"kernels of {op}" for op in package.families), *package.lowerings])
-
-
-def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
-    return {outcome.key: outcome for outcome in outcomes}
-
-
-def _keeping(tuner: Tuner | None) -> Callable[[Task, Outcome], None]:
-    """What becomes of a binary that is compiled."""
-    return (lambda task, outcome: None) if tuner is None else tuner.store_binary
 
 
 def _check_outputs(request: GenerationRequest) -> None:
@@ -417,13 +96,3 @@ def _check_outputs(request: GenerationRequest) -> None:
         check_writable(request.performance_cache_dir)
     if request.config.kernel_repo_path is not None:
         check_writable(request.config.kernel_repo_path)
-
-
-def _describe(outcome: Outcome) -> str:
-    """One line for people about what became of a task."""
-    name = f"{outcome.op} {outcome.key[:10]}"
-    if outcome.tuned_ns is None:
-        return f"{name}: default configuration, not measured"
-    gain = "" if outcome.default_ns is None else f", {outcome.default_ns / outcome.tuned_ns:.2f}x the default"
-    source = "from the cache" if outcome.hit else f"{sum(outcome.trials.values())} trials"
-    return f"{name}: {outcome.tuned_ns / 1000:.1f} us{gain} ({source})"
