@@ -19,6 +19,12 @@ OPSETS = (11, 13, 18, 21)
 LARGEST = 6000
 """Elements of a tensor; what would compute more is left out."""
 
+SIZES = (
+    *[(1, 3, 5, 7), (2, 4, 6, 6), (1, 8, 1, 9), (3, 5, 4, 1), (2, 16, 3, 3), (1, 1, 7, 5)] * 2,
+    (7,), (5, 3), (16, 1), (2, 3, 5), (1, 1, 33), (1, 40, 6), (2, 1, 3, 2, 5),
+)  # fmt: skip
+"""Of the input: pictures more often than others."""
+
 UNARY = (
     "Relu", "Sigmoid", "Tanh", "HardSigmoid", "Abs", "Neg", "Erf", "Elu", "LeakyRelu", "Softsign", "Softplus", "Selu",
     "Sin", "Identity", "Dropout", "ThresholdedRelu",
@@ -35,9 +41,7 @@ class Maker:
         self._numbers = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
-        size = self._random.choice(
-            [(1, 3, 5, 7), (2, 4, 6, 6), (1, 8, 1, 9), (3, 5, 4, 1), (2, 16, 3, 3), (1, 1, 7, 5)]
-        )
+        size = self._random.choice(SIZES)
         self._shapes: dict[str, Shape] = {"x": size}
         while len(self._nodes) < nodes:
             self._random.choice(STEPS)(self, self._any())
