@@ -26,6 +26,7 @@ import search_bench
 import survive_bench
 import tool
 import tune_bench
+import validity_bench
 from comparing import LARGEST_DEVIATION, Failed
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
@@ -112,6 +113,14 @@ def bench_cache(options: argparse.Namespace) -> None:
     """A performance cache of a million trials: opening it, finding a task, its size, storing a batch."""
     result = cache_bench.measure(options.trials, options.rounds)
     report(result, cache_bench.rows_of(result), options.json)
+
+
+def bench_validity(options: argparse.Namespace) -> None:
+    """What a change of each field of a record's validity makes a generation measure again, and what it says of that."""
+    rows = validity_bench.measure(options.device, options.fields)
+    cells = [(row["field"], f"{row['measured']} of {row['tasks']}", row["said"]) for row in rows]
+    print("\n" + tool.table(["field", "measured again", "said"], cells), flush=True)
+    write({"device": options.device, "fields": rows}, options.json)
 
 
 def bench_warm(options: argparse.Namespace) -> None:
@@ -220,12 +229,14 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "search": search_bench.main,
     "survive": bench_survive,
     "tune": tune_bench.main,
+    "validity": bench_validity,
     "warm": bench_warm,
 }
 
 
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
     bench_cache: cache_bench.add_arguments,
+    bench_validity: validity_bench.add_arguments,
     executor_bench.run: executor_bench.add_arguments,
     kernels_bench.run: kernels_bench.add_arguments,
     load_bench.run: load_bench.add_arguments,

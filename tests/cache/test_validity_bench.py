@@ -1,0 +1,17 @@
+"""The benchmark of what a cache measures again, on one field."""
+
+from pathlib import Path
+
+import pytest
+
+import validity_bench
+from comparing import Failed
+
+
+@pytest.mark.slow
+def test_exactly_what_has_changed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validity_bench, "WORK", tmp_path)
+    (row,) = validity_bench.measure("null", "platform_version")
+    assert (row["measured"], row["tasks"]) == (2, 4)
+    with pytest.raises(Failed, match="'colour' is none of"):
+        validity_bench.measure("null", "colour")
