@@ -6,7 +6,7 @@ from gputune.cache.key import KEY_VERSION, TaskKey, Validity, canonical_json
 from gputune.cache.record import STATUSES, RecordError, TrialRecord, WinnerRecord
 from gputune.cache.store import GenerationStart, PerformanceCache
 from gputune.cache.summary import TaskSummary
-from gputune.cache.tier import Tier, tier_of
+from gputune.cache.tier import Tier, named, tier_of
 
 __all__ = [
     "KEY_VERSION",
@@ -24,5 +24,6 @@ __all__ = [
     "WinnerRecord",
     "canonical_json",
     "check_writable",
+    "named",
     "tier_of",
 ]

@@ -7,7 +7,7 @@ that no rule knows is its own family, so it shares measurements with nobody.
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _MAXIMUM_SLUG = 120  # leaves room for the suffixes of a file name limited to 255 bytes
 
@@ -120,6 +120,14 @@ _GPU_RULES = (
     _Rule(r"RaptorLake|AlderLake|TigerLake|RocketLake", "intel", "intel-xe-lp"),
     _Rule(r"Intel.*Graphics|\bU?HD Graphics\b|^Intel.*\bGraphics\b", "intel", "intel-gpu"),
 )  # fmt: skip
+
+
+def named(tier: Tier, name: str) -> Tier:
+    """The tier under another name: measurements of devices that somebody knows to be alike share a file. ValueError for
+    what is no file name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}", name):
+        raise ValueError(f"{name!r} is no tier's name: letters, digits, dots, dashes and underscores make one")
+    return replace(tier, name=name)
 
 
 def tier_of(name: str, compute_units: int, vendor: str = "", device_version: str = "") -> Tier:

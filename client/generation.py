@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gputune.cache import PerformanceCache, tier_of
+from gputune.cache import PerformanceCache, named, tier_of
 from gputune.client import context_builder
 from gputune.client.config import Config, check_precision
 from gputune.client.context_race import ContextRace
@@ -63,6 +63,7 @@ class GenerationRequest:
     performance_cache_dir: Path
     target: str | None = None
     device: str | None = None
+    device_tier: str | None = None
     credentials: Credentials = NONE
     adb: AdbRequest | None = None
     tuning: TuningOptions = field(default_factory=TuningOptions)
@@ -113,6 +114,8 @@ class Generation:
         self._tier = tier_of(
             self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
         )
+        if request.device_tier is not None:
+            self._tier = named(self._tier, request.device_tier)
         self._computes = self._device.platform not in SIMULATED
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)

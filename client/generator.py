@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gputune.cache import check_writable
+from gputune.cache import check_writable, named, tier_of
+from gputune.client.errors import ConfigError
 from gputune.client.generation import Clock, Generation, GenerationRequest
 from gputune.client.graphs import Graphs, read_graphs
 from gputune.client.op_packages import OpPackage, in_use, load_packages
@@ -84,12 +85,22 @@ def _generate(
     return generation
 
 
+def check_tier(name: str) -> None:
+    """Raises ConfigError for what cannot be a tier's name."""
+    try:
+        named(tier_of("", 0), name)
+    except ValueError as error:
+        raise ConfigError(f"--device_tier: {error}") from None
+
+
 def _listing(package: OpPackage) -> str:
     return ", ".join([*(f"kernels of {op}" for op in package.families), *package.lowerings])
 
 
 def _check_outputs(request: GenerationRequest) -> None:
     """That all results can be written, before anything takes time."""
+    if request.device_tier is not None:
+        check_tier(request.device_tier)
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
         check_output(path)
     if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):

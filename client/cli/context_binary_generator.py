@@ -51,6 +51,11 @@ from gputune.client.tuning.effort import EFFORTS
     "recording.",
 )
 @click.option(
+    "--device_tier",
+    metavar="NAME",
+    help="Keep measurements in this tier's performance cache file instead of the device's own.",
+)
+@click.option(
     "--tuning_effort",
     type=click.Choice(tuple(EFFORTS)),
     help="How much is measured; normal unless the config file turns tuning off.",
@@ -80,6 +85,7 @@ def command(
     config_file: Path | None,
     connection: ConnectionOptions,
     device: str | None,
+    device_tier: str | None,
     tuning_effort: str | None,
     wishes: TuningWishes,
     input_dimensions: tuple[dict[str, tuple[int, ...]], ...],
@@ -119,6 +125,7 @@ def command(
                 performance_cache_dir=config.performance_cache_dir or default_performance_cache_dir(),
                 target=_target(config, connection, device),
                 device=device,
+                device_tier=device_tier,
                 credentials=connection.credentials,
                 adb=connection.adb,
                 tuning=wishes.over(config.tuning),

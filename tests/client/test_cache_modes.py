@@ -99,6 +99,20 @@ def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
     assert "there is none for this device" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
 
 
+def test_a_tier_of_ones_own_has_its_file(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> None:
+    model = save(models.conv_relu_gemm(), tmp_path)
+    words = (
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+        "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick", "--device_tier",
+    )  # fmt: skip
+    ran = gputune(*words, "our-boards")
+    assert ran.code == 0, ran.err
+    assert [path.name for path in (tmp_path / "cache").glob("*.sqlite")] == ["our-boards.sqlite"]
+    ran = gputune(*words, "../other")
+    assert ran.code == 2
+    assert "'../other' is no tier's name" in ran.last_line
+
+
 def test_an_unknown_mode_is_named(generate: Any) -> None:
     ran, _ = generate("sometimes")
     assert ran.code == 2
