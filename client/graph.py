@@ -145,5 +145,6 @@ class Graph:
 
 
 def as_constant(value: Array | float) -> Array:
-    """A constant that was computed, as graphs keep it: float32, contiguous."""
-    return np.array(value, dtype=np.float32, order="C")
+    """A constant that was computed, as graphs keep it: float32. What is so already is not copied, since weights are
+    large; so nobody may write to it."""
+    return np.asarray(value, dtype=np.float32)

@@ -181,7 +181,7 @@ class Layouts:
         return name
 
     def _add_constant(self, name: str, value: Array) -> None:
-        self.constants[name] = value = np.asarray(value, order="C")  # a mapped weight is not copied
+        self.constants[name] = value = np.asarray(value)  # a mapped or turned weight is not copied
         self.tensors[name] = TensorSpec(name, value.shape, constant=True, dtype=value.dtype.name)
 
     def _view(self, target: str, source: str) -> None:

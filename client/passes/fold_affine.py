@@ -91,12 +91,15 @@ def _with(graph: Graph, node: Node, axis: int, affine: _Affine, constants: dict[
     if old_bias and old_bias not in graph.constants:
         raise node.unsupported(f"its bias {old_bias!r} is computed at run time")
     bias = graph.constants[old_bias] if old_bias else np.zeros_like(affine.shift)
+    biased = graph.free_name(f"{node.name}/bias")
+    constants[biased] = as_constant(bias * affine.scale + affine.shift)
+    if (affine.scale == 1).all():  # a bias alone is no reason to touch what may be half a gigabyte
+        return replace(node, inputs=(*node.inputs[:2], biased))
     scale = affine.scale.reshape(_groups(node), *(-1 if each == axis else 1 for each in range(weight.ndim)))
     scaled = weight.reshape(_groups(node), -1, *weight.shape[1:]) * scale
-    names = graph.free_name(f"{node.name}/weight"), graph.free_name(f"{node.name}/bias")
-    constants[names[0]] = as_constant(scaled.reshape(weight.shape))
-    constants[names[1]] = as_constant(bias * affine.scale + affine.shift)
-    return replace(node, inputs=(node.inputs[0], *names))
+    weighted = graph.free_name(f"{node.name}/weight")
+    constants[weighted] = as_constant(scaled.reshape(weight.shape))
+    return replace(node, inputs=(node.inputs[0], weighted, biased))
 
 
 def _groups(node: Node) -> int:

@@ -50,7 +50,8 @@ def gemm(work: Work, node: Node) -> Iterator[Node]:
     info = work.graph.tensors[node.output]
     product = work.tensor(f"{node.output}/product", info) if addend else node.output
     if weight is not None and not turned[0] and node.inputs[0] not in work.graph.constants:
-        yield _gemm_node(work, node, (weight.T if turned[1] else weight) * np.float32(alpha), product)
+        right = weight.T if turned[1] else weight
+        yield _gemm_node(work, node, right if alpha == 1 else right * np.float32(alpha), product)
     else:
         a, b = ("km" if turned[0] else "mk"), ("nk" if turned[1] else "kn")
         bare = product if alpha == 1 else work.tensor(f"{node.output}/bare", info)
