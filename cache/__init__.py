@@ -1,6 +1,6 @@
 """What was measured before: keys, tiers, records and the store."""
 
-from gputune.cache.chain import ChainRecord
+from gputune.cache.chain import PLACES, ChainRecord
 from gputune.cache.files import CacheError, check_writable
 from gputune.cache.key import KEY_VERSION, TaskKey, Validity, canonical_json
 from gputune.cache.record import STATUSES, RecordError, TrialRecord, WinnerRecord
@@ -10,6 +10,7 @@ from gputune.cache.tier import Tier, named, tier_of
 
 __all__ = [
     "KEY_VERSION",
+    "PLACES",
     "STATUSES",
     "CacheError",
     "ChainRecord",

@@ -7,6 +7,9 @@ from typing import Any
 from gputune.cache.key import canonical_json
 from gputune.cache.record import RecordError, WinnerRecord, finite, plain_object, positive, read_json, winner_from_row
 
+PLACES = "validities"
+"""The key of `measured` that holds the digests of the validities of the tasks: where the contexts were compared."""
+
 
 @dataclass(frozen=True)
 class ChainRecord:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gputune.cache import ChainRecord, PerformanceCache
+from gputune.cache import PLACES, ChainRecord, PerformanceCache
 from gputune.client.alternatives import Alternatives
 from gputune.client.chain_comparison import compare, plan_by, with_winner
 from gputune.client.context_race import ContextRace, Outcomes
@@ -78,6 +78,8 @@ class InChain:
         except (GputuneError, ContextError, OSError) as error:
             self._reporter.warn(f"nothing is chosen in the chain; what is fastest alone is used, unfused: {error}")
             return Decision(self._model.plan, outcomes)
+        places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
+        record = replace(record, measured={**record.measured, PLACES: places})
         self._cache.conclude_chain(digest, record)
         complete = {key: replace(outcome, binary=race.binary(outcome)) for key, outcome in outcomes.items()}
         return self._decided(record, complete, remembered=False)

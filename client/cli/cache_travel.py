@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gputune.cache import CacheError, PerformanceCache, tier_of
+from gputune.cache import PLACES, CacheError, PerformanceCache, tier_of
 from gputune.cache.entry import Contents, Entry, Merged
 from gputune.cache.exchange import from_json, to_json
 from gputune.client import t4
@@ -120,7 +120,7 @@ def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None
 
 
 def _by_file(contents: Contents) -> dict[str, Contents]:
-    """The contents by the name of the file of their device tier; chains go where the tasks of their winners are."""
+    """The contents by the name of the file of their device tier; chains go where they were compared."""
     entries: dict[str, list[Entry]] = {}
     for entry in contents.entries:
         validity = entry.validity
@@ -128,11 +128,11 @@ def _by_file(contents: Contents) -> dict[str, Contents]:
         entries.setdefault(tier.file_name, []).append(entry)
     parts = {}
     for name, found in entries.items():
-        tasks = {entry.task.digest for entry in found}
+        places = {entry.validity.digest for entry in found}
         chains = {
             digest: one
             for digest, one in contents.chains.items()
-            if tasks.issuperset([*one[0].winners, *one[0].times_ns])
+            if not places.isdisjoint(one[0].measured.get(PLACES, places))  # older records do not say where
         }
         parts[name] = Contents(tuple(found), chains)
     return parts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gputune.cache import CacheError, ChainRecord, PerformanceCache, WinnerRecord
+from gputune.cache import PLACES, CacheError, ChainRecord, PerformanceCache, WinnerRecord
 from gputune.cache.exchange import from_json, to_json
 from gputune.client.cli.performance_cache import command
 
@@ -86,6 +86,22 @@ def test_a_changed_export_is_refused_where_it_was_changed(tmp_path: Path, change
     with pytest.raises(CacheError) as caught:
         from_json(json.dumps(found), "e.json")
     assert says in str(caught.value)
+
+
+def test_what_two_devices_have_measured_goes_back_to_each(tmp_path: Path) -> None:
+    other = dataclasses.replace(VALIDITY, device_name="Apple M2", vendor="Apple")
+    both = tmp_path / "both.sqlite"
+    with PerformanceCache.open(both) as cache:
+        for number, place in enumerate((VALIDITY, other)):
+            cache.store_trials(TASK, place, [trial(number)])
+            cache.conclude(TASK, place, WINNER)
+            chain = dataclasses.replace(CHAIN, measured={PLACES: [place.digest]})
+            cache.conclude_chain(f"{number:064x}", chain)
+    assert run("export", both, "--output", tmp_path / "both.json").exit_code == 0
+    assert run("import", tmp_path / "both.json", "--performance_cache_dir", tmp_path / "back").exit_code == 0
+    files = sorted((tmp_path / "back").glob("*.sqlite"))
+    assert [file.stem for file in files] == ["apple-m2-cu2", "pthread-skylake-avx512-amd-epyc-cu2"]
+    assert [list(contents(file).chains) for file in files] == [[f"{1:064x}"], [f"{0:064x}"]]
 
 
 def test_of_two_winners_the_better_founded_one_stays(tmp_path: Path) -> None:

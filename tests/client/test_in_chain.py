@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client import context_race, generator
+from gputune.client import context_race, generation
 from gputune.client.context_race import ContextRace, ratio
 from gputune.client.credentials import Credentials
 from gputune.client.embedded_server import EmbeddedServer
@@ -51,7 +51,7 @@ def generate(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, null_target: tuple[object, ...]
 ) -> Callable[..., tuple[Ran, Any]]:
     """Generates into a folder; returns how it ended and the summary."""
-    monkeypatch.setattr(generator, "SIMULATED", frozenset())
+    monkeypatch.setattr(generation, "SIMULATED", frozenset())
     monkeypatch.setattr(ContextRace, "inference_ns", by_kernels)
     monkeypatch.setattr(context_race, "ROUNDS", 2)
     monkeypatch.setattr(context_race, "MOST_INFERENCES", 2)
