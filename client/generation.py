@@ -162,7 +162,7 @@ class Generation:
                     self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
             if mode == "use":
                 self._borrow(tuner)
-            if mode != "off":
+            if mode in ("use", "frozen"):
                 self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
             with self._clock.phase("tune"):
                 outcomes = self._tune(tuner, options)

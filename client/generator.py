@@ -85,6 +85,20 @@ def _generate(
     return generation
 
 
+def _check_bound(request: GenerationRequest) -> None:
+    """Raises ConfigError for wishes about caches that this generation could only ignore."""
+    config, mode = request.config, request.tuning.cache_mode
+    wishes = {
+        "invalidate_performance_cache": config.invalidate_performance_cache and mode in ("off", "frozen"),
+        "system_performance_cache_dir": config.system_performance_cache_dir is not None and mode != "use",
+    }
+    for key in (key for key, ignored in wishes.items() if ignored):
+        raise ConfigError(f"{key} has no meaning with cache_mode {mode!r}; drop one of them")
+    unused = request.effort.name == "none" or mode in ("off", "frozen")
+    if config.invalidate_kernel_repo and config.kernel_repo_path is None and unused:
+        raise ConfigError("invalidate_kernel_repo: no kernel repository is kept here; name one with kernel_repo_path")
+
+
 def check_tier(name: str) -> None:
     """Raises ConfigError for what cannot be a tier's name."""
     try:
@@ -101,6 +115,7 @@ def _check_outputs(request: GenerationRequest) -> None:
     """That all results can be written, before anything takes time."""
     if request.device_tier is not None:
         check_tier(request.device_tier)
+    _check_bound(request)
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
         check_output(path)
     if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):

@@ -65,7 +65,8 @@ def test_frozen_uses_what_is_there_and_fails_on_anything_else(generate: Any, tmp
 def test_refresh_measures_again_and_loses_nothing(generate: Any, tmp_path: Path) -> None:
     _, first = generate("use")
     once = trials(tmp_path)
-    _, again = generate("refresh")
+    ran, again = generate("refresh")
+    assert "are known" not in ran.err, "what is known is not used"
     assert again["profile_requests"] >= first["profile_requests"]
     assert trials(tmp_path) >= 2 * once
     _, warm = generate("use")
@@ -97,6 +98,25 @@ def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
         assert [one.source for one in cache.origins()] == [str(system / file.name)]
     assert "0 tasks are taken from there" in run(mine, system_performance_cache_dir=str(system))[0].err
     assert "there is none for this device" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"cache_mode": "frozen", "invalidate_performance_cache": True}, "invalidate_performance_cache has no meaning"),
+        ({"cache_mode": "refresh", "system_performance_cache_dir": "x"}, "system_performance_cache_dir has no meaning"),
+        ({"cache_mode": "off", "invalidate_kernel_repo": True}, "name one with kernel_repo_path"),
+    ],
+)
+def test_what_a_mode_could_only_ignore_is_refused(
+    gputune: Gputune, tmp_path: Path, keys: dict[str, object], says: str
+) -> None:
+    ran = gputune(
+        "context-binary-generator", "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
+        "--output_dir", tmp_path, "--config_file", config_file(tmp_path, **keys), "--device", "null",
+    )  # fmt: skip
+    assert ran.code == 2
+    assert says in ran.last_line
 
 
 def test_a_tier_of_ones_own_has_its_file(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> None:
