@@ -36,7 +36,7 @@
 #define VECTORS ((EXTENT + VW - 1) / VW)
 
 // Elements of an axis from `first` on, zeros outside of the axis.
-inline vec around(__global const float *line, int first)
+static inline vec around(__global const float *line, int first)
 {
     if (first >= 0 && first + VW <= AXIS)
         return LOAD(line, first);

@@ -89,7 +89,7 @@
 #endif
 
 // The first `elements` of a vector, which may be none of them or more than it has; the others are zero.
-inline vec load_some(__global const float *p, int elements)
+static inline vec load_some(__global const float *p, int elements)
 {
 #if HIDDEN % (LANES * NV * VW)
     if (elements < VW) {
@@ -102,7 +102,7 @@ inline vec load_some(__global const float *p, int elements)
     return LOAD(p, 0);
 }
 
-inline void store_some(vec value, __global float *p, int elements)
+static inline void store_some(vec value, __global float *p, int elements)
 {
 #if HIDDEN % (LANES * NV * VW)
     if (elements < VW) {

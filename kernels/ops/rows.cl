@@ -18,7 +18,7 @@ typedef vec one;
 #endif
 
 // The first `elements` of a vector; the others are those of `fill`.
-inline vec load(__global const TYPE *p, int elements, vec fill)
+static inline vec load(__global const TYPE *p, int elements, vec fill)
 {
 #if RAGGED
     if (elements < VW) {
@@ -32,7 +32,7 @@ inline vec load(__global const TYPE *p, int elements, vec fill)
     return LOAD(p, 0);
 }
 
-inline void store(vec value, __global TYPE *p, int elements)
+static inline void store(vec value, __global TYPE *p, int elements)
 {
 #if RAGGED
     if (elements < VW) {

@@ -56,7 +56,7 @@ typedef vec one;
 #define ADD(a, b) ((a) + (b))
 
 // The first `elements` of a vector; the others are -INFINITY, which no maximum and no sum of exponentials sees.
-inline vec load(__global const float *p, int elements)
+static inline vec load(__global const float *p, int elements)
 {
 #if RAGGED
     if (elements < VW) {
@@ -69,7 +69,7 @@ inline vec load(__global const float *p, int elements)
     return LOAD(p, 0);
 }
 
-inline void store(vec value, __global float *p, int elements)
+static inline void store(vec value, __global float *p, int elements)
 {
 #if RAGGED
     if (elements < VW) {

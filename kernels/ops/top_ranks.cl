@@ -27,7 +27,7 @@
 
 #define NEXT ((AXIS + EACH - 1) / EACH)
 
-inline int above(TYPE a, TYPE b)
+static inline int above(TYPE a, TYPE b)
 {
     return a > b || (a != a && b == b);
 }
