@@ -22,7 +22,7 @@ from gputune.kernels.workgroups import (
     registers_needed,
 )
 
-ROWS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 16)
 FEW_ROWS = 4
 """Up to here a tile is too small to hide the latency of an FMA, and the reduction is split instead."""
 
@@ -64,7 +64,7 @@ class Tiling:
 
     `columns` and `reduction` are those of one group and, for the reduction, of one tap; `zeros` are wanted behind the
     packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction, and PF,
-    prefetching.
+    prefetching. The rows are those of so many `lines`, one after the other, and a tile never reaches into the next.
     """
 
     rows: int
@@ -76,10 +76,16 @@ class Tiling:
     taps: int = 1
     zeros: int = 0
     splits: bool = False
+    lines: int = 1
+
+    @property
+    def line(self) -> int:
+        """Rows of a line."""
+        return self.rows // self.lines
 
     def grid(self, rows: int, vectors: int, width: int) -> Grid:
         """Tiles down and across the output of a group, for a tile of `rows` x `vectors` vectors."""
-        return ceil_div(self.rows, rows), ceil_div(self.columns, vectors * width)
+        return self.lines * ceil_div(self.line, rows), ceil_div(self.columns, vectors * width)
 
     def packing(self, vectors: int, width: int, group_columns: int) -> Packing:
         """The packed matrix for NV, VW and LN."""
@@ -139,7 +145,7 @@ class Tiling:
         space = self.space(limits)
         wanted = self._cut(guess, limits)
         while wanted["MR"] > LEAST_ROWS and math.prod(self._tiles(wanted)) < least_tiles(limits):
-            guess["MR"] = max(wanted["MR"] // 2, LEAST_ROWS)
+            guess["MR"] = max(guess["MR"] // 2, LEAST_ROWS)
             wanted = self._cut(guess, limits)
         return space.first() if space.violations(wanted) else wanted
 
@@ -164,7 +170,7 @@ class Tiling:
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         most, width = registers(limits)
-        yield Constraint(("MR",), lambda mr: mr <= self.rows, f"MR must not exceed the {self.rows} rows")
+        yield Constraint(("MR",), lambda mr: mr <= self.line, f"MR must not exceed the {self.line} rows")
         yield Constraint(
             ("NV", "VW"),
             lambda nv, vw: (nv - 1) * vw < self.columns,
@@ -208,9 +214,10 @@ class Tiling:
             )
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-        """A guess made to fit: no taller, wider or longer than the problem, no more than the registers."""
+        """A guess made to fit: no taller, wider or longer than the problem, no more than the registers, and no taller
+        than so many tiles must be to cover a line."""
         cut = {"PF": 0, **guess}
-        cut["MR"] = max(rows for rows in ROWS if rows <= min(self.rows, guess["MR"]))
+        cut["MR"] = max(rows for rows in ROWS if rows <= min(self.line, guess["MR"]))
         while cut["VW"] > 1 and cut["VW"] // 2 >= self.columns:
             cut["VW"] //= 2
         while (cut["NV"] - 1) * cut["VW"] >= self.columns:
@@ -222,6 +229,8 @@ class Tiling:
                 cut["NV"] -= 1
             else:
                 cut["VW"] //= 2
+        tiles = ceil_div(self.line, cut["MR"])
+        cut["MR"] = next(rows for rows in ROWS if ceil_div(self.line, rows) == tiles)
         if not self.splits:
             del cut["KA"], cut["PF"]
         elif self.rows > FEW_ROWS:

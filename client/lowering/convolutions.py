@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gputune.client.graph import Node
 from gputune.client.lowering.windows import pair, window_of
 from gputune.kernels.moving import Loop
-from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.conv import MOST_PLANES, ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
@@ -33,7 +33,9 @@ def conv(lowering: Lowering, node: Node) -> None:
     if seen * groups != channels:
         raise node.unsupported(f"its weight sees {seen} channels in {groups} groups, its input has {channels}")
     window = window_of(node, (kernel[0], kernel[1]), size, output)
-    source = lowering.layouts.get(node.inputs[0], on_device=True)
+    few = groups == 1 and channels <= MOST_PLANES and not window.is_point
+    on_device = not few or lowering.layouts.lies_on_device(node.inputs[0])  # else it is read as the model has it
+    source = lowering.layouts.get(node.inputs[0], on_device)
     biases = {"bias": bias} if bias else {}
     if window.is_point and groups == 1:
         product = MatMulProblem(batch * size[0] * size[1], channels, filters, bool(bias), node.chain)
@@ -49,7 +51,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     else:
         conv = ConvProblem(
             batch, *size, channels, filters, window.kernel, window.strides, window.pads, window.dilations,
-            groups, bias=bool(bias), epilogue=node.chain,
+            groups, bias=bool(bias), epilogue=node.chain, layout="NHWC" if on_device else "NCHW",
         )  # fmt: skip
         lowering.run(node, "Conv", conv, {"input": source, "weight": weight, **biases})
 

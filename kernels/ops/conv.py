@@ -1,5 +1,5 @@
 """Convolution with groups over NHWC maps: register tiles of output pixels in conv_direct.cl, and for 3x3 filters also
-Winograd's algorithm in conv_winograd.cl.
+Winograd's algorithm in conv_winograd.cl. What reads few planes (NCHW) is in conv_planes.cl.
 
 output[n, y, x, o] = epilogue(bias[o] + sum over ky, kx, c of
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * weight[o, c, ky, kx])
@@ -34,11 +34,16 @@ from gputune.kernels.winograd import Winograd
 from gputune.kernels.workgroups import launch_sizes
 
 
+MOST_PLANES = 8
+"""Where there are more channels, their order costs less than reading each of them from a plane of its own."""
+
+
 @dataclass(frozen=True)
 class ConvProblem:
     """A convolution: input [N, H, W, C], weight [O, C/groups, kh, kw], output [N, Ho, Wo, O].
 
-    Pads are (top, left, bottom, right); the epilogue's operands are output-shaped.
+    Pads are (top, left, bottom, right); the epilogue's operands are output-shaped. `layout` is the input's: where it is
+    NCHW, the input is [N, C, H, W] with one group of at most MOST_PLANES channels.
     """
 
     batch: int
@@ -64,13 +69,22 @@ class ConvProblem:
                 f"Conv: {self.groups} groups do not divide {self.in_channels} input"
                 f" and {self.out_channels} output channels"
             )
-        if (self.layout, self.dtype) != ("NHWC", "float32"):
-            raise ValueError(f"Conv knows NHWC float32, not {self.layout} {self.dtype}")
+        if self.layout not in ("NHWC", "NCHW") or self.dtype != "float32":
+            raise ValueError(f"Conv knows NHWC and NCHW float32, not {self.layout} {self.dtype}")
+        if self.planes and (self.groups > 1 or self.in_channels > MOST_PLANES):
+            raise ValueError(
+                f"Conv reads NCHW in one group of at most {MOST_PLANES} channels, not {self.in_channels} in {self.groups}"
+            )
         check_indices(
             "Conv",
             (self.batch, self.height, self.width, self.in_channels),
             (self.batch, *self.output_size, self.out_channels),
         )
+
+    @property
+    def planes(self) -> bool:
+        """Whether the input is NCHW."""
+        return self.layout == "NCHW"
 
     @property
     def window(self) -> Window:
@@ -102,14 +116,15 @@ class ConvFamily(KernelFamily):
     """Register tiles of pixels and channels over packed filters; ALG chooses the algorithm where there is a choice."""
 
     op = "Conv"
-    templates = ("conv_direct.cl", PACK_TEMPLATE, winograd.TEMPLATE, winograd.PACK_TEMPLATE)
+    templates = ("conv_direct.cl", "conv_planes.cl", PACK_TEMPLATE, winograd.TEMPLATE, winograd.PACK_TEMPLATE)
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.out_channels, problem.group_inputs, *problem.kernel)
         bias = (TensorSpec("bias", (problem.out_channels,), constant=True),) if problem.bias else ()
-        shape = self.output(problem).shape
+        shape, size = self.output(problem).shape, (problem.height, problem.width)
+        maps = (problem.in_channels, *size) if problem.planes else (*size, problem.in_channels)
         return (
-            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
+            TensorSpec("input", (problem.batch, *maps)),
             TensorSpec("weight", weight, constant=True),
             *bias,
             *(TensorSpec(f"operand{i}", shape) for i in range(problem.epilogue.operands)),
@@ -157,16 +172,12 @@ class ConvFamily(KernelFamily):
         tiling = _tiling(problem)
         packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
-        sizes = {
-            "PIXELS": problem.pixels,
-            "GROUPS": problem.groups,
-            "INPUTS": problem.group_inputs,
-            "OUTPUTS": problem.group_outputs,
-            **problem.window.macros,
-        }
+        sizes = {"INPUTS": problem.group_inputs, "OUTPUTS": problem.group_outputs, **problem.window.macros}
+        sizes |= {"MAPS": problem.batch} if problem.planes else {"PIXELS": problem.pixels, "GROUPS": problem.groups}
+        entry = "conv_planes" if problem.planes else "conv_direct"
         main = Launch(
-            source=prelude + template("conv_direct.cl"),
-            entry="conv_direct",
+            source=prelude + template(f"{entry}.cl"),
+            entry=entry,
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
@@ -179,7 +190,8 @@ class ConvFamily(KernelFamily):
         groups, outputs = problem.groups, problem.group_outputs
         weight = inputs["weight"].astype(np.float64).reshape(groups, outputs, -1, *problem.kernel)
         total = np.zeros((groups, problem.pixels, outputs))
-        for row, column, seen in problem.window.shifted_maps(inputs["input"]):
+        maps = inputs["input"].transpose(0, 2, 3, 1) if problem.planes else inputs["input"]
+        for row, column, seen in problem.window.shifted_maps(maps):
             pixels = seen.reshape(problem.pixels, groups, -1).transpose(1, 0, 2)
             total += pixels @ weight[..., row, column].transpose(0, 2, 1)
         result = total.transpose(1, 0, 2).reshape(self.output(problem).shape)
@@ -208,7 +220,8 @@ def _tiling(problem: ConvProblem) -> Tiling:
         input_stride=taps,
         groups=problem.groups,
         taps=taps,
-        zeros=problem.group_inputs,
+        zeros=0 if problem.planes else problem.group_inputs,
+        lines=problem.batch * problem.output_size[0] if problem.planes else 1,
     )
 
 
@@ -220,7 +233,7 @@ def _directly(problem: ConvProblem, tile: Configuration) -> dict[str, int]:
 def _winograds(problem: ConvProblem) -> dict[int, Winograd]:
     """By ALG, in how large tiles the problem can be computed by Winograd's algorithm; few channels gain nothing."""
     stride, channels = problem.strides[0], (problem.in_channels, problem.out_channels)
-    plain = problem.kernel == (3, 3) and problem.dilations == (1, 1) and problem.groups == 1
+    plain = problem.kernel == (3, 3) and problem.dilations == (1, 1) and problem.groups == 1 and not problem.planes
     if not plain or problem.strides != (stride, stride) or min(channels) < winograd.LEAST_CHANNELS:
         return {}
     return {

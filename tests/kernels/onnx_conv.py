@@ -1,4 +1,4 @@
-"""A convolution of NHWC maps by onnxruntime."""
+"""A convolution of NHWC maps, or of planes, by onnxruntime."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,8 @@ def run_convolution(problem: ConvProblem | DepthwiseProblem, inputs: Mapping[str
         dilations=problem.dilations, group=groups,
     )  # fmt: skip
     values = {name: inputs[name] for name in names}
-    values["input"] = np.ascontiguousarray(values["input"].transpose(0, 3, 1, 2))
+    if problem.layout == "NHWC":
+        values["input"] = np.ascontiguousarray(values["input"].transpose(0, 3, 1, 2))
     given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, values[name].shape) for name in names]
     graph = helper.make_graph([node], "conv", given, [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -56,6 +56,14 @@ CONVS = {
     "kernel-as-large-as-the-map": ConvProblem(1, 7, 7, 16, 10, (7, 7), bias=True),
     "one-channel": ConvProblem(1, 9, 9, 1, 1, (3, 3), (3, 3), (1, 0, 0, 1)),
     "windows-in-the-padding": ConvProblem(1, 2, 2, 3, 20, (3, 3), pads=(4, 4, 4, 4), bias=True),
+    "planes-strided": ConvProblem(
+        2, 15, 37, 3, 40, (3, 3), (2, 2), (0, 0, 1, 1), bias=True, epilogue=RESIDUAL, layout="NCHW"
+    ),
+    "planes-asymmetric-dilated": ConvProblem(
+        1, 12, 43, 8, 17, (5, 3), (1, 3), (2, 0, 1, 5), (2, 3), epilogue=GATED, layout="NCHW"
+    ),
+    "planes-in-the-padding": ConvProblem(1, 2, 2, 3, 20, (3, 3), pads=(4, 4, 4, 4), bias=True, layout="NCHW"),
+    "one-plane": ConvProblem(3, 9, 9, 1, 1, (3, 3), (3, 3), (1, 0, 0, 1), layout="NCHW"),
 }
 DEPTHWISE = {
     "strided": DepthwiseProblem(1, 15, 17, 24, (3, 3), (2, 2), (1, 1, 1, 1), bias=True, epilogue=RELU),

@@ -48,6 +48,14 @@ def test_configurations_compute_the_reference(bench: Any, op: str, name: str, pr
             ],
         ),
         (
+            "Conv",
+            ConvProblem(1, 30, 59, 3, 80, (3, 3), (1, 2), pads=(1, 1, 1, 1), bias=True, epilogue=RELU, layout="NCHW"),
+            [
+                {"MR": 7, "NV": 3, "VW": 16, "KU": 2, "LM": 4, "LN": 2, "ORDER": 1},
+                {"MR": 16, "NV": 1, "VW": 1, "KU": 1, "LM": 2, "LN": 32, "ORDER": 0},
+            ],
+        ),
+        (
             "DepthwiseConv",
             DepthwiseProblem(1, 29, 30, 83, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=RELU),
             [
@@ -64,7 +72,7 @@ def test_configurations_compute_the_reference(bench: Any, op: str, name: str, pr
             ],
         ),
     ],
-    ids=["Conv", "DepthwiseConv", "MatMul"],
+    ids=["Conv", "Conv-planes", "DepthwiseConv", "MatMul"],
 )
 def test_tiles_and_groups_that_divide_nothing(
     bench: Any, op: str, problem: Any, configurations: Sequence[dict[str, int]]
@@ -72,6 +80,8 @@ def test_tiles_and_groups_that_divide_nothing(
     check(bench, op, problem, configurations)
 
 
-@pytest.mark.parametrize("name", ["conv_direct.cl", "depthwise_direct.cl", "matmul_tiled.cl", "pack_filter.cl"])
+@pytest.mark.parametrize(
+    "name", ["conv_direct.cl", "conv_planes.cl", "depthwise_direct.cl", "matmul_tiled.cl", "pack_filter.cl"]
+)
 def test_the_template_compiles_alone(bench: Any, name: str) -> None:
     bench.backend.build(template(name), BASE_OPTIONS)

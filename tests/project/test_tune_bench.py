@@ -78,7 +78,7 @@ def test_the_exhaustive_measurement_goes_on_where_it_was(tmp_path: Path, here: I
 def test_the_same_generation_picks_the_same_where_time_is_a_model(tmp_path: Path) -> None:
     figures = run("twice", tmp_path)
     picks = [task["picks"] for task in figures["models"]["a small model"].values()]
-    assert len(picks) == 4
+    assert len(picks) == 3
     assert all(first == second for first, second in picks)
 
 

@@ -1,0 +1,159 @@
+// Direct convolution that reads planes (NCHW), as models get their input, and writes NHWC maps.
+//
+//   output[n, y, x, o] = EPILOGUE(bias[o] + sum over ky, kx, c of
+//                                 input[n, c, y*SH - PT + ky*DH, x*SW - PL + kx*DW] * weight[o, c, ky, kx])
+//
+//     a row of each plane                        MR pixels of a row of the output
+//     +--+--+--+--+-- --+--+                     +----+-- --+
+//     |  SPAN elements     |  x packed   -->     | NW |     |  accumulators in registers
+//     +--+--+--+--+-- --+--+                     +----+-- --+
+//
+// It is for few input channels, where a conversion of the map and finding each pixel's window cost more than the sums:
+// the pixels of a tile are neighbours in a row, so all of their elements lie at distances from one place that are known
+// when this is compiled. Only a tile that reaches beyond the sides of the map copies its rows first, with zeros around.
+// Work split: one grid dimension runs over channel tiles of NW = NV * VW, LN of them to a work-group, the other over
+// strips of MR pixels, LM to a work-group; with ORDER 0 channel tiles are dimension 0.
+//   packed = [panel][ky][kx][channel][tile of the panel][NW], then bias as [panel][tile][NW]; output channels beyond
+//   the last are zero.
+// Preconditions: one group, fewer than 2^31 elements in each buffer.
+
+#ifndef MAPS
+#define MAPS 1               // batch
+#define HEIGHT 8             // of the input
+#define WIDTH 8
+#define OUT_HEIGHT 8
+#define OUT_WIDTH 8
+#define INPUTS 3             // channels of the input
+#define OUTPUTS 4            // channels of the output
+#define KH 3                 // kernel
+#define KW 3
+#define SH 1                 // strides
+#define SW 1
+#define PT 1                 // padding: top, left
+#define PL 1
+#define DH 1                 // dilations
+#define DW 1
+#endif
+#ifndef MR
+#define MR 4                 // pixels of a tile
+#define NV 1                 // vectors of a tile's pixel
+#define VW 4                 // channels of a vector
+#define KU 1                 // unrolling of the channel loop
+#define LM 1                 // work-group along the strips
+#define LN 1                 // work-group along the channels
+#define ORDER 0              // 0: channel tiles are dimension 0 of the grid, 1: strips are
+#endif
+#ifndef EPILOGUE
+#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define EPILOGUE(value, T, LOAD, offset)
+#endif
+
+#include "vectors.cl"
+
+#define NW (NV * VW)
+#define TILES ((OUTPUTS + NW - 1) / NW)
+#define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
+#define PANELS ((TILES + LN - 1) / LN)
+#define TAPS (KH * KW)
+#define STRIPS ((OUT_WIDTH + MR - 1) / MR)
+#define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
+#define PLANE (HEIGHT * WIDTH)
+
+// One input channel of one tap: each pixel's element times the tile's row of packed. The rows of neighbouring channels
+// begin `pitch` elements apart.
+#define ACCUMULATE(rows, pitch, kx, c)                                                        \
+    {                                                                                         \
+        vec right[NV];                                                                        \
+        UNROLL for (int v = 0; v < NV; ++v)                                                   \
+            right[v] = LOAD(filter, ((kx) * INPUTS + (c)) * (LN * NW) + v * VW);              \
+        UNROLL for (int r = 0; r < MR; ++r) {                                                 \
+            const vec left = rows[(c) * (pitch) + r * SW + (kx) * DW];                        \
+            UNROLL for (int v = 0; v < NV; ++v)                                               \
+                total[r][v] = fma(left, right[v], total[r][v]);                               \
+        }                                                                                     \
+    }
+
+// The taps of one row of the kernel, in all channels.
+#define ACCUMULATE_ROW(rows, pitch)                                                           \
+    for (int kx = 0; kx < KW; ++kx) {                                                         \
+        int c = 0;                                                                            \
+        for (; c + KU <= INPUTS; c += KU)                                                     \
+            UNROLL for (int u = 0; u < KU; ++u)                                               \
+                ACCUMULATE(rows, pitch, kx, c + u)                                            \
+        for (; c < INPUTS; ++c)                                                               \
+            ACCUMULATE(rows, pitch, kx, c)                                                    \
+    }
+
+__kernel
+#if ORDER
+__attribute__((reqd_work_group_size(LM, LN, 1)))
+#else
+__attribute__((reqd_work_group_size(LN, LM, 1)))
+#endif
+void conv_planes(__global const float *restrict input, __global const float *restrict packed,
+                 __global float *restrict output OPERAND_PARAMETERS)
+{
+    const int tile = get_global_id(ORDER);
+    const int strip = get_global_id(1 - ORDER);
+    if (tile >= TILES || strip >= MAPS * OUT_HEIGHT * STRIPS)
+        return;
+    const int line = strip / STRIPS;
+    const int first = strip % STRIPS * MR;
+    const int top = line % OUT_HEIGHT * SH - PT;
+    const int left_edge = first * SW - PL;
+    const bool between = left_edge >= 0 && left_edge + SPAN <= WIDTH;
+    __global const float *bias = packed + (PANELS * LN * (TAPS * INPUTS) + tile) * NW;
+
+    vec total[MR][NV];
+    UNROLL for (int r = 0; r < MR; ++r)
+        UNROLL for (int v = 0; v < NV; ++v)
+            total[r][v] = LOAD(bias, v * VW);
+
+    for (int ky = 0; ky < KH; ++ky) {
+        const int y = top + ky * DH;
+        if ((uint)y >= HEIGHT)
+            continue;
+        __global const float *filter
+            = packed + ((tile / LN * TAPS + ky * KW) * INPUTS * LN + tile % LN) * NW;
+        const int corner = (line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge;
+        if (between) {
+            __global const float *rows = input + corner;
+            ACCUMULATE_ROW(rows, PLANE)
+        } else {
+            float rows[INPUTS * SPAN];
+            for (int c = 0; c < INPUTS; ++c)
+                for (int i = 0; i < SPAN; ++i)
+                    rows[c * SPAN + i] = (uint)(left_edge + i) < WIDTH ? input[corner + c * PLANE + i] : 0.0f;
+            ACCUMULATE_ROW(rows, SPAN)
+        }
+    }
+
+#if TAIL
+    float lanes[MR * VW];
+#endif
+    UNROLL for (int r = 0; r < MR; ++r)
+        if (first + r < OUT_WIDTH)
+            UNROLL for (int v = 0; v < NV; ++v) {
+                const int channel = tile * NW + v * VW;
+                const int offset = (line * OUT_WIDTH + first + r) * OUTPUTS + channel;
+                vec value = total[r][v];
+                if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
+                    EPILOGUE(value, vec, LOAD, offset)
+                    STORE(value, output, offset);
+                }
+#if TAIL
+                else if (v == OUTPUTS % NW / VW)
+                    STORE(value, lanes, r * VW);
+#endif
+            }
+#if TAIL
+    if (tile == TILES - 1)
+        for (int r = 0; r < MR && first + r < OUT_WIDTH; ++r)
+            for (int i = 0; i < TAIL; ++i) {
+                const int offset = (line * OUT_WIDTH + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
+                float value = lanes[r * VW + i];
+                EPILOGUE(value, float, ELEMENT, offset)
+                output[offset] = value;
+            }
+#endif
+}
