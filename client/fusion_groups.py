@@ -61,7 +61,7 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
 
     def producer(operation: Operation, name: str, op: str) -> Operation | None:
         """The `op` operation that computes an input of this one, and of no other."""
-        tensor = plan.root(operation.inputs[name])
+        tensor = plan.root(operation.inputs.get(name, ""))  # a product of parts has no "a"
         found = writers.get(tensor)
         return found if found is not None and found.task.op == op and reads[tensor] == 1 else None
 
@@ -94,7 +94,7 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
 def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
     """A separable convolution and the expansion in front of it."""
     first, second = expand.task.problem, separable.task.problem
-    if first.n != second.channels or first.epilogue.operands or first.epilogue.has_domain:
+    if first.n != second.channels or first.epilogue.operands or first.epilogue.has_domain or first.parts:
         return
     if second.channels <= LEAST_EXPANSION * first.k:
         return

@@ -74,6 +74,8 @@ def _word(name: str, value: Any) -> str:
         return f"padding {value[0] if len(set(value)) == 1 else _shape(value)}"
     if name == "groups" and value != 1:
         return f"{value} groups"
+    if name == "parts" and value:
+        return f"parts of {' + '.join(map(str, value))}"
     if name in ("kind", "cell") or (name == "direction" and value != "forward"):
         return str(value)
     if name == "steps" and isinstance(value, int):

@@ -1,6 +1,8 @@
 """Matrix product with a constant right side, bias and a fused chain: register tiles in matmul_tiled.cl.
 
 output[m, n] = epilogue(sum over k of a[m, k] * b[k, n] + bias[n])
+
+The columns of a may be there in several tensors, so that what a Concat would join is read where it lies.
 """
 
 import math
@@ -27,10 +29,16 @@ from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import Tiling
 from gputune.kernels.workgroups import launch_sizes
 
+MOST_PARTS = 4
+"""Each part has loops of its own, which compilers unroll; with more they take too long."""
+
 
 @dataclass(frozen=True)
 class MatMulProblem:
-    """a[m, k] x b[k, n] + bias[n]; b and bias are constant, the epilogue's operands are [m, n]."""
+    """a[m, k] x b[k, n] + bias[n]; b and bias are constant, the epilogue's operands are [m, n].
+
+    With `parts`, a is there as the tensors a0[m, parts[0]], a1[m, parts[1]], ... which lie side by side in it.
+    """
 
     m: int
     k: int
@@ -38,12 +46,17 @@ class MatMulProblem:
     bias: bool = False
     epilogue: Chain = EMPTY
     dtype: str = "float32"
+    parts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n) < 1:
             raise ValueError(f"MatMul needs positive sizes, not m={self.m} k={self.k} n={self.n}")
         if self.dtype != "float32":
             raise ValueError(f"MatMul knows dtype float32, not {self.dtype}")
+        if self.parts and not 2 <= len(self.parts) <= MOST_PARTS:
+            raise ValueError(f"MatMul reads 2 to {MOST_PARTS} parts, not {len(self.parts)}")
+        if self.parts and (min(self.parts) < 1 or sum(self.parts) != self.k):
+            raise ValueError(f"MatMul needs parts of positive width that make k={self.k} together, not {self.parts}")
         check_indices("MatMul", (self.m, self.k), (self.k, self.n), (self.m, self.n))
 
 
@@ -56,7 +69,7 @@ class MatMulFamily(KernelFamily):
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.n,), constant=True),) if problem.bias else ()
         return (
-            TensorSpec("a", (problem.m, problem.k)),
+            *(TensorSpec(name, (problem.m, width)) for name, width in _parts(problem).items()),
             TensorSpec("b", (problem.k, problem.n), constant=True),
             *bias,
             *(TensorSpec(f"operand{i}", (problem.m, problem.n)) for i in range(problem.epilogue.operands)),
@@ -78,19 +91,21 @@ class MatMulFamily(KernelFamily):
         tiling = _tiling(problem)
         packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
+        operands = tuple(f"operand{i}" for i in range(problem.epilogue.operands))
         main = Launch(
-            source=problem.epilogue.prelude() + template("matmul_tiled.cl"),
+            source=_prelude(problem) + problem.epilogue.prelude() + template("matmul_tiled.cl"),
             entry="matmul_tiled",
             options=build_options({"M": problem.m, "K": problem.k, "N": problem.n, **configuration}),
             global_size=global_size,
             local_size=local_size,
-            arguments=("a", "packed", "output", *(f"operand{i}" for i in range(problem.epilogue.operands))),
+            arguments=(*_parts(problem), "packed", "output", *operands),
         )
         return Instance(main, (packing.launch("b", problem.bias),), {"packed": packing.nbytes})
 
     def reference(self, problem: MatMulProblem, inputs: Mapping[str, Array]) -> Array:
         """numpy's product in float64."""
-        total = inputs["a"].astype(np.float64) @ inputs["b"].astype(np.float64)
+        left = np.concatenate([inputs[name] for name in _parts(problem)], axis=1)
+        total = left.astype(np.float64) @ inputs["b"].astype(np.float64)
         if problem.bias:
             total += inputs["bias"]
         operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
@@ -105,6 +120,23 @@ class MatMulFamily(KernelFamily):
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
 
 
+def _parts(problem: MatMulProblem) -> dict[str, int]:
+    """The tensors that a is there in, by name, and how many of its columns each has."""
+    return {f"a{i}": width for i, width in enumerate(problem.parts)} or {"a": problem.k}
+
+
+def _prelude(problem: MatMulProblem) -> str:
+    """The macros that matmul_tiled.cl takes where a is there in parts: their parameters, the first and the others."""
+    if not problem.parts:
+        return ""
+    parameters = "".join(f"__global const float *restrict {name}, " for name in _parts(problem))
+    (first, width), *others = _parts(problem).items()
+    return (
+        f"#define PART_PARAMETERS {parameters}\n#define FIRST_PART {first}\n#define FIRST_WIDTH {width}\n"
+        f"#define OTHER_PARTS {' '.join(f'PART({name}, {width})' for name, width in others)}\n"
+    )
+
+
 def _tiling(problem: MatMulProblem) -> Tiling:
     return Tiling(
         rows=problem.m,
@@ -113,6 +145,7 @@ def _tiling(problem: MatMulProblem) -> Tiling:
         output_stride=1,
         input_stride=problem.n,
         splits=True,
+        prefetches=True,
     )
 
 

@@ -17,6 +17,9 @@
 // panel, so that neighbouring work-items read neighbouring memory:
 //   packed = [panel][k][tile of the panel][NW], then bias as [panel][tile of the panel][NW]; columns from N on are zero.
 // Rows beyond M are computed from the last row and not stored.
+//
+// a may be there in parts, [M, width] each, that lie side by side in it. The text before this file names them then. The
+// reduction runs over one part after the other, and packed runs on.
 // Preconditions: fewer than 2^31 elements in each buffer.
 
 #ifndef M
@@ -35,26 +38,24 @@
 #define LN 1                 // work-group along the columns
 #define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: row tiles are
 #endif
+#ifndef FIRST_PART
+#define PART_PARAMETERS __global const float *restrict a,
+#define FIRST_PART a
+#define FIRST_WIDTH K
+#define OTHER_PARTS          // "PART(name, width) ..." for the parts behind it
+#endif
 #ifndef EPILOGUE
 #define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
 #include "vectors.cl"
+#include "prefetch.cl"
 
 #define NW (NV * VW)
 #define TILES ((N + NW - 1) / NW)
 #define TAIL (N % VW)       // columns of a vector that reaches beyond the last one; they are stored one by one
 #define PANELS ((TILES + LN - 1) / LN)
-
-#if PF && defined(__has_builtin)
-#if __has_builtin(__builtin_prefetch)
-#define PREFETCH(p) __builtin_prefetch(p)
-#endif
-#endif
-#ifndef PREFETCH
-#define PREFETCH(p)
-#endif
 
 // One k: each row's element times the tile's row of packed, added to accumulator set s.
 #define ACCUMULATE(s, k)                                                   \
@@ -71,13 +72,31 @@
         }                                                                  \
     }
 
+// Every k of a part, from 0 to its width; its first one's row of packed is where columns is.
+#define REDUCE(width)                                                      \
+    for (; k + KU * KA <= (width); k += KU * KA)                           \
+        UNROLL for (int u = 0; u < KU; ++u)                                \
+            UNROLL for (int s = 0; s < KA; ++s)                            \
+                ACCUMULATE(s, k + u * KA + s)                              \
+    if ((width) % (KU * KA))                                               \
+        for (; k < (width); ++k)                                           \
+            ACCUMULATE(0, k)
+
+// Goes on with another part; k is the width of the last one.
+#define PART(part, width)                                                  \
+    UNROLL for (int r = 0; r < MR; ++r)                                    \
+        rows[r] = part + min(first + r, M - 1) * (width);                  \
+    columns += k * (LN * NW);                                              \
+    k = 0;                                                                 \
+    REDUCE(width)
+
 __kernel
 #if ORDER
 __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void matmul_tiled(__global const float *restrict a, __global const float *restrict packed,
+void matmul_tiled(PART_PARAMETERS __global const float *restrict packed,
                   __global float *restrict output OPERAND_PARAMETERS)
 {
     const int tile = get_global_id(ORDER);
@@ -89,7 +108,7 @@ void matmul_tiled(__global const float *restrict a, __global const float *restri
 
     __global const float *rows[MR];
     UNROLL for (int r = 0; r < MR; ++r)
-        rows[r] = a + min(first + r, M - 1) * K;
+        rows[r] = FIRST_PART + min(first + r, M - 1) * FIRST_WIDTH;
 
     vec total[KA][MR][NV];
     UNROLL for (int s = 0; s < KA; ++s)
@@ -98,14 +117,8 @@ void matmul_tiled(__global const float *restrict a, __global const float *restri
                 total[s][r][v] = s == 0 ? LOAD(bias, v * VW) : (vec)(0.0f);
 
     int k = 0;
-    for (; k + KU * KA <= K; k += KU * KA)
-        UNROLL for (int u = 0; u < KU; ++u)
-            UNROLL for (int s = 0; s < KA; ++s)
-                ACCUMULATE(s, k + u * KA + s)
-#if K % (KU * KA)
-    for (; k < K; ++k)
-        ACCUMULATE(0, k)
-#endif
+    REDUCE(FIRST_WIDTH)
+    OTHER_PARTS
 
 #if TAIL
     float lanes[MR * VW];

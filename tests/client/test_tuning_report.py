@@ -122,6 +122,8 @@ def test_a_problem_is_made_whole_again(task: made_up_cache.MadeUp) -> None:
 
 def test_a_problem_is_put_into_words() -> None:
     assert words("Conv", CONV.key.problem) == "1×28×28×64 → 1×28×28×64, window 3×3, padding 1, bias, then relu"
+    joined = {"m": 49, "k": 45, "n": 8, "bias": True, "parts": [13, 1, 31]}
+    assert words("MatMul", joined) == "49×13 → 49×8, bias, parts of 13 + 1 + 31"
     assert words("Nothing", {"size": 3, "none": []}) == "size=3"
 
 

@@ -84,6 +84,10 @@ MATMULS = {
     "tall": MatMulProblem(131, 3, 5, bias=True),
     "few-rows": MatMulProblem(3, 31, 104, bias=True, epilogue=RESIDUAL),
     "even": MatMulProblem(32, 64, 128, bias=True),
+    "even-parts": MatMulProblem(32, 64, 48, parts=(32, 32)),
+    "parts-of-primes": MatMulProblem(49, 45, 17, bias=True, epilogue=RELU, parts=(13, 1, 31)),
+    "row-of-parts": MatMulProblem(1, 200, 40, bias=True, parts=(3, 1, 191, 5)),
+    "few-rows-of-parts": MatMulProblem(3, 80, 104, bias=True, epilogue=RESIDUAL, parts=(79, 1)),
     "two-operands": MatMulProblem(49, 24, 100, bias=True, epilogue=GATED),
 }
 CASES = [

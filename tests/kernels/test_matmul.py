@@ -15,6 +15,8 @@ from .problems import CPU, GPU, MATMULS, random_inputs
 def test_reference_agrees_with_onnxruntime(name: str) -> None:
     problem = MATMULS[name]
     inputs = random_inputs("MatMul", problem)
+    if problem.parts:
+        inputs["a"] = np.concatenate([inputs[f"a{k}"] for k in range(len(problem.parts))], axis=1)
     names = ["a", "b", "bias"][: 3 if problem.bias else 2]
     graph = helper.make_graph(
         [helper.make_node("Gemm", names, ["output"])],
@@ -39,6 +41,19 @@ def test_problem_refuses_what_has_no_meaning() -> None:
         MatMulProblem(1, 1, 1, dtype="float16")
     with pytest.raises(ValueError, match="32 bits"):
         MatMulProblem(1 << 16, 8, 1 << 15)
+    for parts, said in (((8,), "2 to 4"), ((2, 2, 2, 1, 1), "2 to 4"), ((5, 2), "k=8"), ((9, -1), "positive")):
+        with pytest.raises(ValueError, match=said):
+            MatMulProblem(4, 8, 4, parts=parts)
+
+
+def test_parts_are_inputs_of_their_own_and_change_nothing_else() -> None:
+    whole, parted = MatMulProblem(5, 8, 7, bias=True), MatMulProblem(5, 8, 7, bias=True, parts=(3, 1, 4))
+    names = {spec.name: spec.shape for spec in FAMILY.inputs(parted)}
+    assert names == {"a0": (5, 3), "a1": (5, 1), "a2": (5, 4), "b": (8, 7), "bias": (7,)}
+    assert FAMILY.work(parted) == FAMILY.work(whole)
+    one, other = (FAMILY.render(problem, FAMILY.default(whole, CPU)) for problem in (whole, parted))
+    assert (one.prepare, one.packed) == (other.prepare, other.packed)
+    assert other.main.arguments == ("a0", "a1", "a2", "packed", "output")
 
 
 def test_work_counts_every_product_and_every_byte_once() -> None:

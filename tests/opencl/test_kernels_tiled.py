@@ -71,8 +71,24 @@ def test_configurations_compute_the_reference(bench: Any, op: str, name: str, pr
                 {"MR": 2, "NV": 2, "VW": 2, "KU": 3, "KA": 4, "PF": 0, "LM": 2, "LN": 32, "ORDER": 0},
             ],
         ),
+        (
+            "MatMul",
+            MatMulProblem(301, 99, 150, bias=True, epilogue=RELU, parts=(65, 1, 12, 21)),
+            [
+                {"MR": 7, "NV": 3, "VW": 16, "KU": 4, "KA": 1, "PF": 64, "LM": 4, "LN": 2, "ORDER": 1},
+                {"MR": 2, "NV": 2, "VW": 2, "KU": 3, "KA": 4, "PF": 0, "LM": 2, "LN": 32, "ORDER": 0},
+            ],
+        ),
+        (
+            "MatMul",
+            MatMulProblem(1, 99, 40, parts=(50, 49)),
+            [
+                {"MR": 1, "NV": 1, "VW": 16, "KU": 4, "KA": 6, "PF": 64, "LM": 1, "LN": 2, "ORDER": 0},
+                {"MR": 1, "NV": 3, "VW": 4, "KU": 4, "KA": 4, "PF": 0, "LM": 1, "LN": 1, "ORDER": 1},
+            ],
+        ),
     ],
-    ids=["Conv", "Conv-planes", "DepthwiseConv", "MatMul"],
+    ids=["Conv", "Conv-planes", "DepthwiseConv", "MatMul", "MatMul-parts", "MatMul-row-of-parts"],
 )
 def test_tiles_and_groups_that_divide_nothing(
     bench: Any, op: str, problem: Any, configurations: Sequence[dict[str, int]]
