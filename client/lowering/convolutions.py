@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from gputune.client.graph import Node
 from gputune.client.lowering.windows import pair, window_of
+from gputune.client.passes.joined_maps import parts_of
 from gputune.kernels.moving import Loop
 from gputune.kernels.ops.conv import MOST_PLANES, ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
@@ -33,14 +35,13 @@ def conv(lowering: Lowering, node: Node) -> None:
     if seen * groups != channels:
         raise node.unsupported(f"its weight sees {seen} channels in {groups} groups, its input has {channels}")
     window = window_of(node, (kernel[0], kernel[1]), size, output)
-    few = groups == 1 and channels <= MOST_PLANES and not window.is_point
-    on_device = not few or lowering.layouts.lies_on_device(node.inputs[0])  # else it is read as the model has it
-    source = lowering.layouts.get(node.inputs[0], on_device)
     biases = {"bias": bias} if bias else {}
     if window.is_point and groups == 1:
-        product = MatMulProblem(batch * size[0] * size[1], channels, filters, bool(bias), node.chain)
-        lowering.run(node, "MatMul", product, {"a": source, "b": lowering.layouts.matrix(weight), **biases})
+        _point(lowering, node, {"b": lowering.layouts.matrix(weight), **biases})
         return
+    few = groups == 1 and channels <= MOST_PLANES
+    on_device = not few or lowering.layouts.lies_on_device(node.inputs[0])  # else it is read as the model has it
+    source = lowering.layouts.get(node.inputs[0], on_device)
     if 1 < groups == channels and filters in range(channels, MOST_REPEATED * channels + 1, channels):
         inputs = {"input": _repeated(lowering, node, source, filters // channels), "weight": weight, **biases}
         depthwise = DepthwiseProblem(
@@ -54,6 +55,21 @@ def conv(lowering: Lowering, node: Node) -> None:
             groups, bias=bool(bias), epilogue=node.chain, layout="NHWC" if on_device else "NCHW",
         )  # fmt: skip
         lowering.run(node, "Conv", conv, {"input": source, "weight": weight, **biases})
+
+
+def _point(lowering: Lowering, node: Node, constants: Mapping[str, str]) -> None:
+    """A 1x1 convolution as a product of its pixels' channels; where a Concat would join those, of its parts."""
+    maps = {"a": node.inputs[0]}
+    parts: tuple[int, ...] = ()
+    if (concat := lowering.joined.get(node.inputs[0])) is not None:
+        maps = {f"a{k}": name for k, name in enumerate(parts_of(lowering.graph, concat))}
+        parts = tuple(lowering.graph.shape(name)[1] for name in maps.values())
+        node = replace(node, origins=(*concat.origins, *node.origins))
+    filters, channels, *_ = lowering.graph.shape(node.inputs[1])
+    pixels = lowering.graph.tensors[node.inputs[0]].size // channels
+    problem = MatMulProblem(pixels, channels, filters, "bias" in constants, node.chain, parts=parts)
+    sources = {name: lowering.layouts.get(each, on_device=True) for name, each in maps.items()}
+    lowering.run(node, "MatMul", problem, {**sources, **constants})
 
 
 def _repeated(lowering: Lowering, node: Node, source: str, times: int) -> str:

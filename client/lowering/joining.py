@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # operators.py has the table that names these functions
 
 
 def concat(lowering: Lowering, node: Node) -> None:
-    """A Concat, in the order in which any of its inputs lies already."""
+    """A Concat, in the order in which any of its inputs lies already; nothing where its readers read its parts."""
+    if node.output in lowering.joined:
+        return
     shape = lowering.graph.shape(node.output)
     sources = [name for name in node.inputs if lowering.graph.tensors[name].size]
     on_device = any(lowering.layouts.lies_on_device(name) for name in sources)

@@ -15,6 +15,7 @@ from gputune.client.lowering.added import lowering_of
 from gputune.client.lowering.layouts import Layouts
 from gputune.client.lowering.operators import LOWERINGS
 from gputune.client.passes import simplify
+from gputune.client.passes.joined_maps import joined_maps
 from gputune.client.plan import Operation, Plan, Task
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import TensorSpec
@@ -32,6 +33,8 @@ class Lowering:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.uses = graph.uses()
+        # An op package's lowering knows of no map that nobody writes.
+        self.joined = {} if lowering_of("Concat") or lowering_of("Conv") else joined_maps(graph)
         self.operations: list[Operation] = []
         self._taken: set[str] = set()
         self.layouts = Layouts(graph, self.emit)

@@ -100,7 +100,8 @@ def rearrange(
 
 def _wanted_on_device(lowering: Lowering, tensor: str, lies: bool) -> bool:
     """In which order the readers of a tensor want it; where they do not care, as its elements lie already."""
-    readers = {node.op for node in lowering.graph.nodes if tensor in node.reads}
+    nodes = [node for node in lowering.graph.nodes if tensor in node.reads]
+    readers = {"Conv" if node.output in lowering.joined else node.op for node in nodes}
     if readers & READ_AS_MAPS:
         return True
     return lies and tensor not in lowering.graph.outputs and not (readers and readers <= READ_IN_ONNX_ORDER)

@@ -9,6 +9,7 @@ from gputune.client.passes.fold_affine import fold_affine
 from gputune.client.passes.fold_depth import fold_depth
 from gputune.client.passes.fuse_elementwise import fuse_elementwise
 from gputune.client.passes.gated import recognise_gated
+from gputune.client.passes.joined_maps import pool_parts
 from gputune.client.passes.layer_norm import recognise_layer_norm
 from gputune.client.passes.lift_lines import lift_lines
 from gputune.client.passes.mask_softmax import mask_softmax
@@ -35,6 +36,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     mask_softmax,  # anywhere: it knows one pattern
     absorb_into_products,  # before factors and what is added become chains
     fuse_elementwise,  # it takes whatever elementwise operators are left
+    pool_parts,  # behind it: a pooling has its whole chain then, and what reads it is known
 )
 
 
