@@ -1,4 +1,4 @@
-"""The sweep of tests/client/test_windows.py on the device: a sample of it, with default configurations."""
+"""The sweep of tests/client/test_windows.py on the device, a sample of it, and joined maps; default configurations."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
 from gputune.runtime.verify import mismatch
 
+from ..client.models import build
 from ..client.test_lowering import Lowered, lowered
 from ..client.test_windows import convolutions, poolings, products, transposed_convolutions
 
@@ -49,8 +50,29 @@ def on_device(bench: Any, plan: Plan, inputs: dict[str, Array]) -> dict[str, Arr
 )
 @given(model=st.one_of(convolutions(), transposed_convolutions(), poolings(), products()))
 def test_windows_and_products(bench: Any, lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(bench, model, lowered(model))
+
+
+def test_parts_of_joined_maps(bench: Any, lowered: Lowered) -> None:
+    """As in SqueezeNet, with one part twice behind it."""
+    body = """
+        a = Conv(x, u) b = Conv<pads=[1,1,1,1]>(x, v) c = Concat<axis=1>(a, b)
+        p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(c) s = Conv(p, w, bias) t = Relu(s)
+        d = Conv<pads=[1,1,1,1]>(t, r) e = Concat<axis=1>(t, d, t) y = Conv(e, z)"""
+    weights = {
+        "u": (7, 3, 1, 1), "v": (10, 3, 3, 3), "w": (5, 17, 1, 1), "bias": (5,), "r": (3, 5, 3, 3), "z": (18, 13, 1, 1),
+    }  # fmt: skip
+    model = build("(float[2,3,13,11] x) => (float[i,j,k,l] y)", body, weights)
+    plan = lowered(model)
+    products = [each.task.problem for each in plan.operations if each.task.op == "MatMul"]
+    assert [each.parts for each in products] == [(), (7, 10), (5, 3, 5)]
+    assert_agrees(bench, model, plan)
+
+
+def assert_agrees(bench: Any, model: onnx.ModelProto, plan: Plan) -> None:
+    """The plan computes y as onnxruntime does."""
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    plan, numbers = lowered(model), np.random.default_rng(1)
+    numbers = np.random.default_rng(1)
     inputs = {tensor.name: numbers.standard_normal(tensor.shape, dtype=np.float32) for tensor in plan.inputs}
     want = session.run(["y"], inputs)[0]
     wrong = mismatch(on_device(bench, plan, inputs)["y"], want, TOLERANCE, TOLERANCE)
