@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.packing import FLOAT_BYTES, Packing
+from gputune.kernels.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div, power_at_most, round_up
 from gputune.kernels.strips import MOST_LOADS, MOST_UNROLLED, PIXELS
@@ -79,6 +80,7 @@ class BlockStrips:
                 Parameter("NV", (1, 2, 3, 4), "vectors of a tile's pixel"),
                 Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
                 Parameter("KU", (1, 2, 4, 8), "unrolling of the reductions"),
+                PREFETCH,
                 Parameter("LN", (1, 8, 16, 32, 64, 128), "work-items of a work-group, which share a strip"),
             ),
             (*self._tile_constraints(limits), *self._strip_constraints(limits)),
@@ -124,6 +126,7 @@ class BlockStrips:
             lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
             f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
         )
+        yield prefetch_constraint(self._weight_bytes, limits)
         if limits.device_type == "cpu":
             least = min(least_width(limits), power_at_most(widest))
             yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
@@ -151,6 +154,11 @@ class BlockStrips:
             f" {limits.max_allocation_bytes} bytes",
         )
 
+    @property
+    def _weight_bytes(self) -> int:
+        """What the two matrices take at least."""
+        return (self.inputs + self.outputs) * self.channels * FLOAT_BYTES
+
     def _loads(self, pixels: int) -> bool:
         reach = (self.window.kernel[1] - 1) * self.window.dilations[1] + 1
         return pixels == 1 or (pixels - 1) * self.window.strides[1] + reach <= MOST_LOADS
@@ -165,6 +173,7 @@ class BlockStrips:
         cpu = limits.device_type == "cpu"
         width = power_at_most(max(limits.preferred_float_width, 4)) if cpu else 4
         cut = {"ROWS": 1, "MR": 1, "NV": guess["NV"], "VW": min(width, VECTOR_WIDTHS[-1]), "KU": guess["KU"], "LN": 1}
+        cut["PF"] = steps_ahead(self._weight_bytes, limits)
         while cut["VW"] > 1 and cut["VW"] // 2 >= max(self.channels, self.outputs):
             cut["VW"] //= 2
         while cut["NV"] > 1 and (cut["NV"] - 1) * cut["VW"] >= self.outputs:

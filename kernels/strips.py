@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.packing import FLOAT_BYTES, Packing
+from gputune.kernels.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div, fits, power_at_most
 from gputune.kernels.workgroups import least_width, registers, registers_needed
@@ -81,6 +82,7 @@ class Strips:
                 Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
                 Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
                 Parameter("KU", (1, 2, 4, 8), "unrolling of the reduction"),
+                PREFETCH,
                 Parameter("LN", (1, 2, 4, 8, 16, 32, 64), "work-items of a work-group, which share a strip"),
                 Parameter("SPLIT", (1, 2, 4), "work-groups that divide a strip's columns"),
             ),
@@ -127,13 +129,14 @@ class Strips:
             lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
             f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
         )
+        yield prefetch_constraint(self._weight_bytes, limits)
         if limits.device_type == "cpu":
             least = min(least_width(limits), power_at_most(min(self.channels, self.outputs)))
             yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
         yield Constraint(
             ("NV", "VW", "LN"),
             lambda *panel: self._fits(self.packing(*panel), limits),
-            f"the packed weights, {self.packing(1, 1, 1).nbytes} bytes or more, must fit 32-bit indices and the"
+            f"the packed weights, {self._weight_bytes} bytes or more, must fit 32-bit indices and the"
             f" device's largest allocation of {limits.max_allocation_bytes} bytes",
         )
 
@@ -168,6 +171,11 @@ class Strips:
             ("NV", "VW", "LN", "SPLIT"), self._divides, "the last of SPLIT work-groups must find columns to compute"
         )
 
+    @property
+    def _weight_bytes(self) -> int:
+        """What the packed matrix takes at least."""
+        return self.packing(1, 1, 1).nbytes
+
     def _loads(self, pixels: int) -> bool:
         return pixels == 1 or (pixels - 1) * self.stride + self.reach <= MOST_LOADS
 
@@ -182,7 +190,7 @@ class Strips:
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """A guess made to fit: within a line, the channels, the registers and the memory for the middle."""
-        cut = dict(guess)
+        cut = {**guess, "PF": steps_ahead(self._weight_bytes, limits)}
         if limits.device_type == "cpu":
             cut["VW"] = min(cut["VW"], power_at_most(max(limits.preferred_float_width, 4)))
         cut["VW"] = min(cut["VW"], power_at_most(self.channels))

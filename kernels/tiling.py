@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.packing import Packing
+from gputune.kernels.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div, default_width
 from gputune.kernels.workgroups import (
@@ -30,9 +31,6 @@ FEW_COLUMNS = 64
 """Few rows of so few columns are done in no time by any vector width."""
 
 MOST_UNROLLED = 64
-PREFETCHED = 64
-"""With fewer steps ahead, a matrix that comes from memory comes too late."""
-
 MOST_SETS = 16
 
 LEAST_ROWS = 2
@@ -46,7 +44,7 @@ CPU_GUESSES = (
     {"MR": 14, "NV": 1, "VW": 16, "KU": 2, "KA": 8, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 6, "NV": 4, "VW": 16, "KU": 1, "KA": 2, "LM": 1, "LN": 1, "ORDER": 0},
     {"MR": 7, "NV": 2, "VW": 16, "KU": 4, "KA": 2, "LM": 1, "LN": 1, "ORDER": 1},
-    {"MR": 8, "NV": 2, "VW": 16, "KU": 2, "KA": 2, "PF": PREFETCHED, "LM": 8, "LN": 1, "ORDER": 0},
+    {"MR": 8, "NV": 2, "VW": 16, "KU": 2, "KA": 2, "LM": 8, "LN": 1, "ORDER": 0},
 )
 GPU_GUESSES = (
     {"MR": 8, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0},
@@ -63,8 +61,9 @@ class Tiling:
     """A problem as the tiled kernels see it: `groups` products of [rows, taps * reduction] by a packed matrix.
 
     `columns` and `reduction` are those of one group and, for the reduction, of one tap; `zeros` are wanted behind the
-    packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction, and PF,
-    prefetching. The rows are those of so many `lines`, one after the other, and a tile never reaches into the next.
+    packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction, and
+    `prefetches` whether it knows PF. The rows are those of so many `lines`, one after the other, and a tile never
+    reaches into the next.
     """
 
     rows: int
@@ -76,12 +75,18 @@ class Tiling:
     taps: int = 1
     zeros: int = 0
     splits: bool = False
+    prefetches: bool = False
     lines: int = 1
 
     @property
     def line(self) -> int:
         """Rows of a line."""
         return self.rows // self.lines
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the packed matrix takes at least."""
+        return self.packing(1, 1, 1).nbytes
 
     def grid(self, rows: int, vectors: int, width: int) -> Grid:
         """Tiles down and across the output of a group, for a tile of `rows` x `vectors` vectors."""
@@ -109,17 +114,15 @@ class Tiling:
         """Every tile that fits the registers, with its unrolling and its work-group."""
         few = self.splits and self.rows <= FEW_ROWS
         unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
-        least = self.packing(1, 1, 1).nbytes
-        along = (
-            Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction"),
-            Parameter("PF", (0, PREFETCHED), "steps of the reduction that the packed matrix is prefetched ahead"),
-        )
+        least = self.weight_bytes
+        sets = Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction")
         return TuningSpace(
             (
                 Parameter("MR", ROWS, "rows of a work-item's tile"),
                 Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
                 Parameter("VW", VECTOR_WIDTHS, "columns of a vector"),
-                *(along if self.splits else ()),
+                *((sets,) if self.splits else ()),
+                *((PREFETCH,) if self.prefetches else ()),
                 Parameter("KU", unrolls, "unrolling of the reduction"),
                 *group_parameters(),
             ),
@@ -201,12 +204,9 @@ class Tiling:
             lambda *v: product(v) * v[-2] * v[-1] <= MOST_UNROLLED,
             f"{'*'.join(('MR', 'NV', 'KU', *split))} must not exceed {MOST_UNROLLED}, or compiling takes too long",
         )
+        if self.prefetches:
+            yield prefetch_constraint(self.weight_bytes, limits)
         if self.splits:
-            yield Constraint(
-                ("PF",),
-                lambda ahead: ahead == 0 or (limits.device_type == "cpu" and ahead < self.reduction),
-                f"PF is for CPUs, and must stay below the {self.reduction} elements of the reduction",
-            )
             yield Constraint(
                 ("KA", "MR", "NV"),
                 lambda ka, mr, nv: ka == 1 or ka * mr * nv <= MOST_SETS,
@@ -216,7 +216,7 @@ class Tiling:
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """A guess made to fit: no taller, wider or longer than the problem, no more than the registers, and no taller
         than so many tiles must be to cover a line."""
-        cut = {"PF": 0, **guess}
+        cut = dict(guess)
         cut["MR"] = max(rows for rows in ROWS if rows <= min(self.line, guess["MR"]))
         while cut["VW"] > 1 and cut["VW"] // 2 >= self.columns:
             cut["VW"] //= 2
@@ -231,8 +231,10 @@ class Tiling:
                 cut["VW"] //= 2
         tiles = ceil_div(self.line, cut["MR"])
         cut["MR"] = next(rows for rows in ROWS if ceil_div(self.line, rows) == tiles)
+        if self.prefetches:
+            cut["PF"] = steps_ahead(self.weight_bytes, limits)
         if not self.splits:
-            del cut["KA"], cut["PF"]
+            del cut["KA"]
         elif self.rows > FEW_ROWS:
             cut["KA"] = 1
         else:
@@ -240,8 +242,6 @@ class Tiling:
             cut["KA"] = max(min(cut["KA"], MOST_SETS // (cut["MR"] * cut["NV"])), 1)
         while cut["KU"] > 1 and cut["KU"] * cut.get("KA", 1) > self.reduction:
             cut["KU"] //= 2
-        if cut.get("PF", 0) >= self.reduction:
-            cut["PF"] = 0
         while cut.get("KA", 1) > self.reduction:
             cut["KA"] //= 2
         return cut | clip_group(self.grid(cut["MR"], cut["NV"], cut["VW"]), cut, limits)

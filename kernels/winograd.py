@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits, Launch, Stage
 from gputune.kernels.packing import FLOAT_BYTES, PACK_RUN
+from gputune.kernels.prefetching import prefetch_constraint, steps_ahead
 from gputune.kernels.space import Configuration, Constraint
 from gputune.kernels.streaming import MOST_ELEMENTS, ceil_div, power_at_most, round_up
 from gputune.kernels.template import build_options, template
@@ -106,7 +107,8 @@ class Winograd:
         most, floats = registers(limits)
         for guess in CPU_GUESSES if cpu else GPU_GUESSES:
             if guess["ALG"] == self.outputs:
-                cut = guess | {"LM": 1, "LN": 1} if cpu else guess | {"LM": 8, "LN": 8}
+                cut = guess | ({"LM": 1, "LN": 1} if cpu else {"LM": 8, "LN": 8})
+                cut["PF"] = steps_ahead(self._weight_bytes, limits)
                 if cpu:
                     cut["VW"] = min(guess["VW"], floats)
                 cut["MR"] = max(rows for rows in ROWS if rows <= min(self.tiles, guess["MR"]))
@@ -175,9 +177,15 @@ class Winograd:
             stages=(transform,),
         )
 
+    @property
+    def _weight_bytes(self) -> int:
+        """What the packed filters take at least."""
+        return self.packed_size(1, 1) * FLOAT_BYTES
+
     def _rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
         cpu = limits.device_type == "cpu"
         most, floats = registers(limits)
+        yield prefetch_constraint(self._weight_bytes, limits)
         yield Constraint(("MR",), lambda mr: mr <= self.tiles, f"MR must not exceed the {self.tiles} tiles")
         yield Constraint(
             ("NV", "VW"),

@@ -33,7 +33,6 @@ from gputune.kernels.window import Pads, Pair, Window
 from gputune.kernels.winograd import Winograd
 from gputune.kernels.workgroups import launch_sizes
 
-
 MOST_PLANES = 8
 """Where there are more channels, their order costs less than reading each of them from a plane of its own."""
 
@@ -73,7 +72,8 @@ class ConvProblem:
             raise ValueError(f"Conv knows NHWC and NCHW float32, not {self.layout} {self.dtype}")
         if self.planes and (self.groups > 1 or self.in_channels > MOST_PLANES):
             raise ValueError(
-                f"Conv reads NCHW in one group of at most {MOST_PLANES} channels, not {self.in_channels} in {self.groups}"
+                f"Conv reads NCHW in one group of at most {MOST_PLANES} channels, "
+                f"not {self.in_channels} in {self.groups}"
             )
         check_indices(
             "Conv",
@@ -221,6 +221,7 @@ def _tiling(problem: ConvProblem) -> Tiling:
         groups=problem.groups,
         taps=taps,
         zeros=0 if problem.planes else problem.group_inputs,
+        prefetches=not problem.planes,
         lines=problem.batch * problem.output_size[0] if problem.planes else 1,
     )
 

@@ -45,6 +45,7 @@
 #define NV 1                 // vectors of a tile's pixel
 #define VW 4                 // channels of a vector
 #define KU 1                 // unrolling of the channel loop
+#define PF 0                 // packed is prefetched so many channels ahead; 0: it is not
 #define LM 1                 // work-group along the pixels
 #define LN 1                 // work-group along the channels
 #define ORDER 0              // 0: channel tiles are dimension 0 of the grid, 1: pixel tiles are
@@ -55,6 +56,7 @@
 #endif
 
 #include "vectors.cl"
+#include "prefetch.cl"
 
 #define NW (NV * VW)
 #define TILES ((OUTPUTS + NW - 1) / NW)
@@ -66,8 +68,10 @@
 #define ACCUMULATE(c)                                                      \
     {                                                                      \
         vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v)                                \
+        UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(filter, (c) * (LN * NW) + v * VW);             \
+            PREFETCH(filter + ((c) + PF) * (LN * NW) + v * VW);            \
+        }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = pixels[r][c];                                 \
             UNROLL for (int v = 0; v < NV; ++v)                            \

@@ -46,6 +46,7 @@
 #define NV 1                 // vectors of a register tile's row
 #define VW 4                 // output channels of a vector
 #define KU 1                 // unrolling of the channel loop
+#define PF 0                 // packed is prefetched so many channels ahead; 0: it is not
 #define LM 1                 // work-group along the tiles
 #define LN 1                 // work-group along the channels
 #define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: blocks are
@@ -56,6 +57,7 @@
 #endif
 
 #include "vectors.cl"
+#include "prefetch.cl"
 
 #if IW == 1
 typedef float map_vec;
@@ -177,8 +179,10 @@ void winograd_transform(__global const float *restrict input, __global const flo
 #define ACCUMULATE(c)                                                      \
     {                                                                      \
         vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v)                                \
+        UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(filter, (c) * NW + v * VW);                    \
+            PREFETCH(filter + ((c) + PF) * NW + v * VW);                   \
+        }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = tiles[r * INPUTS + (c)];                      \
             UNROLL for (int v = 0; v < NV; ++v)                            \

@@ -48,6 +48,7 @@
 #define NV 1                 // vectors of a tile's pixel
 #define VW 4                 // channels of a vector
 #define KU 1                 // unrolling of the reductions
+#define PF 0                 // packed weights are prefetched so many channels ahead; 0: they are not
 #define LN 1                 // work-items of a work-group, which share a strip
 #endif
 #ifndef EPILOGUE
@@ -60,6 +61,7 @@
 #endif
 
 #include "vectors.cl"
+#include "prefetch.cl"
 
 #define NW (NV * VW)
 #define CHANNEL_TILES ((CHANNELS + NW - 1) / NW)
@@ -86,8 +88,10 @@
 #define ACCUMULATE(k)                                                      \
     {                                                                      \
         vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v)                                \
+        UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(columns, (k) * NW + v * VW);                   \
+            PREFETCH(columns + ((k) + PF) * NW + v * VW);                  \
+        }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = rows[r][k];                                   \
             UNROLL for (int v = 0; v < NV; ++v)                            \

@@ -44,6 +44,7 @@
 #define NV 1                 // vectors of a tile's pixel
 #define VW 4                 // channels of a vector
 #define KU 1                 // unrolling of the loop over the middle's channels
+#define PF 0                 // packed weights are prefetched so many channels ahead; 0: they are not
 #define LN 1                 // work-items of a work-group, which share a strip
 #define SPLIT 1              // work-groups among which the columns of a strip are divided
 #endif
@@ -56,6 +57,7 @@
 #endif
 
 #include "vectors.cl"
+#include "prefetch.cl"
 
 #define NW (NV * VW)
 #define TILES ((OUTPUTS + NW - 1) / NW)
@@ -117,8 +119,10 @@ static inline void depthwise(__global const float *restrict input, __global cons
 #define ACCUMULATE(c)                                                      \
     {                                                                      \
         vec right[NV];                                                     \
-        UNROLL for (int v = 0; v < NV; ++v)                                \
+        UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(columns, (c) * (LN * NW) + v * VW);            \
+            PREFETCH(columns + ((c) + PF) * (LN * NW) + v * VW);           \
+        }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = rows[r * PITCH + (c)];                        \
             UNROLL for (int v = 0; v < NV; ++v)                            \

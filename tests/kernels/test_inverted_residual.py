@@ -83,7 +83,7 @@ def test_guesses_are_valid_and_launches_fit(name: str, device: str) -> None:
 
 def test_a_strip_is_kept_where_it_fits() -> None:
     problem = REAL["10x10x32-192-32"]  # a row sees three rows of ten pixels, and has ten of 192 channels
-    shared = {"ROWS": 1, "MR": 5, "NV": 1, "VW": 4, "KU": 1, "LN": 8}
+    shared = {"ROWS": 1, "MR": 5, "NV": 1, "VW": 4, "KU": 1, "PF": 0, "LN": 8}
     needed = 4 * (3 * 10 * 4 + 10 * 192)
     exactly = FAMILY.space(problem, replace(GPU, local_memory_bytes=needed))
     assert exactly.violations(shared) == []
@@ -94,7 +94,7 @@ def test_a_strip_is_kept_where_it_fits() -> None:
     assert exactly.violations(shared | {"LN": 1, "ROWS": 2}) == [
         "a work-item's own strip of several rows must not exceed 4096 bytes"
     ]
-    assert FAMILY.space(problem, CPU).violations(shared | {"VW": 16}) == [
+    assert FAMILY.space(problem, CPU).violations(shared | {"VW": 16, "PF": 64}) == [
         "on a CPU, LN must be 1: barriers cost more than they bring"
     ]
 

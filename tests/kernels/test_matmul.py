@@ -71,11 +71,14 @@ def test_the_reduction_is_split_only_for_few_rows() -> None:
     assert splits(64) == {1}
 
 
-def test_only_cpus_prefetch_and_only_what_is_there() -> None:
+def test_only_cpus_prefetch_and_only_what_their_first_cache_cannot_hold() -> None:
     def ahead(problem: MatMulProblem, limits: DeviceLimits) -> set[int]:
         return {one["PF"] for one in FAMILY.space(problem, limits).configurations()}
 
-    assert ahead(MatMulProblem(8, 65, 16), CPU) == {0, 64}
-    assert ahead(MatMulProblem(8, 64, 16), CPU) == {0}
-    assert ahead(MatMulProblem(8, 65, 16), GPU) == {0}
-    assert any(one["PF"] for one in FAMILY.starters(MatMulProblem(64, 576, 3136), CPU))
+    large, small = (
+        MatMulProblem(8, 512, 16),
+        MatMulProblem(8, 511, 16),
+    )  # rows of 64 bytes, and the bias
+    assert ahead(large, CPU) == {64}
+    assert ahead(small, CPU) == {0}
+    assert ahead(large, GPU) == {0}

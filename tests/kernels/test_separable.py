@@ -91,7 +91,7 @@ def test_guesses_are_valid_and_launches_fit(name: str, device: str) -> None:
 
 def test_a_strip_is_kept_where_it_fits() -> None:
     problem = REAL["7x7x960-320"]  # a pixel of the middle takes 3840 bytes
-    shared = {"MR": 7, "RT": 1, "NV": 1, "VW": 4, "KU": 1, "LN": 8, "SPLIT": 1}
+    shared = {"MR": 7, "RT": 1, "NV": 1, "VW": 4, "KU": 1, "PF": 0, "LN": 8, "SPLIT": 1}
     assert FAMILY.space(problem, GPU).violations(shared) == []
     less = FAMILY.space(problem, replace(GPU, local_memory_bytes=26879))
     assert less.violations(shared) == [
@@ -102,7 +102,7 @@ def test_a_strip_is_kept_where_it_fits() -> None:
     ]
     assert less.violations(shared | {"LN": 1, "MR": 1}) == []
     assert FAMILY.space(problem, SMALL).violations(FAMILY.default(problem, SMALL)) == []
-    own = {"MR": 7, "RT": 4, "NV": 1, "VW": 16, "KU": 1, "LN": 1, "SPLIT": 1}
+    own = {"MR": 7, "RT": 4, "NV": 1, "VW": 16, "KU": 1, "PF": 64, "LN": 1, "SPLIT": 1}
     assert FAMILY.space(problem, CPU).violations(own) == []
     assert FAMILY.space(problem, CPU).violations(own | {"LN": 2}) == [
         "on a CPU, LN must be 1: barriers cost more than they bring"
