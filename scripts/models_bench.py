@@ -15,20 +15,19 @@ from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Case,
 from entrants import entries_of, flops_of
 from tune_models import Model
 
-DETECTOR_SIDE = 640
-
 
 def detector() -> Model:
-    """The whole text detector for maps of 640 x 640."""
+    """The whole text detector for maps of one size, in a file that says so."""
+    side = tune_models.DETECTOR_SIDE
 
     def fixed() -> onnx.ModelProto:
         model = onnx.load(material.detector_model())
         batch = model.graph.input[0].type.tensor_type.shape.dim
-        for dimension, size in zip(batch, (1, 3, DETECTOR_SIDE, DETECTOR_SIDE), strict=True):
+        for dimension, size in zip(batch, (1, 3, side, side), strict=True):
             dimension.dim_value = size
         return model
 
-    return classic_models.saved(f"PP-OCRv4 detector {DETECTOR_SIDE}", f"detector_{DETECTOR_SIDE}", fixed)
+    return classic_models.saved(f"PP-OCRv4 detector {side}", f"detector_{side}", fixed)
 
 
 MODELS: Mapping[str, tuple[Callable[[], Model], float, float]] = {  # and the speed promised on PoCL, on Intel's runtime

@@ -21,7 +21,7 @@ from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 
-DETECTOR_SIDE = 320
+DETECTOR_SIDE = 640
 
 
 @dataclass(frozen=True)
