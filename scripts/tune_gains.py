@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.client.plan import Plan
+from gputune.client.plan import Plan, Task
 from gputune.client.target import choose_target
 from gputune.client.target_client import TargetClient
 from tune_generate import add_arguments as add_common
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> Result:
         tuned, plain = (generated(model, level, level, options) for level in (effort, "none"))
         plan = model.plan()
         with choose_target(None, os.environ, device_of(options)) as target, target.connect() as client:
-            gains = _tasks(client, plan, tuned.tasks)
+            gains = _tasks(client, tasks_by_key(model), tuned.tasks)
             spans = _contexts(client, plan, (plain.context, tuned.context))
         whole = ratio(*spans)
         slower = [title for title, gain in gains.items() if gain.high < 1]
@@ -68,12 +68,12 @@ def _weight(tasks: Mapping[str, Mapping[str, Any]], title: str) -> int:
     return int(weight)
 
 
-def _tasks(client: TargetClient, plan: Plan, tuned: Mapping[str, Mapping[str, Any]]) -> dict[str, Ratio]:
+def _tasks(client: TargetClient, tasks: Mapping[str, Task], tuned: Mapping[str, Mapping[str, Any]]) -> dict[str, Ratio]:
     """Per task the default's time by the pick's: exactly 1 where the default was kept."""
     gains = {}
-    for key, task in tasks_by_key(plan).items():
+    for key, picked in tuned.items():
+        task, pick = tasks[key], picked["configuration"]
         with TaskOnTarget(client, task) as bench:
-            pick = tuned[key]["configuration"]
             if pick == bench.default:
                 gains[title_of(task)] = Ratio(1.0, 1.0, 1.0)
             else:

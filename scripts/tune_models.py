@@ -10,6 +10,8 @@ import onnx
 
 import efficientnet
 import material
+from gputune.client.alternatives import Alternatives
+from gputune.client.graph import Graph
 from gputune.client.importer import read_model
 from gputune.client.lowering import lower
 from gputune.client.plan import Plan, Task
@@ -32,14 +34,18 @@ class Model:
     path: Path
     dimensions: Mapping[str, tuple[int, ...]]
 
+    def graph(self) -> Graph:
+        """What it is imported as. Raises ModelError."""
+        return read_model(self.path, self.dimensions)
+
     def plan(self) -> Plan:
         """What it is lowered to. Raises ModelError."""
-        return lower(read_model(self.path, self.dimensions))
+        return lower(self.graph())
 
 
-def tasks_by_key(plan: Plan) -> dict[str, Task]:
-    """The plan's tasks by the keys that summaries name them with."""
-    return {task_key(task).digest: task for task in plan.tasks}
+def tasks_by_key(model: Model) -> dict[str, Task]:
+    """The tasks of all plans of a model by the keys that summaries name them with."""
+    return {task_key(task).digest: task for task in Alternatives(model.graph()).tasks}
 
 
 def demo() -> Model:

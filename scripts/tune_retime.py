@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> Result:
     models, effort = chosen(options)
     made = [(model, generated(model, effort, "retime", options)) for model in models]
-    tasks = [(tasks_by_key(model.plan())[key], one) for model, run in made for key, one in run.tasks.items()]
+    tasks = [(tasks_by_key(model)[key], one) for model, run in made for key, one in run.tasks.items()]
     tasks = [(task, one) for task, one in tasks if one["tuned_ns"] is not None]
     random.Random(0).shuffle(tasks)
     figures: dict[str, Any] = {"effort": effort, "kernels": {}}

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> Result:
     rows, near, same = [], [], []
     for model in models:
         first, second = (generated(model, effort, name, options) for name in ("first", "second"))
-        plan_tasks = tasks_by_key(model.plan())
+        plan_tasks = tasks_by_key(model)
         tasks = figures["models"][model.title] = {}
         with choose_target(None, os.environ, device_of(options)) as target, target.connect() as client:
             for key, one in first.tasks.items():
