@@ -9,11 +9,11 @@ from typing import Any
 
 from gputune.cache import ChainRecord, WinnerRecord
 from gputune.client.alternatives import Alternatives, Group
-from gputune.client.context_race import ContextRace, Outcomes, ratio
+from gputune.client.context_race import ContextRace, Outcomes
 from gputune.client.plan import Plan, Task
 from gputune.client.progress import Reporter
 from gputune.client.remote_executor import RemoteExecutor
-from gputune.client.tuning.intervals import Interval
+from gputune.client.tuning.intervals import Interval, paired_interval
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.kernels.space import configuration_key
@@ -93,7 +93,7 @@ def _fuse(model: Alternatives, race: ContextRace, reporter: Reporter, outcomes: 
     plan = model.plan_with(chosen)
     context = race.load(plan, outcomes) if place is None else fused[place]
     before, after = race.inference_ns([plain, context])
-    gain = ratio(before, after)
+    gain = paired_interval(before, after)
     if gain.low <= 1:
         race.free(context)
         return Fusing(model.plan, plain, launch_ns=launch_ns, gain=gain)
@@ -161,7 +161,7 @@ def _pick(
     race.free(*others)
     chosen: dict[str, WinnerRecord] = {}
     for key, own in several.items():
-        gains = [(ratio(times[0][key], times[place][key]).low, place) for place in range(1, len(own))]
+        gains = [(paired_interval(times[0][key], times[place][key]).low, place) for place in range(1, len(own))]
         gain, place = max(gains)
         if gain > 1:
             chosen[key] = own[place]
@@ -169,7 +169,7 @@ def _pick(
         return {}, None
     mixed = _with(outcomes, chosen)
     before, after = race.inference_ns([first, race.load(plan, mixed)])
-    gain_of_all = ratio(before, after)
+    gain_of_all = paired_interval(before, after)
     if gain_of_all.low <= 1:
         return {}, gain_of_all
     return {key: replace(winner, binary=race.binary(mixed[key])) for key, winner in chosen.items()}, gain_of_all

@@ -22,7 +22,6 @@ from gputune.client.plan import Plan, Task
 from gputune.client.progress import Reporter
 from gputune.client.remote_executor import RemoteExecutor
 from gputune.client.target_client import TargetClient
-from gputune.client.tuning.intervals import Interval, median_interval
 from gputune.client.tuning.outcome import Outcome
 from gputune.kernels.space import configuration_key
 
@@ -166,11 +165,6 @@ class ContextRace:
     def _check_time(self) -> None:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             raise TuningError("--tuning_budget is used up")
-
-
-def ratio(over: Sequence[float], under: Sequence[float]) -> Interval:
-    """Of the times of one context by those of another: turns that were neighbours are compared with each other."""
-    return median_interval([a / b if b else 1.0 for a, b in zip(over, under, strict=True)])
 
 
 def _near(value: Array, expected: Array) -> bool:

@@ -43,7 +43,6 @@ def summarise(
                 "space_size": outcome.space_size,
                 "trials": dict(outcome.trials),
                 "measured": outcome.measured,
-                "measured_again": outcome.measured_again,
                 "drift": outcome.drift,
                 "default_ns": outcome.default_ns,
                 "tuned_ns": outcome.tuned_ns,

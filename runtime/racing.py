@@ -168,11 +168,9 @@ def settled(samples: Mapping[int, Sequence[float]], running: Sequence[int], tie:
     best = samples[ranked[0]]
     if len(best) < ENOUGH:
         return False
-    middle = statistics.median(best)
     for other in ranked[1:]:
-        gap = statistics.median(samples[other]) - middle
-        doubt = _doubt(best, samples[other])
-        if gap <= doubt and not gap + doubt <= tie * middle:
+        gap, doubt = _gap(best, samples[other])
+        if gap <= doubt and not gap + doubt <= tie:
             return False
     return True
 
@@ -181,11 +179,13 @@ def _rank(samples: Mapping[int, Sequence[float]], runner: int) -> tuple[float, i
     return statistics.median(samples[runner]), runner
 
 
-def _doubt(one: Sequence[float], other: Sequence[float]) -> float:
-    return CERTAIN * math.hypot(standard_error(one), standard_error(other))
+def _gap(best: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """By which share of the best's time another one is behind it, and what that may be off by for certain. Samples of
+    one pass are held against each other: what slows down both tells nothing."""
+    ratios = [behind / ahead for ahead, behind in zip(best, other, strict=False)]
+    return statistics.median(ratios) - 1, CERTAIN * standard_error(ratios)
 
 
 def _may_be_best(best: Sequence[float], other: Sequence[float]) -> bool:
-    middle = statistics.median(best)
-    doubt = min(_doubt(best, other), ONE_SAMPLE / math.sqrt(min(len(best), len(other))) * middle)
-    return statistics.median(other) - middle <= doubt
+    gap, doubt = _gap(best, other)
+    return gap <= min(doubt, ONE_SAMPLE / math.sqrt(min(len(best), len(other))))

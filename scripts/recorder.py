@@ -1,8 +1,8 @@
 """Measures the configurations of one task on a target and keeps each of them in a recording.
 
 What is measured lies beside the recording, in FILE.part, until all of it is there: a recording that was cut short goes
-on where it stopped. Batches are those of the tuner: the default configuration takes part in all of them, and where it
-has changed its time, the batch is measured again.
+on where it stopped. Batches are those of the tuner: the default configuration takes part in all of them, and samples
+are kept as they would be on a device that is as fast as at first, by the default's beside them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Recorder:
         whole.replace(self._part)  # without the line that an earlier run did not finish
         self._tell(self._known())
         with self._part.open("a", encoding="utf-8") as part:
-            self._drift = Drift(self.search.baseline_samples())
+            self._drift = Drift(self.search.baseline_ns)
             bench = Workbench(self._client, self.search, self._way.effort, self._reporter, self._way.cold)
             while batch := self.left[:BATCH]:
                 self._measure(bench, batch, part)
@@ -94,22 +94,17 @@ class Recorder:
         self._part.unlink()
 
     def _measure(self, bench: Workbench, batch: Sequence[Configuration], part: TextIO) -> None:
-        """Measures a batch, and once more what works in it where the device seems to have drifted."""
+        """Measures a batch; rows are in the file as soon as they are known."""
 
         def concluded(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
-            self._drift.ratio(baseline)
-            rows = [self._row(chosen[place], trial) for place, trial in trials.items()]
+            self._drift.hear(baseline)
+            rows = [self._row(batch[place], trial, baseline) for place, trial in trials.items()]
             part.writelines(f"{recording.row_line(row)}\n" for row in rows)
             part.flush()
             self._rows |= {row.values: row for row in rows}
             self._tell(rows)
 
-        self._drift.in_doubt = False
-        chosen = batch
-        bench.profile(chosen, self._way.samples, concluded)
-        chosen = [one for one in batch if self.search.cost(one) is not None]
-        if self._drift.in_doubt and chosen:
-            bench.profile(chosen, self._way.samples, concluded)
+        bench.profile(batch, self._way.samples, concluded, level=self._drift.level)
 
     def _choose(self) -> list[Configuration]:
         """In another order than the space's, so that a change of the device meets no parameter more than others."""
@@ -154,21 +149,21 @@ class Recorder:
             raise ConfigError(f"{self._part} cannot be continued: {error}; delete it to begin again") from None
         return list(rows.values())
 
-    def _row(self, configuration: Configuration, trial: Trial) -> Row:
+    def _row(self, configuration: Configuration, trial: Trial, baseline: Sequence[float]) -> Row:
         launch = self.search.family.render(self.search.task.problem, configuration).main
         program, digest = digests_of(launch)
-        values, worked = self._values(configuration), trial.status == "ok"
-        before = self._rows.get(values)  # measured again, it was not built again
+        samples_ns = trial.samples_ns if trial.status == "ok" else ()
+        ratio = self._drift.ratio(samples_ns, baseline) or 1.0
         return Row(
-            values=values,
+            values=self._values(configuration),
             status=trial.status,
             message=trial.message,
             program=program,
             launch=digest,
             timing="wall" if trial.measured.get("timing") == "wall" else "event",
-            samples_ns=tuple(round(sample, DIGITS) for sample in trial.samples_ns) if worked else (),
-            compile_ns=trial.compile_ns if before is None else before.compile_ns,
-            first_launch_ns=trial.first_launch_ns if before is None else before.first_launch_ns,
+            samples_ns=tuple(round(sample / ratio, DIGITS) for sample in samples_ns),
+            compile_ns=trial.compile_ns,
+            first_launch_ns=trial.first_launch_ns,
         )
 
     def _tell(self, rows: Iterable[Row]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,7 +12,14 @@ from gputune.cache import TaskSummary, TrialRecord
 from gputune.client.report.data import PHASES, Attempt, Failure, Roof, Roofline, TaskView, Timed, Value
 from gputune.client.report.problems import meanings, problem_of, words, work_of
 from gputune.client.report.reading import batch_of, drift_of, how_measured, spent_of
-from gputune.client.tuning.intervals import median_interval, median_ratio, ratio_interval
+from gputune.client.tuning.intervals import (
+    Interval,
+    median_interval,
+    median_ratio,
+    paired,
+    paired_interval,
+    ratio_interval,
+)
 from gputune.kernels.family import Work
 from gputune.kernels.space import configuration_key
 
@@ -33,8 +41,7 @@ def task_view(
         gain = default.median_ns / tuned.median_ns
         before, after = (_record_of(one, working) for one in (default, tuned))
         if before is not None and after is not None:
-            over, under = _level(before), _level(after)
-            gain, interval = median_ratio(over, under), ratio_interval(over, under)
+            gain, interval = _gain(before, after)
     spent = [spent_of(trial) for trial in trials]
     return TaskView(
         digest=summary.task.digest,
@@ -80,6 +87,16 @@ def under_roof(work: Work, tuned_ns: float, roof: Roof) -> Roofline:
 
 def _cost(trial: TrialRecord) -> float:
     return (trial.median_ns or math.inf) / drift_of(trial)
+
+
+def _gain(default: TrialRecord, tuned: TrialRecord) -> tuple[float, Interval]:
+    """How many times as fast the tuned one is; sample by sample where both were in a race."""
+    if batch_of(default) is not None and batch_of(default) == batch_of(tuned):
+        return statistics.median(paired(default.samples_ns, tuned.samples_ns)), paired_interval(
+            default.samples_ns, tuned.samples_ns
+        )
+    over, under = _level(default), _level(tuned)
+    return median_ratio(over, under), ratio_interval(over, under)
 
 
 def _level(trial: TrialRecord) -> list[float]:

@@ -38,6 +38,17 @@ def median_interval(samples: Sequence[float], wanted: float = WANTED) -> Interva
     return Interval(ordered[k - 1], ordered[count - k], max(0.0, 1 - 2 * tail))
 
 
+def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """The ratios of samples that were taken in turns: each by the other's beside it, so that what has slowed down both
+    does not count. Who left early is held against what was taken until then; by a time of 0 nothing is told apart."""
+    return [one / other if other else 1.0 for one, other in zip(over, under, strict=False)]
+
+
+def paired_interval(over: Sequence[float], under: Sequence[float]) -> Interval:
+    """Of the time of one by that of another, which took turns. Raises ValueError without samples."""
+    return median_interval(paired(over, under))
+
+
 def ratio_interval(over: Sequence[float], under: Sequence[float], wanted: float = WANTED) -> Interval:
     """Of the median of `over` by that of `under`: Hodges' and Lehmann's interval, order statistics of the ratios of all
     pairs. It takes both to spread alike but for that factor, and an outlier moves it little. It is widened to the ratio

@@ -29,10 +29,8 @@ class Outcome:
     """Trials by status, each configuration counted once."""
     measured: int
     """Variants that this run had measured, each time counted."""
-    measured_again: int
-    """Of those, the ones measured once more because the device had drifted."""
     drift: float | None
-    """The baseline's time by that at first, where it is furthest from 1 of all that is kept; None where nothing was
+    """The baseline's time by that at first, in the batch where that is furthest from 1; None where nothing was
     measured."""
     default_ns: float | None
     tuned_ns: float | None
@@ -56,7 +54,6 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
         space_size=family.space(task.problem, limits).size,
         trials={},
         measured=0,
-        measured_again=0,
         drift=None,
         default_ns=None,
         tuned_ns=None,
@@ -77,8 +74,7 @@ def pinned(search: TaskSearch, configuration: Configuration, drift: Drift | None
         space_size=search.space.size,
         trials=search.statuses(),
         measured=search.measured,
-        measured_again=0 if drift is None else drift.measured_again,
-        drift=None if drift is None else drift.kept,
+        drift=None if drift is None else drift.furthest,
         default_ns=search.time_ns(search.default),
         tuned_ns=search.time_ns(configuration),
         configuration=configuration,
@@ -98,8 +94,7 @@ def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outc
         space_size=search.space.size,
         trials=winner.trials,
         measured=search.measured,
-        measured_again=0 if drift is None else drift.measured_again,
-        drift=None if drift is None else drift.kept,
+        drift=None if drift is None else drift.furthest,
         default_ns=winner.default_ns,
         tuned_ns=winner.median_ns,
         configuration=winner.configuration,

@@ -17,6 +17,7 @@ from gputune.kernels.family import DeviceLimits, Instance, Work, problem_to_dict
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.measure import MEASURING_VERSION
+from gputune.runtime.racing import ENOUGH
 
 BATCH = 8
 """Variants in one request: what a killed run has to measure again at most."""
@@ -274,8 +275,13 @@ class TaskSearch:
 
     @property
     def best_ns(self) -> float:
-        """The least cost, 0 when there is none: the fastest time as it would be on the task's first level."""
-        return min((cost for record in self.known.values() if (cost := cost_of(record)) is not None), default=0.0)
+        """The least cost, 0 when there is none: the fastest time as it would be on the device as it was at first.
+
+        Of those with ENOUGH samples, where there are some: nobody is held against who seems fast by chance.
+        """
+        costs = [(len(one.samples_ns), cost) for one in self.known.values() if (cost := cost_of(one)) is not None]
+        sure = [cost for samples, cost in costs if samples >= ENOUGH]
+        return min(sure or [cost for _, cost in costs], default=0.0)
 
     @property
     def baseline(self) -> Configuration | None:
@@ -291,12 +297,10 @@ class TaskSearch:
         """Whether batches were compared by some configuration, be it that it works no more."""
         return self._baseline is not None
 
-    def baseline_samples(self) -> list[float]:
-        """What an earlier run measured of the baseline, in nanoseconds on the task's first level."""
-        if self.baseline is None:
-            return []
-        record = self.known[configuration_key(self.baseline)]
-        return [sample / drift_of(record) for sample in record.samples_ns]
+    @property
+    def baseline_ns(self) -> float | None:
+        """The baseline's time on the device as it was at first; None where there is no baseline yet."""
+        return None if self.baseline is None else self.cost(self.baseline)
 
     def finalists(self, count: int) -> list[dict[str, int]]:
         """The default and the best of the rest, as far as they worked."""

@@ -1,8 +1,8 @@
-"""One task on one target, batch by batch: measure, notice drift, store, and in the end choose.
+"""One task on one target, batch by batch: measure, store, and in the end choose.
 
 The default and the family's starters are measured first, then what the strategy asks for. One configuration, the
-default where it works, is raced in every batch: where its time does not fit to what it was, the batch is measured
-again. The finalists are measured once more, side by side, and the default configuration wins a tie.
+default where it works, is raced in every batch, and all times are held against its times beside them. The finalists
+are measured once more, side by side, and the default configuration wins a tie.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerReco
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.tuning.drift import Drift
 from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.intervals import ratio_interval
+from gputune.client.tuning.intervals import paired_interval
 from gputune.client.tuning.task_search import BATCH, TaskSearch
 from gputune.client.tuning.workbench import Harvest, Workbench
 from gputune.kernels.space import Configuration, configuration_key
@@ -54,7 +54,7 @@ class TaskTuning:
         self._effort = effort
         self._progress = progress
         self._number = search.batches
-        self.drift = Drift(search.baseline_samples())
+        self.drift = Drift(search.baseline_ns)
 
     def step(self, most: int = BATCH) -> int:
         """Measures a batch of at most so many; how many new configurations are known after it, 0 when there are no
@@ -112,7 +112,7 @@ class TaskTuning:
         assert cost is not None
         if default_cost is None or best == search.default:
             return best
-        ratio = ratio_interval(search.record(best).samples_ns, search.record(search.default).samples_ns)
+        ratio = paired_interval(search.record(best).samples_ns, search.record(search.default).samples_ns)
         return best if cost < default_cost * (1 - TIE) and ratio.high < 1 else search.default
 
     def _fastest(self, finalists: Sequence[Configuration]) -> Configuration:
@@ -125,26 +125,22 @@ class TaskTuning:
         return finalists[min(lasting or working)[1]]
 
     def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> Harvest | None:
-        """Profiles a batch, again where the device seems to have drifted; returns what was harvested."""
-        search, drift = self.search, self.drift
-        drift.in_doubt = False
-        found = self._profile(batch, samples, harvest)
-        if drift.in_doubt and (working := [c for c in batch if search.cost(c) is not None]):
-            drift.measured_again += len(working)
-            self._progress.shrink(-len(working))
-            found = self._profile(working, samples, harvest)
-        return found
-
-    def _profile(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> Harvest | None:
-        """Profiles a batch, stores every trial as soon as it is known, and lets the device cool down if it must."""
+        """Profiles a batch, stores every trial as soon as it is known, and returns what was harvested."""
         search = self.search
         number, self._number = self._number, self._number + 1
 
         def store(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
-            ratio = self.drift.ratio(baseline)
+            self.drift.hear(baseline)
             self._store(
                 [
-                    _record(batch, place, trial, search.rendered_sha256(batch[place]), ratio, number)
+                    _record(
+                        batch,
+                        place,
+                        trial,
+                        search.rendered_sha256(batch[place]),
+                        self.drift.ratio(trial.samples_ns, baseline),
+                        number,
+                    )
                     for place, trial in trials.items()
                 ]
             )
@@ -163,16 +159,13 @@ class TaskTuning:
 
     @property
     def drift_line(self) -> str:
-        """How the device changed and what that has cost; nothing when it did not."""
+        """How the device has changed its speed; nothing when it did not."""
         drift = self.drift
-        if drift.first_ns is None or not (drift.measured_again or drift.beyond):
+        if drift.first_ns is None or not drift.notable:
             return ""
-        change = f"for a moment, by up to {100 * (drift.furthest - 1):+.1f} %"
-        if drift.beyond and drift.kept is not None:
-            change = f"and stayed so for a part of what is kept, by up to {100 * (drift.kept - 1):+.1f} %"
         return (
             f"{self.search.title}: the device drifted: the baseline took {drift.first_ns / 1000:.1f} us at first, "
-            f"which changed {change}; {drift.measured_again} variants were measured again"
+            f"later up to {100 * (drift.furthest - 1):+.1f} % of that; times are compared by the baseline's beside them"
         )
 
 

@@ -130,7 +130,7 @@ class Tuner:
         return len(entries)
 
     def expected_trials(self, tasks: Sequence[Task]) -> int:
-        """How many variants will be measured at most, finalists included, drift apart."""
+        """How many variants will be measured at most, finalists included."""
         pins = [task for task in tasks if self._pin(task) is not None]
         others = [self._entry(0, task) for task in tasks if task not in pins]
         entries = [entry for entry in others if isinstance(entry, Entry)]
@@ -182,11 +182,10 @@ class Tuner:
         if len(lines) == 1:
             self._progress.warn(lines[0])
         elif lines:
-            again = sum(tuning.drift.measured_again for tuning in tunings)
             furthest = max((tuning.drift.furthest for tuning in tunings), key=lambda ratio: max(ratio, 1 / ratio))
             self._progress.warn(
                 f"the device drifted while {len(lines)} of {len(tunings)} tasks were tuned, by up to "
-                f"{100 * (furthest - 1):+.1f} %; {again} variants were measured again"
+                f"{100 * (furthest - 1):+.1f} %; times are compared by their baseline's beside them"
             )
 
     def store_binary(self, task: Task, outcome: Outcome) -> None:
@@ -405,7 +404,6 @@ class Tuner:
     def _conclude(self, entry: Entry, tuning: TaskTuning) -> Outcome:
         search = entry.search
         expected, before = self._finalists(entry), search.measured
-        again = tuning.drift.measured_again
         try:
             winner = tuning.conclude(entry.before, hurried=entry.hurried)
         except TuningError as error:
@@ -413,8 +411,7 @@ class Tuner:
                 raise
             self._progress.warn(f"{error}; its operations are not fused")
             winner = None
-        measured = search.measured - before - (tuning.drift.measured_again - again)
-        self._progress.shrink(expected - measured)
+        self._progress.shrink(expected - (search.measured - before))
         tuning.bench.clear()
         return untuned(search.task, self._limits) if winner is None else tuned(search, winner, tuning.drift)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gputune.client import context_race, generation
-from gputune.client.context_race import ContextRace, ratio
+from gputune.client.context_race import ContextRace
 from gputune.client.credentials import Credentials
 from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import TargetError, TuningError
@@ -20,6 +20,7 @@ from gputune.client.remote_executor import RemoteExecutor
 from gputune.client.target_client import TargetClient
 from gputune.client.tuning import finalists
 from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.intervals import paired_interval
 from gputune.runtime.context_format import open_context
 
 from .commands import Gputune, Ran, config_file, read_json
@@ -202,6 +203,6 @@ class TestRace:
 def test_neighbouring_turns_are_compared() -> None:
     """Whatever the device does from round to round, the one is twice as fast."""
     drifting = [100.0 * 1.5**number for number in range(12)]
-    interval = ratio([2 * ns for ns in drifting], drifting)
+    interval = paired_interval([2 * ns for ns in drifting], drifting)
     assert (interval.low, interval.high) == (2.0, 2.0)
-    assert ratio(drifting, drifting[::-1]).low < 1 < ratio(drifting, drifting[::-1]).high
+    assert paired_interval(drifting, drifting[::-1]).low < 1 < paired_interval(drifting, drifting[::-1]).high

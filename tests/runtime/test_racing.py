@@ -8,6 +8,8 @@ import pytest
 from gputune.runtime.racing import ENOUGH, HOPELESS, KEPT_AT_LEAST, Race, settled, standard_error, staying
 
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
+ALIKE = [99.8, 100.2, 100.0, 99.5, 101.0, 99.0, 100.5]
+"""The same samples by another chance."""
 
 
 def numbered(samples: Sequence[Sequence[float]]) -> dict[int, Sequence[float]]:
@@ -38,7 +40,7 @@ def test_in_a_small_field_those_that_may_be_the_best_stay(samples: int, close: f
 
 
 def test_with_enough_samples_their_own_spread_says_who_may_be_the_best() -> None:
-    field = numbered([STEADY, [v + 0.1 for v in STEADY], [v + 0.5 for v in STEADY], [v + 5 for v in STEADY]])
+    field = numbered([STEADY, [v + 0.1 for v in ALIKE], [v + 0.5 for v in ALIKE], [v + 5 for v in ALIKE]])
     assert staying(field, range(4)) == [0, 1, 2]
 
 
@@ -53,7 +55,7 @@ def test_a_slow_outlier_does_not_widen_the_error_and_few_samples_say_nothing() -
 
 
 def test_a_race_is_settled_when_the_first_is_ahead_for_certain_or_all_are_within_a_tie() -> None:
-    close, far = [value + 0.5 for value in STEADY], [value + 20 for value in STEADY]
+    close, far = [value + 0.5 for value in ALIKE], [value + 20 for value in STEADY]
     assert settled({0: STEADY}, [0]) and settled({}, []) and not settled({0: STEADY[:6]}, [0])
     assert settled({0: far, 1: STEADY}, [0, 1])
     assert not settled({0: close, 1: STEADY}, [0, 1])
@@ -61,6 +63,14 @@ def test_a_race_is_settled_when_the_first_is_ahead_for_certain_or_all_are_within
     assert settled({0: far, 1: close, 2: STEADY}, [0, 2])
     assert settled({0: close, 1: STEADY}, [0, 1], tie=0.05)
     assert not settled({0: far[:3], 1: STEADY[:3]}, [0, 1])
+
+
+def test_what_slows_down_all_in_a_pass_leaves_no_doubt_who_is_ahead() -> None:
+    level = [1.0, 1.5, 0.8, 1.3, 2.0, 0.9, 1.1]
+    samples = {0: [100 * now for now in level], 1: [102 * now for now in level]}
+    assert standard_error(samples[0]) > 10
+    assert settled(samples, [0, 1])
+    assert staying({**samples, 2: samples[1], 3: samples[1]}, range(4)) == [0, 1], "a quarter, but two at least"
 
 
 def driven(race: Race, samples: dict[int, list[float]], draw: Callable[[int, int], float]) -> list[list[int]]:
@@ -75,7 +85,7 @@ def driven(race: Race, samples: dict[int, list[float]], draw: Callable[[int, int
 
 def wavering(runner: int, number: int) -> float:
     """Samples that differ so much by chance that runners do not."""
-    return 100 + runner / 100 + (number * 7 % 5) * 1.5
+    return 100 + runner / 100 + ((number * 7 + runner * number) % 5) * 1.5
 
 
 def test_passes_alternate_and_the_last_get_all_samples() -> None:
