@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import writing
 from gputune.client.remote_executor import RemoteExecutor
+from gputune.runtime import Executor
 from gputune.runtime.context_records import GraphRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
 
@@ -125,13 +126,15 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
 
 
 def run(
-    executor: AnyExecutor, lines: list[InputLine], num_inferences: int
+    executor: AnyExecutor, lines: list[InputLine], num_inferences: int, in_place: Executor | None = None
 ) -> Iterator[tuple[int, dict[str, Array], int]]:
     """Runs inference after inference, starting over when the list is used up.
 
     Yields the inference's number, its outputs and its nanoseconds on the clock of the machine with the device, from
     writing the first input to having read the last output; reading files is not counted. Inputs are kept only where
-    they are needed again.
+    they are needed again. in_place: the executor, where inputs are to lie in the device's memory before an inference
+    and outputs to stay there until the next; writing and reading them is not counted then. Raises ConfigError when it
+    cannot.
     """
     loaded: dict[int, dict[str, Array]] = {}
     for number in range(num_inferences):
@@ -139,8 +142,21 @@ def run(
         inputs = loaded.get(index) or read_inputs(lines[index], executor.graph.inputs)
         if index + len(lines) < num_inferences:
             loaded[index] = inputs
-        outputs, elapsed_ns = executor.run_timed(inputs)
+        if in_place is None:
+            outputs, elapsed_ns = executor.run_timed(inputs)
+        else:
+            outputs, elapsed_ns = _run_in_place(in_place, inputs)
         yield number, outputs, elapsed_ns
+
+
+def _run_in_place(executor: Executor, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+    for name, array in executor.shared_inputs.items():
+        array[...] = inputs[name]
+    try:
+        elapsed_ns = executor.run_in_place()
+    except ValueError as error:
+        raise ConfigError(f"--shared_buffer: {error}; leave it away") from None
+    return executor.shared_outputs, elapsed_ns
 
 
 def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:

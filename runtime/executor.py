@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context_format import ContextFile
-from gputune.runtime.context_records import BufferRef, ContextHeader, GraphRecord, LaunchRecord
+from gputune.runtime.context_records import BufferRef, ContextHeader, GraphRecord, LaunchRecord, TensorRecord
 from gputune.runtime.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.runtime.measure import LAUNCHES_ENQUEUED
 
@@ -28,6 +28,9 @@ class Executor:
     the identity of the open device. computes: False when outputs stay zero because the device is the null
     one. warnings: why programs were built from source, if they were. load_ns: making this object, without
     opening the device, which took device_open_ns.
+
+    shared_inputs, shared_outputs: by name, arrays in the memory that the device itself reads and writes, as far as it
+    shares the host's; for run_in_place. Another run writes there, too.
     """
 
     def __init__(
@@ -52,8 +55,10 @@ class Executor:
         self.warnings: list[str] = []
         self.device_open_ns = device_open_ns
         try:
-            self._inputs = {tensor.name: backend.allocate(tensor.nbytes) for tensor in graph.inputs}
-            self._outputs = {tensor.name: backend.allocate(tensor.nbytes) for tensor in graph.outputs}
+            self._inputs = {tensor.name: backend.allocate_shared(tensor.nbytes) for tensor in graph.inputs}
+            self._outputs = {tensor.name: backend.allocate_shared(tensor.nbytes) for tensor in graph.outputs}
+            self.shared_inputs = _arrays(graph.inputs, self._inputs)
+            self.shared_outputs = _arrays(graph.outputs, self._outputs)
             self._memory = {
                 "input": list(self._inputs.values()),
                 "output": list(self._outputs.values()),
@@ -85,6 +90,19 @@ class Executor:
         """Like run; also the ns of the host's clock from before the first input is written until the last
         output is read."""
         return self._infer(self._checked(inputs), self._start)
+
+    def run_in_place(self) -> int:
+        """One inference on what shared_inputs hold now; leaves what it computes in shared_outputs. Nothing is copied.
+
+        Returns its ns by the host's clock. Raises ValueError where the device does not share all of them; DeviceError.
+        """
+        if len(self.shared_inputs) < len(self._inputs) or len(self.shared_outputs) < len(self._outputs):
+            raise ValueError(f"{self.device.name} shares no memory with its host: inputs and outputs must be copied")
+        with self._turn:
+            begun_ns = time.perf_counter_ns()
+            self._start()
+            self._backend.finish()
+            return time.perf_counter_ns() - begun_ns
 
     def profile(
         self, inputs: Mapping[str, Array], inferences: int, after: Callable[[int], None] = lambda done: None
@@ -126,13 +144,29 @@ class Executor:
         backend = self._backend
         with self._turn:
             begun_ns = time.perf_counter_ns()
-            writes = [backend.begin_write(self._inputs[name], value) for name, value in ready.items()]
+            writes = [self._write(name, value) for name, value in ready.items()]
             start()
+            if self.shared_outputs:  # others are read by a command that waits itself
+                backend.finish()
             for name, result in results.items():
-                backend.read(self._outputs[name], into=result.reshape(-1).view(np.uint8))
+                self._read(name, result)
             inference_ns = time.perf_counter_ns() - begun_ns
-            del writes  # all that was enqueued before the last read is finished
+            del writes
         return results, inference_ns
+
+    def _write(self, name: str, value: Array) -> object:
+        """Has the input in its buffer before the next launch; what this returns must be held until that is over."""
+        if name not in self.shared_inputs:
+            return self._backend.begin_write(self._inputs[name], value)
+        self.shared_inputs[name][...] = value
+        return None
+
+    def _read(self, name: str, into: Array) -> None:
+        """An output; those that are shared when everything is finished."""
+        if name in self.shared_outputs:
+            into[...] = self.shared_outputs[name]
+        else:
+            self._backend.read(self._outputs[name], into=into.reshape(-1).view(np.uint8))
 
     def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         known = [tensor.name for tensor in self.graph.inputs]
@@ -188,3 +222,11 @@ class Executor:
         if ref not in self._parts:
             self._parts[ref] = self._backend.part(whole, ref.offset, ref.nbytes)
         return self._parts[ref]
+
+
+def _arrays(tensors: Sequence[TensorRecord], buffers: Mapping[str, Buffer]) -> dict[str, Array]:
+    """Those whose memory is the host's, too."""
+    hosts = {tensor: buffers[tensor.name].host for tensor in tensors}
+    return {
+        tensor.name: host.view(tensor.dtype).reshape(tensor.shape) for tensor, host in hosts.items() if host is not None
+    }

@@ -18,7 +18,7 @@ from gputune.client.target_client import TargetClient
 from tune_generate import add_arguments as add_common
 from tune_generate import chosen, generated
 from tune_models import tasks_by_key
-from tune_tools import Ratio, Result, TaskOnTarget, device_of, median_of, ratio, title_of
+from tune_tools import Ratio, Result, TaskOnTarget, device_of, median_of, raced_ratio, ratio, title_of
 
 HELP = """Generates models with and without tuning and times every task, and the whole, against the defaults. With the
 three models at effort normal about 15,000 measurements: half an hour to an hour and a half on two cores. --quick: a
@@ -78,7 +78,7 @@ def _tasks(client: TargetClient, tasks: Mapping[str, Task], tuned: Mapping[str, 
                 gains[title_of(task)] = Ratio(1.0, 1.0, 1.0)
             else:
                 default, mine = bench.retime([bench.default, pick], ROUNDS)
-                gains[title_of(task)] = ratio(default, mine)
+                gains[title_of(task)] = raced_ratio(default, mine)
     return gains
 
 

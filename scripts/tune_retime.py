@@ -18,7 +18,7 @@ from gputune.client.target import choose_target
 from tune_generate import add_arguments as add_common
 from tune_generate import chosen, generated
 from tune_models import tasks_by_key
-from tune_tools import Result, TaskOnTarget, device_of, median_of, ratio, title_of
+from tune_tools import Result, TaskOnTarget, device_of, median_of, raced_ratio, title_of
 
 HELP = """Generates models from an empty cache and times the chosen kernels again. With the demo model at effort normal
 about 3,000 measurements: five to fifteen minutes on two cores. --quick: a small model on the null device, a few
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> Result:
             shown = "its default"
             if one["default_ns"] is not None and one["configuration"] != bench.default:
                 found["by_default"] = one["tuned_ns"] / one["default_ns"]
-                found["by_default_again"] = ratio(picked, default).value
+                found["by_default_again"] = raced_ratio(picked, default).value
                 off_by_default.append(abs(found["by_default_again"] / found["by_default"] - 1))
                 shown = f"{found['by_default']:.3f}, {found['by_default_again']:.3f}"
             rows.append(

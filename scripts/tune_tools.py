@@ -23,6 +23,7 @@ from gputune.client.plan import Task
 from gputune.client.rendering import variant_message
 from gputune.client.target_client import TargetClient
 from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.intervals import paired
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import default_of, device_limits, task_key
@@ -194,10 +195,24 @@ def ratio(mine: Rounds, other: Rounds) -> Ratio:
         return np.asarray(np.median(numbers.choice(samples, (DRAWS, len(samples))), axis=1))
 
     drawn = np.array([medians(a) / medians(b) for a, b in zip(mine, other, strict=True)])
+    values = [statistics.median(a) / statistics.median(b) for a, b in zip(mine, other, strict=True)]
+    return Ratio(statistics.median(values), *_bounds(drawn, numbers))
+
+
+def raced_ratio(mine: Rounds, other: Rounds) -> Ratio:
+    """Like ratio, of samples that were taken in the passes of a race: neighbours are held against each other, so that
+    what slows down both for a moment does not count."""
+    numbers = np.random.default_rng(1)
+    pairs = [paired(a, b) for a, b in zip(mine, other, strict=True)]
+    drawn = np.array([np.median(numbers.choice(one, (DRAWS, len(one))), axis=1) for one in pairs])
+    return Ratio(statistics.median(map(statistics.median, pairs)), *_bounds(drawn, numbers))
+
+
+def _bounds(drawn: npt.NDArray[Any], numbers: np.random.Generator) -> tuple[float, float]:
+    """Of the median over rounds, from draws by round: rounds are drawn, too."""
     rounds = numbers.integers(len(drawn), size=drawn.shape)
     low, high = np.quantile(np.median(np.take_along_axis(drawn, rounds, axis=0), axis=0), [0.025, 0.975])
-    values = [statistics.median(a) / statistics.median(b) for a, b in zip(mine, other, strict=True)]
-    return Ratio(statistics.median(values), float(low), float(high))
+    return float(low), float(high)
 
 
 def share(numbers: Sequence[bool]) -> str:

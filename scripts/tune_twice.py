@@ -12,7 +12,7 @@ from gputune.client.target import choose_target
 from tune_generate import add_arguments as add_common
 from tune_generate import chosen, generated
 from tune_models import tasks_by_key
-from tune_tools import Result, TaskOnTarget, device_of, ratio, share, title_of
+from tune_tools import Result, TaskOnTarget, device_of, raced_ratio, share, title_of
 
 HELP = """Generates each model twice from empty caches and compares the picks of every task. With the demo model at
 effort normal about 6,000 measurements: ten to thirty minutes on two cores. --quick: a small model on the null device, a
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> Result:
                 if not same[-1]:
                     with TaskOnTarget(client, task) as bench:
                         mine, again, _ = bench.retime([*picks, bench.default], ROUNDS)
-                    compared = ratio(again, mine)
+                    compared = raced_ratio(again, mine)
                     value, shown = compared.value, str(compared)
                 near.append(abs(value - 1) <= WITHIN)
                 tasks[title_of(task)] = {"picks": picks, "second_by_first": value}

@@ -43,6 +43,12 @@ from gputune.runtime import Executor, load
     "[default: one per line]",
 )
 @click.option("--npy", is_flag=True, help="Write NAME.npy beside NAME.raw.")
+@click.option(
+    "--shared_buffer",
+    is_flag=True,
+    help="Inputs and outputs lie where the device itself reads and writes them, and nothing is copied: where device "
+    "and host have the same memory.",
+)
 @click.option("--device", metavar="D", help="A name part or number of `gputune devices`; else the context's own.")
 @click.option("--graph", metavar="NAME", help="Which graph of the context; the first otherwise.")
 @click.option(
@@ -67,6 +73,7 @@ def command(
     output_dir: Path,
     num_inferences: int | None,
     npy: bool,
+    shared_buffer: bool,
     device: str | None,
     graph: str | None,
     cache_compatibility_mode: Literal["permissive", "strict"],
@@ -93,9 +100,13 @@ def command(
     strict = cache_compatibility_mode == "strict"
     with ExitStack() as stack:
         executor: net_run.AnyExecutor
+        in_place: Executor | None = None
         if connection.target is None and connection.adb is None:
             _refuse_unused(connection)
-            executor = _local(retrieve_context, device, cache_compatibility_mode, graph, profile is not None)
+            executor = local = _local(retrieve_context, device, cache_compatibility_mode, graph, profile is not None)
+            in_place = local if shared_buffer else None
+        elif shared_buffer:
+            raise ConfigError("--shared_buffer: a target's memory is not this machine's; leave it away")
         else:
             executor = _remote(stack, connection, device, reporter, retrieve_context, graph, strict)
         for text in executor.warnings:
@@ -107,7 +118,7 @@ def command(
         inference_ns: list[int] = []
         with reporter, device_errors(retrieve_context):
             reporter.begin("inference", count)
-            for number, outputs, elapsed_ns in net_run.run(executor, lines, count):
+            for number, outputs, elapsed_ns in net_run.run(executor, lines, count, in_place):
                 inference_ns.append(elapsed_ns)
                 if number < len(lines):
                     net_run.write_result(output_dir / f"Result_{number}", outputs, npy)

@@ -30,6 +30,8 @@ class Buffer:
     nbytes: int
     handle: Any
     parent: Buffer | None = None
+    host: Bytes | None = None
+    """The same memory for the host, which may use it while nothing is enqueued; None where that takes commands."""
 
 
 @dataclass(eq=False)
@@ -114,12 +116,21 @@ class Backend(ABC):
     def allocate(self, nbytes: int) -> Buffer:
         """Device memory with undefined contents. Raises LimitExceeded above the device's largest
         allocation."""
+        self._check_size(nbytes)
+        return Buffer(nbytes, self._allocate(nbytes))
+
+    def allocate_shared(self, nbytes: int) -> Buffer:
+        """Like allocate, but memory that the host can use as an array, too, where device and host have the same."""
+        self._check_size(nbytes)
+        handle, host = self._allocate_shared(nbytes)
+        return Buffer(nbytes, handle, host=host)
+
+    def _check_size(self, nbytes: int) -> None:
         limit = self.identity.max_allocation_bytes
         if nbytes > limit:
             raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
         if nbytes < 1:
             raise InvalidLaunch(f"a buffer of {nbytes} bytes, at least 1 is needed")
-        return Buffer(nbytes, self._allocate(nbytes))
 
     def upload(self, data: Any) -> Buffer:
         """A new buffer with the bytes of data (anything with a contiguous buffer)."""
@@ -309,6 +320,9 @@ class Backend(ABC):
 
     @abstractmethod
     def _allocate(self, nbytes: int) -> Any: ...
+
+    def _allocate_shared(self, nbytes: int) -> tuple[Any, Bytes | None]:
+        return self._allocate(nbytes), None
 
     @abstractmethod
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any: ...

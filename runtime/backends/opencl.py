@@ -161,6 +161,17 @@ class OpenCLBackend(Backend):
     def merges(self) -> bool:
         return self._is_pocl
 
+    @functools.cached_property
+    def _shares_memory(self) -> bool:
+        """Whether it reads the host's memory itself and sees what was written there without being told: OpenCL's fine
+        grain buffers. Not asked of GPUs, whose kernels may find such memory far away."""
+        if self.identity.device_type != "cpu":
+            return False
+        try:
+            return bool(self._device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER)
+        except cl.Error:  # a device of OpenCL 1.2 does not know the question
+            return False
+
     @property
     def settings(self) -> dict[str, str]:
         """PoCL's and the Intel CPU driver's variables as they are in this process, without folders."""
@@ -286,6 +297,14 @@ class OpenCLBackend(Backend):
     def _allocate(self, nbytes: int) -> Any:
         with _translated(f"allocating {nbytes} bytes"):
             return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
+
+    def _allocate_shared(self, nbytes: int) -> tuple[Any, Bytes | None]:
+        if not self._shares_memory:
+            return self._allocate(nbytes), None
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        with _translated(f"allocating {nbytes} bytes"):
+            host = cl.fsvm_empty(self._context, nbytes, np.dtype(np.uint8))
+            return cl.Buffer(self._context, flags, hostbuf=host), host
 
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any:
         with _translated(f"a buffer part at offset {offset}"):

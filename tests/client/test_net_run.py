@@ -171,6 +171,15 @@ def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> N
     assert "round_trip_ns" not in read_json(tmp_path / "summary.json")
 
 
+def test_a_shared_buffer_is_for_devices_that_share_memory(net_run: Any) -> None:
+    ran = net_run("--shared_buffer")
+    assert ran.code == ConfigError.exit_code
+    assert "--shared_buffer: null shares no memory with its host: inputs and outputs must be copied" in ran.last_line
+    ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
+    assert ran.code == ConfigError.exit_code
+    assert "--shared_buffer: a target's memory is not this machine's" in ran.last_line
+
+
 def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")

@@ -11,6 +11,7 @@ import pytest
 
 import gputune.runtime
 from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.backends.opencl import OpenCLBackend
 from gputune.runtime.context_format import context_of, write_context
 from gputune.runtime.context_records import (
     BufferRef,
@@ -109,6 +110,38 @@ def test_outputs_are_right_run_after_run(path: Path) -> None:
         y = executor.run({"x": x})["y"]
         assert y.shape == (1, 32, 32)
         np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
+def test_an_application_works_in_the_memory_of_a_device_that_shares_it(backend: Backend, path: Path) -> None:
+    executor = executor_on(backend, context_of(memoryview(path.read_bytes()), "from a host"), None, strict=True)
+    if not executor.shared_inputs:
+        with pytest.raises(ValueError, match="shares no memory with its host"):
+            executor.run_in_place()
+        return
+    x, y = executor.shared_inputs["x"], executor.shared_outputs["y"]
+    assert (x.shape, x.dtype.name, y.shape, y.dtype.name) == (X.shape, "float32", (1, 32, 32), "float32")
+    for values in (X, X + 1, X):
+        x[...] = values
+        assert executor.run_in_place() > 0
+        np.testing.assert_allclose(y, expected(values), rtol=1e-5)
+    kept = executor.run({"x": X + 2})["y"]
+    np.testing.assert_array_equal(x, X + 2)
+    y[...] = 0
+    np.testing.assert_allclose(kept, expected(X + 2), rtol=1e-5, err_msg="what run returns is the caller's own")
+    np.testing.assert_allclose(executor.run({"x": x})["y"], expected(X + 2), rtol=1e-5)
+
+
+def test_where_memory_is_not_shared_inputs_and_outputs_are_copied(
+    path: Path, report: DeviceReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenCLBackend, "_shares_memory", False)
+    file = context_of(memoryview(path.read_bytes()), "from a host")
+    executor = executor_on(open_backend(report), file, None, strict=True)
+    assert not executor.shared_inputs and not executor.shared_outputs
+    for x in (X, X + 1):
+        np.testing.assert_allclose(executor.run({"x": x})["y"], expected(x), rtol=1e-5)
+    with pytest.raises(ValueError, match="must be copied"):
+        executor.run_in_place()
 
 
 def test_a_context_from_bytes_runs_and_is_profiled_by_operation(backend: Backend, path: Path) -> None:

@@ -133,6 +133,19 @@ def test_drift_between_rounds_is_no_difference_within_them() -> None:
     assert tune_tools.ratio(rounds(100), rounds(100)).value == pytest.approx(1, abs=0.01)
 
 
+def test_drift_within_a_round_is_no_difference_between_those_that_take_turns() -> None:
+    numbers = random.Random(6)
+    levels = [numbers.uniform(0.5, 2) for _ in range(24)]
+
+    def rounds(time_ns: float) -> list[list[float]]:
+        return [[time_ns * level * numbers.uniform(0.99, 1.01) for level in levels] for _ in range(4)]
+
+    mine, other = rounds(100), [samples[:16] for samples in rounds(80)]
+    compared = tune_tools.raced_ratio(mine, other)
+    assert 1.24 < compared.low < 1.25 < compared.high < 1.26
+    assert tune_tools.ratio(mine, other).high - tune_tools.ratio(mine, other).low > 0.2
+
+
 def test_a_variant_that_fails_is_not_timed(here: InProcess) -> None:
     task = tune_models.peer_task()
     with TaskOnTarget(here.as_client(), task) as bench:
