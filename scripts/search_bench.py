@@ -7,6 +7,7 @@ figure is the median over seeds, its mean over the devices of a kernel, and a 95
 
 import argparse
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,12 @@ def main(arguments: argparse.Namespace) -> None:
     """Replays recorded spaces through every search strategy, or through the measuring race; needs no device."""
     if arguments.measuring and not arguments.space:
         raise SystemExit("--measuring needs --space: recordings with many raw samples of each configuration")
+    if arguments.kernel_tuner_python is not None:  # it runs in another folder, after minutes of replaying
+        given = arguments.kernel_tuner_python
+        found = given.absolute() if given.is_file() else shutil.which(given)
+        if found is None:
+            raise SystemExit(f"--kernel_tuner_python: there is no program {given}")
+        arguments.kernel_tuner_python = Path(found)
     try:
         recordings = [load(path) for path in arguments.space or sorted(RECORDINGS.glob("*_T4.json*"))]
         if not arguments.space:
