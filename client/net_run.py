@@ -2,7 +2,7 @@
 
 import statistics
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,8 @@ from gputune.runtime.context_records import GraphRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
 
 Array = npt.NDArray[Any]
+Infer = Callable[[Mapping[str, Array]], tuple[dict[str, Array], int]]
+"""Inputs in; outputs and what the inference took in nanoseconds out."""
 
 TABLE_ROWS = 10
 
@@ -126,37 +128,35 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
 
 
 def run(
-    executor: AnyExecutor, lines: list[InputLine], num_inferences: int, in_place: Executor | None = None
+    infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine], num_inferences: int
 ) -> Iterator[tuple[int, dict[str, Array], int]]:
     """Runs inference after inference, starting over when the list is used up.
 
-    Yields the inference's number, its outputs and its nanoseconds on the clock of the machine with the device, from
-    writing the first input to having read the last output; reading files is not counted. Inputs are kept only where
-    they are needed again. in_place: the executor, where inputs are to lie in the device's memory before an inference
-    and outputs to stay there until the next; writing and reading them is not counted then. Raises ConfigError when it
-    cannot.
+    infer: run_timed of an executor, or in_place of one; tensors: the graph's inputs. Yields the inference's number, its
+    outputs and its nanoseconds; reading files is not counted. Inputs are kept only where they are needed again.
     """
     loaded: dict[int, dict[str, Array]] = {}
     for number in range(num_inferences):
         index = number % len(lines)
-        inputs = loaded.get(index) or read_inputs(lines[index], executor.graph.inputs)
+        inputs = loaded.get(index) or read_inputs(lines[index], tensors)
         if index + len(lines) < num_inferences:
             loaded[index] = inputs
-        if in_place is None:
-            outputs, elapsed_ns = executor.run_timed(inputs)
-        else:
-            outputs, elapsed_ns = _run_in_place(in_place, inputs)
+        outputs, elapsed_ns = infer(inputs)
         yield number, outputs, elapsed_ns
 
 
-def _run_in_place(executor: Executor, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
-    for name, array in executor.shared_inputs.items():
-        array[...] = inputs[name]
-    try:
-        elapsed_ns = executor.run_in_place()
-    except ValueError as error:
-        raise ConfigError(f"--shared_buffer: {error}; leave it away") from None
-    return executor.shared_outputs, elapsed_ns
+def in_place(executor: Executor) -> Infer:
+    """Inferences in the shared buffers of an executor: inputs lie there before one begins, and outputs stay there until
+    the next. Neither is counted. Raises ConfigError where the device shares no memory with its host."""
+
+    def infer(inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+        for name, array in executor.shared_inputs.items():
+            array[...] = inputs[name]
+        return executor.shared_outputs, executor.run_in_place()
+
+    if not executor.shares_memory:
+        raise ConfigError(f"--shared_buffer: {executor.device.name} shares no memory with its host; leave it away")
+    return infer
 
 
 def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:

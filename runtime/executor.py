@@ -91,12 +91,17 @@ class Executor:
         output is read."""
         return self._infer(self._checked(inputs), self._start)
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether all inputs and outputs are shared."""
+        return len(self.shared_inputs) == len(self._inputs) and len(self.shared_outputs) == len(self._outputs)
+
     def run_in_place(self) -> int:
         """One inference on what shared_inputs hold now; leaves what it computes in shared_outputs. Nothing is copied.
 
-        Returns its ns by the host's clock. Raises ValueError where the device does not share all of them; DeviceError.
+        Returns its ns by the host's clock. Raises ValueError where not all are shared; DeviceError.
         """
-        if len(self.shared_inputs) < len(self._inputs) or len(self.shared_outputs) < len(self._outputs):
+        if not self.shares_memory:
             raise ValueError(f"{self.device.name} shares no memory with its host: inputs and outputs must be copied")
         with self._turn:
             begun_ns = time.perf_counter_ns()

@@ -179,10 +179,15 @@ def _rank(samples: Mapping[int, Sequence[float]], runner: int) -> tuple[float, i
     return statistics.median(samples[runner]), runner
 
 
+def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """The ratios of samples by those of the same passes: what has slowed down both does not count. Who left early is
+    held against what was taken until then; by a time of 0 nothing is told apart."""
+    return [one / other if other else 1.0 for one, other in zip(over, under, strict=False)]
+
+
 def _gap(best: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """By which share of the best's time another one is behind it, and what that may be off by for certain. Samples of
-    one pass are held against each other: what slows down both tells nothing."""
-    ratios = [behind / ahead for ahead, behind in zip(best, other, strict=False)]
+    """By which share of the best's time another one is behind it, and what that may be off by for certain."""
+    ratios = paired(other, best)
     return statistics.median(ratios) - 1, CERTAIN * standard_error(ratios)
 
 

@@ -23,7 +23,6 @@ from gputune.client.plan import Task
 from gputune.client.rendering import variant_message
 from gputune.client.target_client import TargetClient
 from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.intervals import paired
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import default_of, device_limits, task_key
@@ -32,6 +31,7 @@ from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.racing import paired
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Work
 
 WORK = material.ROOT / "build" / "tune"

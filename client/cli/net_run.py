@@ -97,18 +97,20 @@ def command(
     for file in (summary_json, profile):
         if file is not None:
             check_output(file)
+    if shared_buffer and profile is not None:
+        raise ConfigError("--shared_buffer: a profile is of inferences with copies; leave one of the two away")
     strict = cache_compatibility_mode == "strict"
     with ExitStack() as stack:
         executor: net_run.AnyExecutor
-        in_place: Executor | None = None
         if connection.target is None and connection.adb is None:
             _refuse_unused(connection)
             executor = local = _local(retrieve_context, device, cache_compatibility_mode, graph, profile is not None)
-            in_place = local if shared_buffer else None
+            infer = net_run.in_place(local) if shared_buffer else local.run_timed
         elif shared_buffer:
             raise ConfigError("--shared_buffer: a target's memory is not this machine's; leave it away")
         else:
             executor = _remote(stack, connection, device, reporter, retrieve_context, graph, strict)
+            infer = executor.run_timed
         for text in executor.warnings:
             reporter.warn(f"{retrieve_context}: {text}")
         if not executor.computes:
@@ -118,7 +120,7 @@ def command(
         inference_ns: list[int] = []
         with reporter, device_errors(retrieve_context):
             reporter.begin("inference", count)
-            for number, outputs, elapsed_ns in net_run.run(executor, lines, count, in_place):
+            for number, outputs, elapsed_ns in net_run.run(infer, executor.graph.inputs, lines, count):
                 inference_ns.append(elapsed_ns)
                 if number < len(lines):
                     net_run.write_result(output_dir / f"Result_{number}", outputs, npy)

@@ -16,12 +16,12 @@ from gputune.client.tuning.intervals import (
     Interval,
     median_interval,
     median_ratio,
-    paired,
     paired_interval,
     ratio_interval,
 )
 from gputune.kernels.family import Work
 from gputune.kernels.space import configuration_key
+from gputune.runtime.racing import paired
 
 OK = "ok"
 SHOWN = 12
@@ -92,9 +92,8 @@ def _cost(trial: TrialRecord) -> float:
 def _gain(default: TrialRecord, tuned: TrialRecord) -> tuple[float, Interval]:
     """How many times as fast the tuned one is; sample by sample where both were in a race."""
     if batch_of(default) is not None and batch_of(default) == batch_of(tuned):
-        return statistics.median(paired(default.samples_ns, tuned.samples_ns)), paired_interval(
-            default.samples_ns, tuned.samples_ns
-        )
+        before, after = default.samples_ns, tuned.samples_ns
+        return statistics.median(paired(before, after)), paired_interval(before, after)
     over, under = _level(default), _level(tuned)
     return median_ratio(over, under), ratio_interval(over, under)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from gputune.client.tuning.intervals import paired
+from gputune.runtime.racing import paired
 
 FEW = 3
 """Samples that do not tell by themselves what was a hiccup of the baseline."""

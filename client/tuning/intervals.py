@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gputune.runtime.racing import paired
+
 WANTED = 0.95
 PAIRED = 64
 """Samples on either side of a ratio at most: pairs grow with the square."""
@@ -36,12 +38,6 @@ def median_interval(samples: Sequence[float], wanted: float = WANTED) -> Interva
     while 2 * (k + 1) <= count and 1 - 2 * (further := tail + math.comb(count, k) * 0.5**count) >= wanted:
         tail, k = further, k + 1
     return Interval(ordered[k - 1], ordered[count - k], max(0.0, 1 - 2 * tail))
-
-
-def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """The ratios of samples that were taken in turns: each by the other's beside it, so that what has slowed down both
-    does not count. Who left early is held against what was taken until then; by a time of 0 nothing is told apart."""
-    return [one / other if other else 1.0 for one, other in zip(over, under, strict=False)]
 
 
 def paired_interval(over: Sequence[float], under: Sequence[float]) -> Interval:

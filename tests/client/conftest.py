@@ -1,7 +1,9 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from gputune.cache import PerformanceCache
 from gputune.client.embedded_server import EmbeddedServer
 
 from .commands import Gputune
@@ -10,6 +12,12 @@ from .commands import Gputune
 @pytest.fixture
 def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
     return Gputune(capfd)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[PerformanceCache]:
+    with PerformanceCache.open(tmp_path / "cache.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,8 @@
 
 import io
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -106,11 +105,13 @@ def test_inputs_are_kept_where_they_are_needed_again(
         return {"x": value}
 
     monkeypatch.setattr("gputune.client.net_run.read_inputs", read)
-    graph = SimpleNamespace(inputs=ONE)
-    executor: Any = SimpleNamespace(graph=graph, run_timed=lambda inputs: ({"y": float(inputs["x"][0])}, 1))
+
+    def infer(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        return {"y": float(inputs["x"][0])}, 1
+
     alive: list[bool] = []
     results: list[float] = []
-    for number, outputs, _ in run(executor, [InputLine({}, place) for place in "012"], num_inferences):
+    for number, outputs, _ in run(infer, ONE, [InputLine({}, place) for place in "012"], num_inferences):
         results.append(float(outputs["y"]))
         if number == 2:
             alive = [value() is not None for value in loaded]
@@ -174,10 +175,13 @@ def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> N
 def test_a_shared_buffer_is_for_devices_that_share_memory(net_run: Any) -> None:
     ran = net_run("--shared_buffer")
     assert ran.code == ConfigError.exit_code
-    assert "--shared_buffer: null shares no memory with its host: inputs and outputs must be copied" in ran.last_line
+    assert "--shared_buffer: null shares no memory with its host" in ran.last_line
     ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
     assert ran.code == ConfigError.exit_code
     assert "--shared_buffer: a target's memory is not this machine's" in ran.last_line
+    ran = net_run("--shared_buffer", "--profile", "profile.json")
+    assert ran.code == ConfigError.exit_code
+    assert "--shared_buffer: a profile is of inferences with copies" in ran.last_line
 
 
 def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Path) -> None:

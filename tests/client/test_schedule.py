@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,8 @@ from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.runtime.devices import NULL_REPORT
 from gputune.server.protocol.messages import Trial
 
+from .answering_target import AnsweringTarget, Listening, by_width
 from .fake_target import failed, ok
-from .test_tuner import FakeTarget, Listening, by_width
 
 BIG = Task("MatMul", MatMulProblem(64, 512, 512), 1)
 SMALL = Task("MatMul", MatMulProblem(4, 32, 48), 1)
@@ -108,19 +107,13 @@ def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:
     assert again is not None and again[1] is Todo.CONCLUDE
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Any:
-    with PerformanceCache.open(tmp_path / "cache.sqlite") as opened:
-        yield opened
-
-
-def tuner(targets: list[FakeTarget], cache: PerformanceCache, progress: Any = None, **options: Any) -> Tuner:
+def tuner(targets: list[AnsweringTarget], cache: PerformanceCache, progress: Any = None, **options: Any) -> Tuner:
     chosen = TuningOptions(**{"strategy": "random", **options})
     return Tuner(targets, cache, QUICK, progress, chosen, {BIG: ("/fc/Gemm",)})  # type: ignore[arg-type]
 
 
 def test_every_task_is_begun_before_any_goes_on(cache: PerformanceCache) -> None:
-    target, progress = FakeTarget(by_width), Listening()
+    target, progress = AnsweringTarget(by_width), Listening()
     tuning = tuner([target], cache, progress)
     progress.left = tuning.expected_trials([SMALL, BIG])
     told: list[str] = []
@@ -135,13 +128,13 @@ def test_every_task_is_begun_before_any_goes_on(cache: PerformanceCache) -> None
 def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
     """Both bring as many; the one that hardly counts leaves its own to the other."""
 
-    class Unequal(FakeTarget):
+    class Unequal(AnsweringTarget):
         def profile_kernel(self, request: Any, on_progress: Any) -> Any:
             slow = request.task == big
             self.answer = lambda c: ok((1e6 if slow else 10.0) / (1 + len(self.requests) % 7) / c["VW"])
             return super().profile_kernel(request, on_progress)
 
-    big = tuner([FakeTarget(by_width)], cache)._search(BIG).title
+    big = tuner([AnsweringTarget(by_width)], cache)._search(BIG).title
     effort, options = replace(QUICK, trials=2 * FEW), TuningOptions(strategy="random")
     small, large = Tuner([Unequal(by_width)], cache, effort, None, options).tune([SMALL, BIG])  # type: ignore[list-item]
     assert sum(small.trials.values()) == FEW
@@ -150,17 +143,17 @@ def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
 
 def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(cache: PerformanceCache) -> None:
     progress = Listening()
-    hurried = tuner([FakeTarget(by_width)], cache, progress, budget_seconds=1e-9)
+    hurried = tuner([AnsweringTarget(by_width)], cache, progress, budget_seconds=1e-9)
     progress.left = hurried.expected_trials([BIG, SMALL])
     outcomes = hurried.tune([BIG, SMALL])
     assert [outcome.tuned_ns for outcome in outcomes] == [None, None]
     assert "2 of 2 tasks keep what was known of them" in progress.warnings[0]
     assert progress.left == 0
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     assert all(outcome.tuned_ns for outcome in tuner([target], cache).tune([BIG, SMALL]))
 
 
-class Gated(FakeTarget):
+class Gated(AnsweringTarget):
     """Goes on only when the other one is at work, too."""
 
     def __init__(self, barrier: threading.Barrier) -> None:
@@ -175,12 +168,12 @@ class Gated(FakeTarget):
 
 def test_targets_work_side_by_side_and_a_task_stays_where_it_was_begun(cache: PerformanceCache) -> None:
     barrier = threading.Barrier(2)
-    targets: list[FakeTarget] = [Gated(barrier), Gated(barrier)]
+    targets: list[AnsweringTarget] = [Gated(barrier), Gated(barrier)]
     outcomes = tuner(targets, cache).tune([BIG, SMALL])
     first, second = ({request.task for request in target.requests} for target in targets)
     assert len(first) == len(second) == 1 and first != second
     assert all(outcome.trials == {"ok": sum(outcome.trials.values())} for outcome in outcomes)
-    again = FakeTarget(by_width)
+    again = AnsweringTarget(by_width)
     assert all(outcome.hit for outcome in tuner([again], cache).tune([BIG, SMALL]))
 
 
@@ -189,11 +182,11 @@ def test_what_ends_one_target_ends_the_tuning(cache: PerformanceCache) -> None:
         raise TargetError("connection_lost", "gone")
 
     with pytest.raises(TargetError, match="gone"):
-        tuner([FakeTarget(gone), FakeTarget(gone)], cache).tune([BIG, SMALL])
+        tuner([AnsweringTarget(gone), AnsweringTarget(gone)], cache).tune([BIG, SMALL])
 
 
 def test_only_tasks_that_are_meant_are_tuned(cache: PerformanceCache) -> None:
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     big, small = tuner([target], cache, only=("/fc/*",)).tune([BIG, SMALL])
     assert big.tuned_ns is not None and small.tuned_ns is None
     big, small = tuner([target], cache, only=("MatMul",)).tune([BIG, SMALL])
@@ -207,19 +200,19 @@ PIN: dict[str, int] = dict(search(BIG).space.first())
 
 @pytest.mark.parametrize("answer", [by_width, lambda c: ok(5.0 if dict(c) != PIN else 50.0)])
 def test_a_pinned_one_is_verified_once_and_used(cache: PerformanceCache, answer: Callable[..., Trial]) -> None:
-    target, progress = FakeTarget(answer), Listening()
+    target, progress = AnsweringTarget(answer), Listening()
     tuning = tuner([target], cache, progress, pins={"/fc/*": PIN})
     progress.left = tuning.expected_trials([BIG])
     (outcome,) = tuning.tune([BIG])
     assert dict(outcome.configuration) == PIN
     assert (len(target.requests), progress.left) == (1, 0)
-    assert tuner([FakeTarget(answer)], cache, pins={"/fc/*": PIN}).tune([BIG])[0].hit
+    assert tuner([AnsweringTarget(answer)], cache, pins={"/fc/*": PIN}).tune([BIG])[0].hit
     assert dict(tuner([target], cache).tune([BIG])[0].configuration) != PIN or answer is by_width
 
 
 def test_a_pinned_configuration_that_cannot_be_is_refused(cache: PerformanceCache) -> None:
     with pytest.raises(TuningError, match="not allowed: VW=7"):
-        tuner([FakeTarget(by_width)], cache, pins={"MatMul": {**PIN, "VW": 7}}).tune([BIG])
-    broken = FakeTarget(lambda c: failed("correctness") if dict(c) == PIN else by_width(c))
+        tuner([AnsweringTarget(by_width)], cache, pins={"MatMul": {**PIN, "VW": 7}}).tune([BIG])
+    broken = AnsweringTarget(lambda c: failed("correctness") if dict(c) == PIN else by_width(c))
     with pytest.raises(TuningError, match="does not work: correctness"):
         tuner([broken], cache, pins={"MatMul": PIN}).tune([BIG])

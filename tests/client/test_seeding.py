@@ -1,7 +1,6 @@
 """Where a search begins: what won elsewhere and for near problems, as far as it is legal here."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +23,6 @@ def search(m: int = 64, k: int = 512, n: int = 512) -> TaskSearch:
 
 HERE = search()
 LEGAL = list(HERE.space.configurations())[:20]
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Any:
-    with PerformanceCache.open(tmp_path / "here.sqlite") as opened:
-        yield opened
 
 
 def seeds(cache: PerformanceCache, running: Any = None, heard: list[str] | None = None) -> list[dict[str, int]]:

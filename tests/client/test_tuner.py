@@ -3,107 +3,27 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gputune.cache import PerformanceCache, TrialRecord
+from gputune.cache import PerformanceCache
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.plan import Task
-from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.options import TuningOptions
-from gputune.client.tuning.outcome import Outcome
-from gputune.client.tuning.task_search import BATCH, cost_of
-from gputune.client.tuning.task_tuning import Progress as Listener
-from gputune.client.tuning.tuner import Silent, Tuner
+from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.task_search import BATCH
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.devices import NULL_REPORT
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
 
+from .answering_target import QUICK, TASK, AnsweringTarget, Listening, by_width, stored, tune, tuner
 from .fake_target import failed, gave_up, ok
-
-TASK = Task("MatMul", MatMulProblem(16, 16, 16, bias=True), 1)
-QUICK = EFFORTS["quick"]
-
-
-class FakeTarget:
-    """Answers each variant by a function of its configuration; an exception is raised for the whole request."""
-
-    def __init__(self, answer: Callable[[Mapping[str, int]], Trial]) -> None:
-        assert NULL_REPORT.identity is not None
-        self.device = NULL_REPORT.identity.to_dict()
-        self.server: dict[str, object] = {}
-        self.answer = answer
-        self.requests: list[ProfileKernel] = []
-        self.uploads = 0
-
-    def upload(self, data: object) -> int:
-        self.uploads += 1
-        return self.uploads
-
-    def free(self, *buffers: int) -> None:
-        assert all(0 < buffer <= self.uploads for buffer in buffers)
-
-    def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
-        self.requests.append(request)
-        trials = tuple(self.answer(variant.configuration) for variant in request.variants)
-        for place, trial in enumerate(trials):
-            if trial.status != "ok":
-                on_progress(gave_up(place, trial.status))
-        costs = [sum(trial.samples_ns) if trial.status == "ok" else float("inf") for trial in trials]
-        best = min(range(len(costs)), key=costs.__getitem__)
-        baseline = None
-        if request.baseline is not None:
-            baseline = self.answer(request.baseline.configuration)
-        binary = b"the binary of " + str(best).encode()
-        return Profiled(trials, best if trials[best].status == "ok" else None, binary, baseline, {}, {})
-
-    @property
-    def batches(self) -> list[list[str]]:
-        return [[configuration_key(variant.configuration) for variant in r.variants] for r in self.requests]
-
-    @property
-    def measured(self) -> list[str]:
-        return [key for batch in self.batches for key in batch]
-
-
-def tuner(
-    target: FakeTarget,
-    cache: PerformanceCache,
-    effort: Effort = QUICK,
-    progress: Listener | None = None,
-    **options: Any,
-) -> Tuner:
-    chosen = TuningOptions(**{"strategy": "random", **options})
-    return Tuner([target], cache, effort, progress, chosen)  # type: ignore[list-item]
-
-
-def tune(target: FakeTarget, cache: PerformanceCache, task: Task = TASK, **how: Any) -> Outcome:
-    (outcome,) = tuner(target, cache, **how).tune([task])
-    return outcome
-
-
-def stored(cache: PerformanceCache) -> list[TrialRecord]:
-    search = tuner(FakeTarget(by_width), cache)._search(TASK)
-    return cache.trials_of(search.key, search.validity)
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Any:
-    with PerformanceCache.open(tmp_path / "cache.sqlite") as opened:
-        yield opened
-
-
-def by_width(configuration: Mapping[str, int]) -> Trial:
-    return ok(1000.0 / configuration["VW"] + configuration["MR"])
 
 
 def test_the_default_is_measured_first_and_the_fastest_wins(cache: PerformanceCache) -> None:
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     outcome = tune(target, cache)
     search = tuner(target, cache)._search(TASK)
     assert target.batches[0][0] == configuration_key(search.default)
@@ -114,15 +34,15 @@ def test_the_default_is_measured_first_and_the_fastest_wins(cache: PerformanceCa
 
 
 def test_a_budget_of_nothing_leaves_what_was_found_before(cache: PerformanceCache) -> None:
-    found = tune(FakeTarget(by_width), cache)
-    idle = FakeTarget(by_width)
+    found = tune(AnsweringTarget(by_width), cache)
+    idle = AnsweringTarget(by_width)
     again = tune(idle, cache, effort=EFFORTS["normal"], budget_seconds=1e-9)
     assert (again.configuration, again.tuned_ns) == (found.configuration, found.tuned_ns)
     assert not idle.requests
 
 
 def test_what_a_budget_has_cut_short_goes_on_with_the_same_command(cache: PerformanceCache) -> None:
-    class Late(FakeTarget):
+    class Late(AnsweringTarget):
         def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             time.sleep(0.2)
             return super().profile_kernel(request, on_progress)
@@ -130,19 +50,19 @@ def test_what_a_budget_has_cut_short_goes_on_with_the_same_command(cache: Perfor
     first = Late(by_width)
     tune(first, cache, budget_seconds=0.1)
     assert 0 < len(set(first.measured)) < (QUICK.trials or 0)
-    second = FakeTarget(by_width)
+    second = AnsweringTarget(by_width)
     tune(second, cache)
     assert second.requests
 
 
 def test_the_strategy_that_was_asked_for_asks_for_a_whole_space_too(cache: PerformanceCache) -> None:
-    search = tuner(FakeTarget(by_width), cache, effort=EFFORTS["full"], strategy="random")._search(TASK)
+    search = tuner(AnsweringTarget(by_width), cache, effort=EFFORTS["full"], strategy="random")._search(TASK)
     assert type(search.strategy).__name__ == "RandomSearch"
 
 
 def test_a_tie_keeps_the_default(cache: PerformanceCache) -> None:
-    default = FAMILY.default(TASK.problem, tuner(FakeTarget(by_width), cache)._limits)
-    target = FakeTarget(lambda c: ok(1000.0 if dict(c) == default else 995.0))
+    default = FAMILY.default(TASK.problem, tuner(AnsweringTarget(by_width), cache)._limits)
+    target = AnsweringTarget(lambda c: ok(1000.0 if dict(c) == default else 995.0))
     outcome = tune(target, cache)
     assert outcome.configuration == default
     assert outcome.tuned_ns == outcome.default_ns == 1000.0
@@ -152,7 +72,7 @@ def test_a_tie_keeps_the_default(cache: PerformanceCache) -> None:
 def test_a_binary_stays_with_the_configuration_that_the_target_has_harvested(cache: PerformanceCache) -> None:
     """Who has won by the client's reckoning may be another one."""
 
-    class Disagreeing(FakeTarget):
+    class Disagreeing(AnsweringTarget):
         def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             profiled = super().profile_kernel(request, on_progress)
             assert profiled.best is not None
@@ -164,8 +84,8 @@ def test_a_binary_stays_with_the_configuration_that_the_target_has_harvested(cac
 
 
 def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -> None:
-    first = tune(FakeTarget(by_width), cache)
-    target = FakeTarget(by_width)
+    first = tune(AnsweringTarget(by_width), cache)
+    target = AnsweringTarget(by_width)
     second = tune(target, cache)
     assert second.hit
     assert not target.batches
@@ -175,7 +95,7 @@ def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -
 
 def test_the_default_is_raced_in_every_batch_but_the_first_and_limits_follow_the_best(cache: PerformanceCache) -> None:
     """In the first one it is a variant, and may not work."""
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     tune(target, cache)
     default = tuner(target, cache)._search(TASK).default
     first, *others = target.requests
@@ -188,30 +108,17 @@ def test_the_default_is_raced_in_every_batch_but_the_first_and_limits_follow_the
         assert request.best_ns == pytest.approx(best)
 
 
-def test_where_the_default_does_not_work_the_first_that_does_is_the_baseline(cache: PerformanceCache) -> None:
-    default = tuner(FakeTarget(by_width), cache)._search(TASK).default
-    target = Drifting(1.0, 1.2, 1.2)
-    target.answer = lambda c: failed("timeout") if dict(c) == default else by_width(c)
-    outcome = tune(target, cache)
-    first, *others = target.requests
-    assert first.baseline is None
-    for request in others:
-        assert request.baseline is not None and request.baseline.configuration == first.variants[1].configuration
-    assert outcome.default_ns is None
-    assert outcome.drift == pytest.approx(1.2)
-
-
 def crashing(configuration: Mapping[str, int]) -> Trial:
     return failed("crash", "SIGSEGV") if configuration["MR"] == 8 else by_width(configuration)
 
 
 def test_failures_are_stored_once_and_nobody_pays_for_them_again(cache: PerformanceCache) -> None:
-    target = FakeTarget(crashing)
+    target = AnsweringTarget(crashing)
     outcome = tune(target, cache)
     crashed = [trial for trial in stored(cache) if trial.status == "crash"]
     assert len(crashed) == len({configuration_key(trial.configuration) for trial in crashed}) == outcome.trials["crash"]
     assert all(trial.configuration["MR"] == 8 for trial in crashed)
-    again = FakeTarget(crashing)
+    again = AnsweringTarget(crashing)
     assert tune(again, cache).hit
     assert not again.requests
 
@@ -219,7 +126,7 @@ def test_failures_are_stored_once_and_nobody_pays_for_them_again(cache: Performa
 def test_a_failure_is_stored_before_its_batch_is_over(cache: PerformanceCache) -> None:
     """Whoever is killed while the rest is measured does not pay for the hang again."""
 
-    class Interrupted(FakeTarget):
+    class Interrupted(AnsweringTarget):
         def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             on_progress(Progress("building", 0, len(request.variants), ""))
             on_progress(gave_up(1, "timeout"))
@@ -228,7 +135,7 @@ def test_a_failure_is_stored_before_its_batch_is_over(cache: PerformanceCache) -
     with pytest.raises(KeyboardInterrupt):
         tune(Interrupted(by_width), cache)
     assert [trial.status for trial in stored(cache)] == ["timeout"]
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     outcome = tune(target, cache)
     assert (outcome.resumed, outcome.trials["timeout"]) == (1, 1)
     assert configuration_key(stored(cache)[0].configuration) not in target.measured
@@ -240,7 +147,7 @@ def test_a_variant_that_makes_the_target_go_away_costs_itself_only(cache: Perfor
             raise TargetError("lost_again", "the phone restarted")
         return by_width(configuration)
 
-    target = FakeTarget(answer)
+    target = AnsweringTarget(answer)
     outcome = tune(target, cache)
     for trial in stored(cache):
         crashes = trial.configuration["MR"] == 8
@@ -251,7 +158,7 @@ def test_a_variant_that_makes_the_target_go_away_costs_itself_only(cache: Perfor
 
 
 def test_what_had_failed_before_the_target_went_away_is_not_measured_one_by_one(cache: PerformanceCache) -> None:
-    class Lost(FakeTarget):
+    class Lost(AnsweringTarget):
         def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             if not self.requests:
                 self.requests.append(request)
@@ -268,136 +175,16 @@ def test_what_had_failed_before_the_target_went_away_is_not_measured_one_by_one(
 
 def test_a_trial_that_cannot_be_true_is_the_targets_error(cache: PerformanceCache) -> None:
     with pytest.raises(TargetError, match="samples_ns is 0"):
-        tune(FakeTarget(lambda c: ok(0.0)), cache)
-
-
-class Listening(Silent):
-    """A progress that keeps the warnings and lines, and counts how many steps are left."""
-
-    def __init__(self, expected: int = 0) -> None:
-        self.warnings: list[str] = []
-        self.lines: list[str] = []
-        self.left = expected
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def info(self, text: str) -> None:
-        self.lines.append(text)
-
-    def advance(self, steps: int, what: str) -> None:
-        self.left -= steps
-
-    def shrink(self, steps: int) -> None:
-        self.left -= steps
-
-
-class Drifting(FakeTarget):
-    """Which takes, by number of the request, so many times as long; several numbers are the samples'."""
-
-    def __init__(
-        self, *speeds: float | tuple[float, ...], answer: Callable[[Mapping[str, int]], Trial] = by_width
-    ) -> None:
-        super().__init__(answer)
-        self.speeds = speeds
-
-    def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
-        number = len(self.requests)
-        speeds = self.speeds[number] if number < len(self.speeds) else 1.0
-        profiled = super().profile_kernel(request, on_progress)
-
-        def slowed(trial: Trial) -> Trial:
-            own = speeds if isinstance(speeds, tuple) else (speeds,) * len(trial.samples_ns)
-            return replace(trial, samples_ns=tuple(a * b for a, b in zip(trial.samples_ns, own, strict=False)))
-
-        return replace(
-            profiled,
-            trials=tuple(map(slowed, profiled.trials)),
-            baseline=None if profiled.baseline is None else slowed(profiled.baseline),
-        )
-
-
-def drifts(cache: PerformanceCache) -> list[float]:
-    return [trial.measured["drift"] for trial in stored(cache)]
-
-
-def test_times_are_held_against_the_baselines_beside_them(cache: PerformanceCache) -> None:
-    """However the device changes: from batch to batch, or from sample to sample."""
-    steady = tune(FakeTarget(by_width), cache)
-    costs = {configuration_key(trial.configuration): cost_of(trial) for trial in stored(cache)}
-    with PerformanceCache.open(cache.path.with_name("other.sqlite")) as other:
-        target = Drifting(1.0, 1.5, (3.0, 0.5, 1.2), (0.8, 1.9, 1.0), 0.5)
-        outcome = tune(target, other)
-        assert outcome.configuration == steady.configuration
-        assert {configuration_key(trial.configuration): cost_of(trial) for trial in stored(other)} == pytest.approx(
-            costs
-        )
-        assert drifts(other)[: 3 * BATCH] == pytest.approx([1.0] * BATCH + [1.5] * BATCH + [1.2] * BATCH)
-        assert outcome.measured == steady.measured
-
-
-@pytest.mark.parametrize(("moment", "costs_more"), [(0.25, 1.0), (4.0, 4.0)])
-def test_nobody_seems_fast_by_a_hiccup_of_the_baseline(
-    cache: PerformanceCache, moment: float, costs_more: float
-) -> None:
-    """All but the first samples of the second batch are from the device as it was. Who has just one has not proved that
-    the moment was slow, but cannot have gained by a fast one."""
-
-    class Early(Drifting):
-        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
-            profiled = super().profile_kernel(request, on_progress)
-            early = tuple(replace(trial, samples_ns=trial.samples_ns[:1]) for trial in profiled.trials)
-            return replace(profiled, trials=early) if len(self.requests) == 2 else profiled
-
-    tune(Early(1.0, (moment, 1.0, 1.0)), cache)
-    early = [trial for trial in stored(cache) if len(trial.samples_ns) == 1]
-    assert len(early) == BATCH
-    costs = [costs_more * by_width(trial.configuration).samples_ns[0] for trial in early]
-    assert [cost_of(trial) for trial in early] == pytest.approx(costs)
-
-
-def test_a_device_that_drifts_is_said_once(cache: PerformanceCache) -> None:
-    progress, target = Listening(), Drifting(1.0, 1.5, 0.9)
-    tuning = tuner(target, cache, progress=progress)
-    progress.left = tuning.expected_trials([TASK])
-    outcome = tuning.tune([TASK])[0]
-    assert progress.left == 0
-    assert outcome.drift == pytest.approx(1.5)
-    (warning,) = progress.warnings
-    assert "up to +50.0 %" in warning
-
-
-def test_a_steady_device_is_not_worth_a_word(cache: PerformanceCache) -> None:
-    progress = Listening()
-    tune(Drifting(1.0, 1.09, 0.95), cache, progress=progress)
-    assert not progress.warnings
-
-
-def test_a_winner_is_told_from_the_default_while_the_device_changes(cache: PerformanceCache) -> None:
-    """Each sample of the default is from another speed, and so is each of the finalists'."""
-    default = FAMILY.default(TASK.problem, tuner(FakeTarget(by_width), cache)._limits)
-    changing = Drifting(*[(1.0, 1.3, 0.8)] * 100, answer=lambda c: steadily(1000.0 if dict(c) == default else 950.0))
-    assert tune(changing, cache).configuration != default
-
-
-def steadily(ns: float) -> Trial:
-    return replace(ok(ns), samples_ns=(ns,) * 9, wall_ns=(ns,) * 9)
-
-
-def test_a_resumed_task_is_held_against_its_first_run(cache: PerformanceCache) -> None:
-    tune(FakeTarget(by_width), cache)
-    before = len(stored(cache))
-    tune(Drifting(*[1.3] * 100), cache, effort=EFFORTS["normal"])
-    assert drifts(cache)[before:] == pytest.approx([1.3] * (len(stored(cache)) - before))
+        tune(AnsweringTarget(lambda c: ok(0.0)), cache)
 
 
 def test_failures_are_measured_again_when_asked_for(cache: PerformanceCache) -> None:
-    before = tune(FakeTarget(crashing), cache)
+    before = tune(AnsweringTarget(crashing), cache)
     crashed = {configuration_key(trial.configuration) for trial in stored(cache) if trial.status == "crash"}
-    other = FakeTarget(by_width)
+    other = AnsweringTarget(by_width)
     assert tune(other, cache, retry_failures=("timeout",)).hit, "nothing failed with that"
 
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     outcome = tune(target, cache, retry_failures=("timeout", "crash"))
     assert not outcome.hit
     finalists = target.batches[-1]
@@ -405,14 +192,14 @@ def test_failures_are_measured_again_when_asked_for(cache: PerformanceCache) -> 
     assert outcome.trials == {"ok": QUICK.trials}
     assert outcome.resumed == before.trials["ok"]
     assert finalists[0] == configuration_key(tuner(target, cache)._search(TASK).default)
-    assert tune(FakeTarget(by_width), cache, retry_failures=("crash",)).hit, "they work now"
+    assert tune(AnsweringTarget(by_width), cache, retry_failures=("crash",)).hit, "they work now"
 
 
 def test_the_progress_ends_where_it_should(cache: PerformanceCache) -> None:
     """Also where more failures are measured again than the effort has trials."""
-    tune(FakeTarget(lambda c: failed("compile") if c["MR"] > 1 else ok()), cache, effort=EFFORTS["normal"])
+    tune(AnsweringTarget(lambda c: failed("compile") if c["MR"] > 1 else ok()), cache, effort=EFFORTS["normal"])
     progress = Listening()
-    tuning = tuner(FakeTarget(by_width), cache, progress=progress, retry_failures=("compile",))
+    tuning = tuner(AnsweringTarget(by_width), cache, progress=progress, retry_failures=("compile",))
     progress.left = tuning.expected_trials([TASK])
     assert tuning.tune([TASK])[0].measured > tuning._search(TASK).base + QUICK.finalists + 1
     assert progress.left == 0
@@ -421,7 +208,7 @@ def test_the_progress_ends_where_it_should(cache: PerformanceCache) -> None:
 def test_what_holds_the_target_up_is_said(cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
-    class Held(FakeTarget):
+    class Held(AnsweringTarget):
         def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             nonlocal now
             for seconds in (0.0, 4.0, 6.0, 11.0):
@@ -445,7 +232,7 @@ def test_an_upload_that_is_lost_is_no_variants_crash(cache: PerformanceCache, mo
     def lost(data: object) -> int:
         raise TargetError("lost_again", "gone")
 
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     monkeypatch.setattr(target, "upload", lost)
     with pytest.raises(TargetError, match="gone"):
         tune(target, cache)
@@ -453,9 +240,9 @@ def test_an_upload_that_is_lost_is_no_variants_crash(cache: PerformanceCache, mo
 
 
 def test_a_retry_with_less_effort_does_not_forget_what_was_spent(cache: PerformanceCache) -> None:
-    tune(FakeTarget(crashing), cache, effort=EFFORTS["normal"])
-    tune(FakeTarget(crashing), cache, retry_failures=("crash",))
-    again = FakeTarget(crashing)
+    tune(AnsweringTarget(crashing), cache, effort=EFFORTS["normal"])
+    tune(AnsweringTarget(crashing), cache, retry_failures=("crash",))
+    again = AnsweringTarget(crashing)
     assert tune(again, cache, effort=EFFORTS["normal"]).hit
 
 
@@ -464,14 +251,14 @@ def test_other_errors_of_the_target_end_the_tuning(cache: PerformanceCache) -> N
         raise TargetError("connection_lost", "gone")
 
     with pytest.raises(TargetError, match="gone"):
-        tune(FakeTarget(answer), cache)
+        tune(AnsweringTarget(answer), cache)
 
 
 def test_when_everything_failed_the_next_run_tries_again(cache: PerformanceCache) -> None:
     """Another program may have filled the device's memory for a minute."""
     with pytest.raises(TuningError, match="device_limits: it ended with device_limits"):
-        tune(FakeTarget(lambda c: failed("device_limits")), cache)
-    target = FakeTarget(by_width)
+        tune(AnsweringTarget(lambda c: failed("device_limits")), cache)
+    target = AnsweringTarget(by_width)
     outcome = tune(target, cache)
     assert outcome.trials["ok"] >= 1
     assert configuration_key(tuner(target, cache)._search(TASK).default) == target.measured[0]
@@ -479,8 +266,8 @@ def test_when_everything_failed_the_next_run_tries_again(cache: PerformanceCache
 
 def test_what_takes_a_worker_down_is_not_tried_again_unasked(cache: PerformanceCache) -> None:
     with pytest.raises(TuningError, match="--retry_failures"):
-        tune(FakeTarget(lambda c: failed("timeout")), cache)
-    target = FakeTarget(by_width)
+        tune(AnsweringTarget(lambda c: failed("timeout")), cache)
+    target = AnsweringTarget(by_width)
     with pytest.raises(TuningError, match="no configuration works"):
         tune(target, cache)
     assert not target.requests
@@ -491,8 +278,8 @@ def test_a_trial_of_code_that_has_changed_is_measured_again(
     cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where only configurations other than the default render to something new."""
-    first = tune(FakeTarget(by_width), cache)
-    limits = tuner(FakeTarget(by_width), cache)._limits
+    first = tune(AnsweringTarget(by_width), cache)
+    limits = tuner(AnsweringTarget(by_width), cache)._limits
     default, render = FAMILY.default(TASK.problem, limits), type(FAMILY).render
 
     def changed(self: Any, problem: Any, configuration: Mapping[str, int]) -> Any:
@@ -502,7 +289,7 @@ def test_a_trial_of_code_that_has_changed_is_measured_again(
         return replace(instance, main=replace(instance.main, options=instance.main.options + " -DCHANGED=1"))
 
     monkeypatch.setattr(type(FAMILY), "render", changed)
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     second = tune(target, cache)
     assert not second.hit
     assert second.resumed == 1, "the default's trial still holds"
@@ -510,24 +297,24 @@ def test_a_trial_of_code_that_has_changed_is_measured_again(
 
 
 def test_settings_of_the_target_keep_measurements_apart(cache: PerformanceCache) -> None:
-    tune(FakeTarget(by_width), cache)
-    other = FakeTarget(by_width)
+    tune(AnsweringTarget(by_width), cache)
+    other = AnsweringTarget(by_width)
     other.server = {"settings": {"POCL_AFFINITY": "0"}}
     assert not tune(other, cache).hit
 
 
 def test_more_effort_goes_on_where_less_effort_stopped(cache: PerformanceCache) -> None:
-    tune(FakeTarget(by_width), cache)
-    target = FakeTarget(by_width)
+    tune(AnsweringTarget(by_width), cache)
+    target = AnsweringTarget(by_width)
     outcome = tune(target, cache, effort=EFFORTS["normal"])
     assert not outcome.hit
     assert outcome.resumed == QUICK.trials
-    assert tune(FakeTarget(by_width), cache).hit, "less effort is satisfied by more"
+    assert tune(AnsweringTarget(by_width), cache).hit, "less effort is satisfied by more"
 
 
 def test_a_space_smaller_than_the_budget_is_measured_once(cache: PerformanceCache) -> None:
     task = Task("Softmax", SoftmaxProblem(1, 4, 1), 1)
-    target = FakeTarget(lambda c: ok(100.0))
+    target = AnsweringTarget(lambda c: ok(100.0))
     outcome = tune(target, cache, task, effort=EFFORTS["full"])
     assert sum(outcome.trials.values()) == outcome.space_size
 
@@ -535,7 +322,7 @@ def test_a_space_smaller_than_the_budget_is_measured_once(cache: PerformanceCach
 def test_inputs_suit_the_functions_of_a_chain(cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("MatMul", MatMulProblem(4, 8, 4, epilogue=Chain((Step("sqrt"),))), 1)
     seen: list[Any] = []
-    target = FakeTarget(by_width)
+    target = AnsweringTarget(by_width)
     target.uploads = 100
     monkeypatch.setattr(target, "upload", lambda data: seen.append(data) or len(seen))  # type: ignore[func-returns-value]
     tune(target, cache, task)
@@ -546,9 +333,9 @@ def test_inputs_suit_the_functions_of_a_chain(cache: PerformanceCache, monkeypat
 class TestFinalists:
     """Times by MR alone; the default's is 1000."""
 
-    def target(self, cache: PerformanceCache, times: Mapping[int, float]) -> tuple[FakeTarget, Configuration]:
-        default = FAMILY.default(TASK.problem, tuner(FakeTarget(by_width), cache)._limits)
-        return FakeTarget(lambda c: ok(1000.0 if dict(c) == default else times.get(c["MR"], 5000.0))), default
+    def target(self, cache: PerformanceCache, times: Mapping[int, float]) -> tuple[AnsweringTarget, Configuration]:
+        default = FAMILY.default(TASK.problem, tuner(AnsweringTarget(by_width), cache)._limits)
+        return AnsweringTarget(lambda c: ok(1000.0 if dict(c) == default else times.get(c["MR"], 5000.0))), default
 
     def test_the_winner_and_who_comes_close_best_first(self, cache: PerformanceCache) -> None:
         target, _ = self.target(cache, {1: 900.0, 2: 800.0, 4: 810.0, 8: 930.0})
@@ -577,7 +364,7 @@ class TestFinalists:
     def test_equal_machine_code_is_there_once(self, cache: PerformanceCache) -> None:
         """All that have the same MR are the same code, of which the first was raced."""
 
-        class Twins(FakeTarget):
+        class Twins(AnsweringTarget):
             def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
                 profiled = super().profile_kernel(request, on_progress)
                 trials = list(profiled.trials)
@@ -605,7 +392,7 @@ class TestFinalists:
 
 def test_an_optional_task_of_which_nothing_works_keeps_its_default(cache: PerformanceCache) -> None:
     other = Task("MatMul", replace(TASK.problem, m=65), 1)
-    target = FakeTarget(lambda c: failed("runtime"))
+    target = AnsweringTarget(lambda c: failed("runtime"))
     with pytest.raises(TuningError, match="no configuration works"):
         tuner(target, cache).tune([other])
     listener = Listening()

@@ -19,6 +19,7 @@ import pytest
 from gputune.cache import STATUSES, PerformanceCache
 from gputune.client.cli.main import main
 from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.errors import ConfigError
 from gputune.client.tuning.effort import EFFORTS, most_trials
 from gputune.client.tuning.task_search import BATCH
 from gputune.kernels.family import Array
@@ -92,6 +93,27 @@ def test_a_warm_cache_needs_no_profiling_and_no_compiling(tuned: tuple[Path, Any
     one, two = folder / "one" / "small.bin", folder / "two" / "small.bin"
     assert one.read_bytes() == two.read_bytes()
     assert run(one).tobytes() == run(two).tobytes()
+
+
+def test_results_in_shared_buffers_are_those_of_copies(tuned: tuple[Path, Any]) -> None:
+    folder, _ = tuned
+    np.save(folder / "x.npy", INPUT)
+    (folder / "list.txt").write_text(f"{folder / 'x.npy'}\n{folder / 'x.npy'}\n")
+    context = folder / "one" / "small.bin"
+    copied = run(context)
+    arguments = [
+        *("net-run", "--retrieve_context", str(context), "--input_list", str(folder / "list.txt")),
+        *("--output_dir", str(folder / "results"), "--npy", "--shared_buffer"),
+    ]
+    program = "import sys; from gputune.client.cli.main import main; main(sys.argv[1:])"
+    ran = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    if ran.returncode == ConfigError.exit_code:
+        assert "shares no memory with its host" in ran.stderr
+        return
+    assert ran.returncode == 0, ran.stderr
+    for number in range(2):
+        (result,) = (folder / "results" / f"Result_{number}").glob("*.npy")
+        assert np.load(result).tobytes() == copied.tobytes()
 
 
 def test_the_same_context_comes_through_a_server_that_runs_already(

@@ -19,8 +19,10 @@ def arguments(*given: str) -> argparse.Namespace:
 
 def test_a_recorded_space_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search_bench.main(arguments("--space", str(SPACE), "--json", str(tmp_path / "numbers.json")))
-    assert "random" in capsys.readouterr().out
-    assert "random" in json.dumps(json.loads((tmp_path / "numbers.json").read_text()))
+    assert "| random, cold             | " in capsys.readouterr().out
+    found = json.loads((tmp_path / "numbers.json").read_text())["depthwise"]["random, cold"]
+    assert found["400"] == {"percent": 100, "low": 100, "high": 100}, "after all of a space its best is known"
+    assert 0 < found["2"]["low"] < found["2"]["percent"] < found["2"]["high"] < 100
 
 
 def test_an_interpreter_that_is_not_there_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
