@@ -10,6 +10,7 @@ from typing import Any
 from gputune.cache import ChainRecord, WinnerRecord
 from gputune.client.alternatives import Alternatives, Group
 from gputune.client.context_race import ContextRace, Outcomes
+from gputune.client.errors import TargetError
 from gputune.client.plan import Plan, Task
 from gputune.client.progress import Reporter
 from gputune.client.remote_executor import RemoteExecutor
@@ -54,11 +55,18 @@ def with_winner(outcome: Outcome, winner: WinnerRecord) -> Outcome:
 
 
 def compare(
-    model: Alternatives, race: ContextRace, reporter: Reporter, outcomes: Outcomes, finalists: Finalists
+    model: Alternatives,
+    race: ContextRace,
+    reporter: Reporter,
+    outcomes: Outcomes,
+    finalists: Finalists,
+    persistent: bool,
 ) -> ChainRecord:
-    """What is chosen in the chain, binaries included. Raises what ContextRace does."""
+    """What is chosen in the chain, binaries included. persistent: whether the device may run persistent kernels. Raises
+    what ContextRace does."""
     fusing = _fuse(model, race, reporter, outcomes)
     winners, gain = _pick(fusing, race, reporter, outcomes, finalists)
+    by_persistence = _persist(fusing.plan, race, reporter, _with(outcomes, winners)) if persistent else None
     measured = {
         "contexts": max(map(len, finalists.values()), default=0),
         "groups": len(model.groups),
@@ -66,6 +74,8 @@ def compare(
         "launch_ns": fusing.launch_ns,
         "gain_by_fusing": _told(fusing.gain),
         "gain_by_finalists": _told(gain),
+        "persistent": by_persistence is not None and by_persistence.low > 1,
+        "gain_by_persistence": _told(by_persistence),
         "changed": [_change(outcomes[key], winner) for key, winner in winners.items()],
     }
     return ChainRecord(winners, fusing.times_ns, fusing.launch_ns, measured)
@@ -173,6 +183,21 @@ def _pick(
     if gain_of_all.low <= 1:
         return {}, gain_of_all
     return {key: replace(winner, binary=race.binary(mixed[key])) for key, winner in chosen.items()}, gain_of_all
+
+
+def _persist(plan: Plan, race: ContextRace, reporter: Reporter, outcomes: Outcomes) -> Interval | None:
+    """By how much whole inferences are faster by persistent kernels; None where there are none, or they fail."""
+    reporter.info("comparing launches one by one with persistent kernels, which stand for many of them")
+    one_by_one = race.load(plan, outcomes)
+    try:
+        persistent = race.load(plan, outcomes, persistent=True)
+        if not persistent.graph.persistent:
+            return None
+        before, after = race.inference_ns([one_by_one, persistent])
+    except TargetError as error:
+        reporter.warn(f"launches stay apart: a persistent kernel does not run: {error}")
+        return None
+    return paired_interval(before, after)
 
 
 def _with(outcomes: Outcomes, winners: Mapping[str, WinnerRecord]) -> dict[str, Outcome]:

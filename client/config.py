@@ -100,6 +100,7 @@ SUPPORTED: dict[str, Read] = {
     "invalidate_kernel_repo": _flag,
     "target": _addresses,
     "precision_mode": _precision,
+    "persistent_kernels": _flag,
     **{key: read for key, (_, read) in _TUNING.items()},
 }
 NEEDS_TUNING_MODE = (
@@ -135,6 +136,7 @@ class Config:
     invalidate_kernel_repo: bool = False
     target: str | None = None
     precision_mode: str = PRECISIONS[0]
+    persistent_kernels: bool = True
     tuning: TuningOptions = field(default_factory=TuningOptions)
 
 

@@ -11,12 +11,13 @@ import numpy as np
 
 from gputune.client.errors import MemoryPlanError
 from gputune.client.memory_planner import Lifetime, Placement, plan_arenas
+from gputune.client.persistent import Persistent, in_fewer_launches
 from gputune.client.plan import Operation, Plan, Task
 from gputune.client.rendering import launch_message, variant_message
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance
+from gputune.kernels.family import Instance, Launch
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
@@ -39,6 +40,16 @@ class Maker(Protocol):
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """A plan and the outcomes of its tasks by key digest. persistent: whether the graph can also run in fewer launches,
+    by persistent kernels; what the device does not allow is not done."""
+
+    plan: Plan
+    outcomes: Mapping[str, Outcome]
+    persistent: bool = False
+
+
+@dataclass(frozen=True)
 class Built:
     """Graphs with the programs and weights that their launches refer to, and share."""
 
@@ -57,17 +68,14 @@ def build(
     outcomes: Mapping[str, Outcome],
     target: Maker,
     compiled: Callable[[Task, Outcome], None],
+    persistent: bool = False,
 ) -> Built:
-    """The graph of a plan; arguments and errors as those of build_all."""
-    return build_all([(plan, outcomes)], target, compiled)
+    """The graph of a plan; arguments and errors as those of Wanted and build_all."""
+    return build_all([Wanted(plan, outcomes, persistent)], target, compiled)
 
 
-def build_all(
-    plans: Sequence[tuple[Plan, Mapping[str, Outcome]]],
-    target: Maker,
-    compiled: Callable[[Task, Outcome], None],
-) -> Built:
-    """The graphs of plans, each with the outcomes of its tasks by key digest.
+def build_all(graphs: Sequence[Wanted], target: Maker, compiled: Callable[[Task, Outcome], None]) -> Built:
+    """All graphs of a context.
 
     A winner without a binary is compiled on the target, and `compiled` hears of the task and the outcome with its
     binary. Weights are rearranged on the target; what is the same for several operations is kept once. Raises
@@ -77,8 +85,12 @@ def build_all(
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
     programs = _Programs(target, compiled)
     weights = _Weights(alignment, device.max_allocation_bytes)
-    graphs = [_graph(plan, outcomes, target, programs, weights, device) for plan, outcomes in plans]
-    return Built(tuple(graphs), tuple(programs.records), weights.sections())
+    built = [_graph(wanted.plan, wanted.outcomes, target, programs, weights, device) for wanted in graphs]
+    sections = weights.sections()
+    for place, wanted in enumerate(graphs):
+        if wanted.persistent and device.groups_at_once:
+            built[place] = _persistently(built[place], programs, list(map(len, sections)), device)
+    return Built(tuple(built), tuple(programs.records), sections)
 
 
 def _graph(
@@ -126,8 +138,42 @@ def _graph(
     )
 
 
+def _persistently(
+    graph: GraphRecord, programs: _Programs, weights: Sequence[int], device: DeviceIdentity
+) -> GraphRecord:
+    """The graph that can also run in fewer launches. weights: the bytes of each section."""
+    groups, alignment = device.groups_at_once, max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
+    sizes = {
+        "input": [tensor.nbytes for tensor in graph.inputs],
+        "output": [tensor.nbytes for tensor in graph.outputs],
+        "arena": graph.arena_bytes,
+        "weights": weights,
+    }
+    launches: list[LaunchRecord] = []
+    counter_bytes = 0
+    for each in in_fewer_launches(graph.launches, programs.records, groups):
+        if isinstance(each, LaunchRecord):
+            launches.append(each)
+            continue
+        wholes = [BufferRef(kind, index, 0, sizes[kind][index]) for kind, index in each.buffers]
+        counters = BufferRef("counters", 0, counter_bytes, each.counter_bytes)
+        launches.append(
+            LaunchRecord(
+                operation=f"{each.launches[0].operation} to {each.launches[-1].operation}",
+                task="",
+                program=programs.add(each, groups, [counters, *wholes]),
+                entry=each.entry,
+                global_size=(groups,),
+                local_size=(1,),
+                arguments=(counters, *wholes),
+            )
+        )
+        counter_bytes += -(-each.counter_bytes // alignment) * alignment
+    return replace(graph, persistent=tuple(launches), counter_bytes=counter_bytes) if counter_bytes else graph
+
+
 class _Programs:
-    """The programs of a context, one for each configuration of each task."""
+    """The programs of a context: one for each configuration of each task, and those of persistent kernels."""
 
     def __init__(self, target: Maker, compiled: Callable[[Task, Outcome], None]) -> None:
         self.records: list[ProgramRecord] = []
@@ -152,6 +198,14 @@ class _Programs:
             self._places[identity] = len(self.records)
             self.records.append(ProgramRecord(outcome.binary, instance.main.source, instance.main.options))
         return self._places[identity]
+
+    def add(self, kernel: Persistent, groups: int, arguments: Sequence[BufferRef]) -> int:
+        """The place of a persistent kernel's program, which is compiled and run once on zeros."""
+        sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
+        launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
+        reply = self._target.compile_kernel(CompileKernel(variant_message(Instance(launch), {}), sizes))
+        self.records.append(ProgramRecord(bytes(reply.binary), kernel.source, kernel.options))
+        return len(self.records) - 1
 
 
 def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:

@@ -48,14 +48,16 @@ class ContextRace:
     def __init__(
         self,
         target: TargetClient,
+        maker: context_builder.Maker,
         write: Callable[[context_builder.Built, Path], object],
         compiled: Callable[[Task, Outcome], None],
         reporter: Reporter,
         deadline: float | None = None,
     ) -> None:
-        """write: makes the file of a graph; compiled: hears of binaries as context_builder has it; deadline: when there
-        is no more time, by time.monotonic."""
+        """maker: compiles and packs for the target; write: makes the file of a graph; compiled: hears of binaries as
+        context_builder has it; deadline: when there is no more time, by time.monotonic."""
         self._target = target
+        self._maker = maker
         self._write = write
         self._compiled = compiled
         self._reporter = reporter
@@ -83,12 +85,12 @@ class ContextRace:
         """The program binary of a task's outcome, empty where none was made for a context here."""
         return outcome.binary or self._binaries.get((outcome.key, configuration_key(outcome.configuration)), b"")
 
-    def load(self, plan: Plan, outcomes: Outcomes) -> RemoteExecutor:
-        """A context of a plan on the target, run once. Raises TuningError when its outputs are not those of the first
-        one, or when there is no time left."""
+    def load(self, plan: Plan, outcomes: Outcomes, persistent: bool = False) -> RemoteExecutor:
+        """A context of a plan on the target, run twice; persistent: by persistent kernels. Raises TuningError when its
+        outputs are not those of the first one, or when there is no time left."""
         self._check_time()
         known = {key: replace(outcome, binary=self.binary(outcome)) for key, outcome in outcomes.items()}
-        built = context_builder.build(plan, known, self._target, self._keep)
+        built = context_builder.build(plan, known, self._maker, self._keep, persistent)
         self._files += 1
         path = Path(self._folder.name) / f"{self._files}.bin"
         self._write(built, path)

@@ -18,14 +18,14 @@ from gputune.client import context_builder
 from gputune.client.config import Config, check_precision
 from gputune.client.context_race import ContextRace
 from gputune.client.credentials import NONE, Credentials
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, TargetError
 from gputune.client.explaining import summary_line
 from gputune.client.graphs import Graphs
 from gputune.client.in_chain import Decision, InChain
 from gputune.client.kernel_repository import KernelRepository
 from gputune.client.op_packages import OpPackage
 from gputune.client.outputs import writing
-from gputune.client.plan import Plan, Task
+from gputune.client.plan import Task
 from gputune.client.progress import Reporter
 from gputune.client.report import write_report
 from gputune.client.target import AdbRequest
@@ -117,6 +117,7 @@ class Generation:
         if request.device_tier is not None:
             self._tier = named(self._tier, request.device_tier)
         self._computes = self._device.platform not in SIMULATED
+        self._persistent = request.config.persistent_kernels and self._device.groups_at_once > 0
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)
         self.outcomes: list[Outcome] = []
@@ -132,7 +133,8 @@ class Generation:
             self._reporter.info("tuning effort none: default configurations, no performance cache")
             limits = device_limits(self._device)
             outcomes = _by_key(untuned(task, limits) for task in self._tasks)
-            self._make([Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models], None)
+            plans = [model.plan for model in self._graphs.models]
+            self._make([Decision(plan, _of(plan.tasks, outcomes), self._persistent) for plan in plans], None)
             return
         mode = self._request.tuning.cache_mode
         with ExitStack() as stack:
@@ -193,15 +195,21 @@ class Generation:
         told = {decision.plan.name: decision.summary for decision in decisions if decision.summary is not None}
         self.in_chain = next(iter(told.values()), None) if len(decisions) == 1 else told or None
         with self._clock.phase("finalize"):
-            plans = [(decision.plan, decision.outcomes) for decision in decisions]
-            built = self._built(plans, tuner, cache)
+            wanted = [context_builder.Wanted(one.plan, one.outcomes, one.persistent) for one in decisions]
+            try:
+                built = self._built(wanted, tuner, cache)
+            except TargetError as error:
+                if not any(one.persistent for one in wanted):
+                    raise
+                self._reporter.warn(f"launches stay apart: {error}")
+                built = self._built([replace(one, persistent=False) for one in wanted], tuner, cache)
         with self._clock.phase("write"):
             self._write(built)
         with self._clock.phase("verify"):
             self._verify(decisions)
 
     def _built(
-        self, plans: Sequence[tuple[Plan, Mapping[str, Outcome]]], tuner: Tuner | None, cache: PerformanceCache | None
+        self, wanted: Sequence[context_builder.Wanted], tuner: Tuner | None, cache: PerformanceCache | None
     ) -> context_builder.Built:
         """The graphs with their programs, which come from the kernel repository where it has them: that of the folder
         asked for, else the performance cache's own."""
@@ -212,11 +220,11 @@ class Generation:
                     PerformanceCache.open(folder / self._tier.file_name, warn=self._reporter.warn)
                 )
             if cache is None:
-                return context_builder.build_all(plans, self._client, _keeping(tuner))
+                return context_builder.build_all(wanted, self._client, _keeping(tuner))
             if self._request.config.invalidate_kernel_repo:
                 cache.forget_programs()
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            built = context_builder.build_all(plans, repository, _keeping(tuner))
+            built = context_builder.build_all(wanted, repository, _keeping(tuner))
         counts = repository.counts
         if counts.total():
             self._reporter.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
@@ -266,9 +274,10 @@ class Generation:
             return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
         decisions = []
         for model in self._graphs.models:
-            race = ContextRace(self._client, self._write_to, tuner.store_binary, self._reporter, deadline)
             contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
-            in_chain = InChain(model, tuner, cache, self._reporter, contexts, frozen)
+            repository = KernelRepository(self._client, cache, settings_of(self._client.server))
+            race = ContextRace(self._client, repository, self._write_to, tuner.store_binary, self._reporter, deadline)
+            in_chain = InChain(model, tuner, cache, self._reporter, contexts, self._persistent, frozen)
             decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
         return decisions
 
@@ -307,6 +316,7 @@ class Generation:
             "cold": request.tuning.cold,
             "cache_mode": request.tuning.cache_mode,
             "performance_cache_dir": str(request.performance_cache_dir),
+            "persistent_kernels": request.config.persistent_kernels,
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": [
                 {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions

@@ -4,8 +4,8 @@ First the plan without fusion and those with everything fused in one way run in 
 and what a launch costs beside its kernel, decide which groups are fused; that plan replaces the plain one when whole
 inferences are faster by it for certain. Then contexts with every task's first, second, third finalist run in turns; a
 task gets the one that is faster than its winner in there for certain, and the context of all these replaces that of the
-winners in the same way. What was chosen is remembered for these operations and winners, so that nothing is compared
-twice.
+winners in the same way. Last, where the device allows it, launches one by one are held against persistent kernels. What
+was chosen is remembered for these operations and winners, so that nothing is compared twice.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Decision:
 
     plan: Plan
     outcomes: Outcomes
+    persistent: bool = False
+    """Whether persistent kernels stand for many launches."""
     summary: Mapping[str, Any] | None = None
     """What --summary_json says of the comparison; None where nothing was compared."""
 
@@ -48,14 +50,17 @@ class InChain:
         cache: PerformanceCache,
         reporter: Reporter,
         contexts: int,
+        persistent: bool = False,
         frozen: bool = False,
     ) -> None:
-        """contexts: how many finalists of a task are compared at most; frozen: nothing may be compared any more."""
+        """contexts: how many finalists of a task are compared at most; persistent: whether persistent kernels are an
+        alternative; frozen: nothing may be compared any more."""
         self._model = model
         self._tuner = tuner
         self._cache = cache
         self._reporter = reporter
         self._contexts = contexts
+        self._persistent = persistent
         self._frozen = frozen
         self._tasks = {task_key(task).digest: task for task in model.tasks}
 
@@ -74,7 +79,7 @@ class InChain:
         finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
         try:
             with race:
-                record = compare(self._model, race, self._reporter, outcomes, finalists)
+                record = compare(self._model, race, self._reporter, outcomes, finalists, self._persistent)
         except (GputuneError, ContextError, OSError) as error:
             self._reporter.warn(f"nothing is chosen in the chain; what is fastest alone is used, unfused: {error}")
             return Decision(self._model.plan, outcomes)
@@ -98,7 +103,8 @@ class InChain:
             )
             for key, task in self._tasks.items()
         ]
-        text = json.dumps([self._contexts, operations, list(self._tasks), winners])
+        asked = [self._contexts, "persistent"] if self._persistent else self._contexts
+        text = json.dumps([asked, operations, list(self._tasks), winners])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _still_holds(self, record: ChainRecord) -> bool:
@@ -124,9 +130,13 @@ class InChain:
             self._reporter.info(f"{before}{fused}{_gain(measured.get('gain_by_fusing'))}; {launch}")
         other = f"{len(chosen)} of {len(plan.tasks)} tasks do not run what is fastest alone"
         self._reporter.info(f"{before}{other}{_gain(measured.get('gain_by_finalists'))}")
+        if self._persistent:
+            how = "persistent kernels" if measured.get("persistent") else "launches one by one"
+            self._reporter.info(f"{before}{how}{_gain(measured.get('gain_by_persistence'))}")
         for key, outcome in chosen.items():
             self._reporter.verbose(f"{before}{outcome.op} {key[:10]}: {dict(outcome.configuration)}")
-        return Decision(plan, {**outcomes, **chosen}, {**measured, "remembered": remembered})
+        summary = {**measured, "remembered": remembered}
+        return Decision(plan, {**outcomes, **chosen}, measured.get("persistent") is True, summary)
 
 
 def _gain(gain: object) -> str:

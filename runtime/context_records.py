@@ -12,8 +12,8 @@ from gputune.runtime.errors import InvalidLaunch, LimitExceeded, MalformedHeader
 from gputune.runtime.identity import DeviceIdentity, is_count
 from gputune.runtime.variant import check_sizes
 
-BufferKind = Literal["input", "output", "arena", "weights"]
-BUFFER_KINDS = ("input", "output", "arena", "weights")
+BufferKind = Literal["input", "output", "arena", "weights", "counters"]
+BUFFER_KINDS = ("input", "output", "arena", "weights", "counters")
 DTYPES = {  # name -> bytes of an element
     "float32": 4, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
@@ -25,8 +25,9 @@ LARGEST_RANK = 16
 
 @dataclass(frozen=True)
 class BufferRef:
-    """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section. Inputs
-    and outputs have offset 0; other offsets are multiples of the device's base address alignment."""
+    """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section, or of the
+    graph's counters. Inputs and outputs have offset 0; other offsets are multiples of the device's base address
+    alignment."""
 
     kind: BufferKind
     index: int
@@ -46,6 +47,11 @@ class LaunchRecord:
     local_size: tuple[int, ...]
     arguments: tuple[BufferRef | int, ...]
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is a persistent kernel: its groups wait for each other."""
+        return any(isinstance(argument, BufferRef) and argument.kind == "counters" for argument in self.arguments)
+
 
 @dataclass(frozen=True)
 class TensorRecord:
@@ -63,13 +69,19 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class GraphRecord:
-    """A graph: its tensors, its launches in order and the bytes of each arena for what lives between them."""
+    """A graph: its tensors, its launches in order and the bytes of each arena for what lives between them.
+
+    persistent: the same in fewer launches, for the context's own device only, or empty: each persistent kernel stands
+    for several launches. They count in `counter_bytes` of memory, which is zero before the first of them runs.
+    """
 
     name: str
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[TensorRecord, ...]
     launches: tuple[LaunchRecord, ...]
     arena_bytes: tuple[int, ...]
+    persistent: tuple[LaunchRecord, ...] = ()
+    counter_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -175,6 +187,10 @@ class Fields:
         self._value: dict[str, Any] = value
         self._place = place
 
+    def has(self, name: str) -> bool:
+        """Of a field that older files do not have."""
+        return name in self._value
+
     def text(self, name: str) -> str:
         return str(self._take(name, isinstance(self._value.get(name), str), "a text"))
 
@@ -221,6 +237,8 @@ def _graph(item: Fields) -> GraphRecord:
         outputs=tuple(map(_tensor, item.maps("outputs"))),
         launches=tuple(map(_launch, item.maps("launches"))),
         arena_bytes=item.counts("arena_bytes"),
+        persistent=tuple(map(_launch, item.maps("persistent"))) if item.has("persistent") else (),
+        counter_bytes=item.count("counter_bytes") if item.has("counter_bytes") else 0,
     )
 
 
@@ -288,8 +306,9 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
         "output": [tensor.nbytes for tensor in graph.outputs],
         "arena": list(graph.arena_bytes),
         "weights": [header.sections[index].length for index in header.weights],
+        "counters": [graph.counter_bytes],
     }
-    for launch in graph.launches:
+    for launch in (*graph.launches, *graph.persistent):
         place = f"graph {graph.name!r}, operation {launch.operation!r}"
         if launch.program >= len(header.programs):
             raise MalformedHeader(f"{place}: there is no program {launch.program}")

@@ -3,6 +3,8 @@ only writes inputs, launches and reads outputs."""
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,9 @@ class Executor:
     the identity of the open device. computes: False when outputs stay zero because the device is the null
     one. warnings: why programs were built from source, if they were. load_ns: making this object, without
     opening the device, which took device_open_ns.
+
+    Where the context has persistent kernels and the device is the context's own, runs are those; a profile is of the
+    launches that they stand for.
 
     shared_inputs, shared_outputs: by name, arrays in the memory that the device itself reads and writes, as far as it
     shares the host's; for run_in_place. Another run writes there, too.
@@ -67,10 +72,17 @@ class Executor:
             self._parts: dict[BufferRef, Buffer] = {}
             with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
                 weights = beside.submit(self._uploaded, file)
-                programs = self._programs(file, binaries, strict)
+                persistent = self._persistent_programs(file) if binaries else None
+                apart = persistent is None or backend.profiles
+                programs = self._programs(file, binaries, strict) if apart else {}
                 self._weights = weights.result()
-            self._launches = [self._bound(programs, launch) for launch in graph.launches]
-            self._start = backend.in_order(self._launches)
+            self._launches = [self._bound(programs, launch) for launch in graph.launches] if apart else []
+            run = self._launches
+            if persistent is not None:
+                self._memory["counters"] = [backend.allocate(graph.counter_bytes)]
+                backend.fill(self._memory["counters"][0], 0)
+                run = [self._bound(persistent, launch) for launch in graph.persistent]
+            self._start = backend.in_order(run)
             for buffer in self._outputs.values() if not self.computes else ():
                 backend.fill(buffer, 0)
             backend.finish()
@@ -212,6 +224,31 @@ class Executor:
         for index in indices:
             if index not in programs:
                 programs[index] = backend.build(file.source(index), self.header.programs[index].options)
+        return programs
+
+    def _persistent_programs(self, file: ContextFile) -> dict[int, Program] | None:
+        """The programs of the persistent launches by their index. None where there are none, or, with a warning, where
+        groups might wait for others that do not run."""
+        launches = self.graph.persistent
+        waiting = [math.prod(launch.global_size) for launch in launches if launch.counts]
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        at_once = min(self.device.groups_at_once, processors)
+        if not waiting:
+            return None
+        if max(waiting) > at_once:
+            self.warnings.append(
+                f"launches run one by one: the persistent kernel needs {max(waiting)} processors, there are {at_once}"
+            )
+            return None
+        indices = sorted({launch.program for launch in launches})
+        programs: dict[int, Program] = {}
+        for index, loaded in zip(
+            indices, self._backend.load_binaries([file.binary(index) for index in indices]), strict=True
+        ):
+            if not isinstance(loaded, Program):
+                self.warnings.append(f"launches run one by one: the driver refuses the binary of program {index}")
+                return None
+            programs[index] = loaded
         return programs
 
     def _bound(self, programs: Mapping[int, Program], launch: LaunchRecord) -> Bound:

@@ -70,60 +70,74 @@ def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
 def merged(launches: Sequence[Launch]) -> Merged | None:
     """One program for all of them, or None where they do not go together: sources or options other than -D differ,
     or something in them might mean something else beside others."""
-    source = _SPLICE.sub("", launches[0].source)
     if any(launch.source != launches[0].source for launch in launches):
         return None
-    if len(source) * len(launches) > TEXT_CHARACTERS or OWN_NAMES in source or _REFUSED.search(source):
+    if len(launches[0].source) * len(launches) > TEXT_CHARACTERS:
         return None
-    options = [parts for launch in launches if (parts := _options(launch.options)) is not None]
-    if len(options) < len(launches) or any(parts.rest != options[0].rest for parts in options):
+    texts = [text for launch in launches if (text := text_of(launch.source, launch.options)) is not None]
+    if len(texts) < len(launches) or any(text.rest != texts[0].rest for text in texts):
         return None
-    macros = {found[1] for found in _DEFINED.finditer(source)}
-    if None in macros:
+    if any(launch.entry not in text.declared for launch, text in zip(launches, texts, strict=True)):
         return None
-    names = _declared(source) - macros
-    text_key = sha256("\0".join([source, *(launch.options for launch in launches)]).encode()).hexdigest()[:8]
+    text_key = key_of([launches[0].source, *(launch.options for launch in launches)])
     prefixes = tuple(f"{OWN_NAMES}{text_key}_{number}_" for number in range(len(launches)))
-    text: list[str] = []
-    for launch, parts, prefix in zip(launches, options, prefixes, strict=True):
-        declared = names.difference(parts.macros)
-        if launch.entry not in declared:
-            return None
-        text += _copy(source, parts.macros, macros.union(parts.macros), declared, prefix)
-    return Merged("\n".join(text), " ".join(options[0].rest), prefixes)
+    lines = [line for text, prefix in zip(texts, prefixes, strict=True) for line in text.copy(prefix)]
+    return Merged("\n".join(lines), " ".join(texts[0].rest), prefixes)
+
+
+def key_of(parts: Iterable[str]) -> str:
+    """What tells names made of these texts from those of other texts."""
+    return sha256("\0".join(parts).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
-class _Options:
-    """Build options: the macros that they define, and all others."""
+class Text:
+    """A source and its options, ready to be copied beside others."""
 
-    macros: dict[str, str]
+    source: str
+    options: Mapping[str, str]
+    """The macros that the build options define."""
     rest: tuple[str, ...]
+    """All other options."""
+    macros: frozenset[str]
+    """What the source defines."""
+    declared: frozenset[str]
+    """Names of functions, types and variables."""
+
+    def copy(self, prefix: str, given: Mapping[str, str] = {}) -> Iterator[str]:
+        """The lines of one copy, whose declared names begin with prefix. given: more macros, by name; those with
+        parameters begin with them: "(d) ((d) + 1)". Macros are saved and brought back, so that the next one finds what
+        this one found."""
+        own = self.declared.difference(given)
+        changed = sorted(self.macros.union(self.options, own, given))
+        yield from (f'#pragma push_macro("{name}")' for name in changed)
+        for name in sorted(own.union(self.options)):  # the driver's come after a program's options, ours would not
+            yield f"#ifdef {name}\n#error {name} is a macro of the driver\n#endif"
+        yield from (f"#define {name} {value}" for name, value in self.options.items())
+        yield from (f"#define {name} {prefix}{name}" for name in sorted(own))
+        yield from (f"#undef {name}\n#define {name}{value}" for name, value in given.items())
+        yield self.source
+        yield from (f'#pragma pop_macro("{name}")' for name in changed)
 
 
-def _options(text: str) -> _Options | None:
-    macros: dict[str, str] = {}
+def text_of(source: str, options: str) -> Text | None:
+    """None where something in them might mean something else beside others."""
+    source = _SPLICE.sub("", source)
+    if len(source) > TEXT_CHARACTERS or OWN_NAMES in source or _REFUSED.search(source):
+        return None
+    defined: dict[str, str] = {}
     rest = []
-    for option in text.split():
+    for option in options.split():
         if not option.startswith("-D"):
             rest.append(option)
-        elif (found := _DEFINE_OPTION.fullmatch(option)) is None or found[1] in macros:
+        elif (found := _DEFINE_OPTION.fullmatch(option)) is None or found[1] in defined:
             return None
         else:
-            macros[found[1]] = "1" if found[2] is None else found[2]
-    return _Options(macros, tuple(rest))
-
-
-def _copy(source: str, options: Mapping[str, str], macros: set[str], declared: set[str], prefix: str) -> Iterator[str]:
-    """The lines of one copy. Macros are saved and brought back, so that the next one finds what this one found."""
-    changed = sorted(macros | declared)
-    yield from (f'#pragma push_macro("{name}")' for name in changed)
-    for name in sorted(declared.union(options)):  # the driver's macros come after a program's options, ours would not
-        yield f"#ifdef {name}\n#error {name} is a macro of the driver\n#endif"
-    yield from (f"#define {name} {value}" for name, value in options.items())
-    yield from (f"#define {name} {prefix}{name}" for name in sorted(declared))
-    yield source
-    yield from (f'#pragma pop_macro("{name}")' for name in changed)
+            defined[found[1]] = "1" if found[2] is None else found[2]
+    macros = {found[1] for found in _DEFINED.finditer(source)}
+    if None in macros:
+        return None
+    return Text(source, defined, tuple(rest), frozenset(macros), frozenset(_declared(source) - macros - defined.keys()))
 
 
 def _declared(source: str) -> set[str]:

@@ -100,6 +100,8 @@ class Backend(ABC):
     _apart: OrderedDict[str, set[Launch]] = field(default_factory=OrderedDict, init=False, repr=False)
 
     finds_compiled: bool = field(default=False, init=False)
+    profiles: bool = field(default=True, init=False)
+    """Whether launches have the device's clock."""
 
     @property
     def settings(self) -> dict[str, str]:

@@ -145,6 +145,7 @@ class OpenCLBackend(Backend):
 
     def __init__(self, device: cl.Device, driver: str, profiling: bool = True) -> None:
         super().__init__(identity_of(device, driver))
+        self.profiles = profiling
         self._device = device
         self._flusher: Bound | None = None
         self.compiled: Path | None = None  # where PoCL keeps what it compiles for each kernel and local size

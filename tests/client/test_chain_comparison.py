@@ -13,6 +13,7 @@ import pytest
 from gputune.cache import ChainRecord, WinnerRecord
 from gputune.client.alternatives import Alternatives
 from gputune.client.chain_comparison import compare, plan_by, with_winner
+from gputune.client.errors import TargetError
 from gputune.client.importer import read_model
 from gputune.client.plan import Operation, Plan, Task
 from gputune.client.progress import Reporter
@@ -34,10 +35,11 @@ Cost = Callable[[Task, Outcome], float]
 class Loaded:
     plan: Plan
     outcomes: Mapping[str, Outcome]
+    persistent: bool = False
 
     @property
     def graph(self) -> Any:
-        return SimpleNamespace(launches=self.plan.operations)
+        return SimpleNamespace(launches=self.plan.operations, persistent=self.persistent)
 
 
 class FakeRace:
@@ -49,8 +51,8 @@ class FakeRace:
         self.loaded: list[Loaded] = []
         self.freed: list[Loaded] = []
 
-    def load(self, plan: Plan, outcomes: Mapping[str, Outcome]) -> Loaded:
-        self.loaded.append(Loaded(plan, outcomes))
+    def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
+        self.loaded.append(Loaded(plan, outcomes, persistent))
         return self.loaded[-1]
 
     def free(self, *contexts: Loaded) -> None:
@@ -100,10 +102,11 @@ def run(
     outcomes: Mapping[str, Outcome],
     race: FakeRace,
     finalists: Mapping[str, Sequence[WinnerRecord]] | None = None,
+    persistent: bool = False,
 ) -> ChainRecord:
     given: Any = race
     nothing: dict[str, list[WinnerRecord]] = {key: [] for key in outcomes}
-    return compare(model, given, Reporter(io.StringIO()), outcomes, {**nothing, **(finalists or {})})
+    return compare(model, given, Reporter(io.StringIO()), outcomes, {**nothing, **(finalists or {})}, persistent)
 
 
 def ops(plan: Plan) -> list[str]:
@@ -244,6 +247,39 @@ class TestFinalists:
         assert not record.winners
         assert record.measured["gain_by_finalists"] is None
         assert len(race.loaded) == 4, "plain, fused, and two with other finalists"
+
+
+class TestPersistence:
+    @pytest.mark.parametrize(("saved", "persistent"), [(200.0, True), (0.0, False), (-200.0, False)])
+    def test_persistent_kernels_are_kept_where_whole_inferences_are_faster(
+        self, model: Alternatives, outcomes: dict[str, Outcome], saved: float, persistent: bool
+    ) -> None:
+        race = FakeRace(flat, lambda one: 300.0 - saved * one.persistent)
+        record = run(model, outcomes, race, persistent=True)
+        assert record.measured["persistent"] is persistent
+        assert (record.measured["gain_by_persistence"]["low"] > 1) is persistent
+        before, after = race.loaded[-2:]
+        assert (before.persistent, after.persistent) == (False, True)
+        assert ops(before.plan) == ops(after.plan) == ["SeparableConv"] * 3, "what was chosen before"
+
+    def test_they_are_not_tried_where_they_are_no_alternative(
+        self, model: Alternatives, outcomes: dict[str, Outcome]
+    ) -> None:
+        race = FakeRace(flat)
+        record = run(model, outcomes, race)
+        assert (record.measured["persistent"], record.measured["gain_by_persistence"]) == (False, None)
+        assert not any(one.persistent for one in race.loaded)
+
+    def test_one_that_does_not_run_costs_nothing_else(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
+        class Hangs(FakeRace):
+            def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
+                if persistent:
+                    raise TargetError("timeout", "it waits for ever")
+                return super().load(plan, outcomes)
+
+        record = run(model, outcomes, Hangs(flat), persistent=True)
+        assert record.measured["persistent"] is False
+        assert len(record.measured["fused"]) == 3
 
 
 def test_an_outcome_says_whether_it_is_not_the_winner_alone(outcomes: dict[str, Outcome], tmp_path: Path) -> None:

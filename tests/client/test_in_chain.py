@@ -166,7 +166,7 @@ class TestRace:
 
         def make(**how: Any) -> ContextRace:
             return ContextRace(
-                client, lambda _, path: small_context(path), lambda *_: None, Reporter(io.StringIO()), **how
+                client, client, lambda _, path: small_context(path), lambda *_: None, Reporter(io.StringIO()), **how
             )
 
         return make

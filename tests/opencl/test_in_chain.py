@@ -42,17 +42,21 @@ def test_fused_and_not_they_agree_with_the_reference_and_are_timed(
                 programs, weights = built.programs, built.weights
                 write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
 
-            with ContextRace(client, write, lambda *_: None, Reporter(io.StringIO())) as race:
-                contexts = [race.load(plan, outcomes) for plan in (model.plan, model.plan_with(model.groups))]
+            with ContextRace(client, client, write, lambda *_: None, Reporter(io.StringIO())) as race:
+                fused = model.plan_with(model.groups)
+                contexts = [race.load(plan, outcomes) for plan in (model.plan, fused)]
+                contexts.append(race.load(fused, outcomes, persistent=True))
+                assert bool(contexts[2].graph.persistent) == (device.groups_at_once > 0)
                 inputs = {"x": np.random.default_rng(1).standard_normal((1, 8, 7, 5)).astype(np.float32)}
                 (want,) = evaluate(model.plan, inputs).values()
                 for context in contexts:
                     (got,) = context.run_timed(inputs)[0].values()
                     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
-                plain, fused = race.task_ns(contexts)
+                plain, by_group, persistent = race.task_ns(contexts)
                 assert len(contexts[1].graph.launches) == len(contexts[0].graph.launches) - len(model.groups)
-                assert set(fused) - set(plain) <= set(outcomes)
-                assert all(min(samples) > 0 for times in (plain, fused) for samples in times.values())
+                assert set(by_group) - set(plain) <= set(outcomes)
+                assert set(persistent) == set(by_group), "a profile is of launches one by one"
+                assert all(min(samples) > 0 for times in (plain, by_group) for samples in times.values())
                 assert all(min(samples) > 0 for samples in race.inference_ns(contexts))
     finally:
         server.stop()

@@ -187,6 +187,35 @@ def test_a_header_that_contradicts_itself_is_refused(
         read_header(context_path)
 
 
+def counting(fields: Any, nbytes: int) -> None:
+    """Makes a persistent kernel of the launch, one that counts in so many bytes."""
+    graph = fields["graphs"][0]
+    counters = {"kind": "counters", "index": 0, "offset": 0, "nbytes": nbytes}
+    graph["persistent"] = [{**graph["launches"][0], "arguments": [counters, *graph["launches"][0]["arguments"]]}]
+
+
+def test_persistent_kernels_are_read_and_checked_as_launches_are(context_path: Path) -> None:
+    fields = read_header(context_path).to_dict()
+    counting(fields, 192)
+    fields["graphs"][0]["counter_bytes"] = 192
+    with_header(context_path, fields)
+    graph = read_header(context_path).graphs[0]
+    assert (graph.persistent[0].counts, graph.launches[0].counts) == (True, False)
+    counting(fields, 193)
+    with_header(context_path, fields)
+    with pytest.raises(MalformedHeader, match=r"lies outside the counters buffers of \[192\] bytes"):
+        read_header(context_path)
+
+
+def test_files_of_before_there_were_persistent_kernels_are_read(context_path: Path) -> None:
+    before = read_header(context_path)
+    fields = before.to_dict()
+    for name in ("persistent", "counter_bytes"):
+        del fields["graphs"][0][name]
+    with_header(context_path, fields)
+    assert read_header(context_path) == before
+
+
 @pytest.mark.parametrize("header", [b"\xc1", b"", msgpack.packb([1]), b"\x81\x01\x02", b"\x91" * 5000])
 def test_a_header_that_is_no_map_is_refused(context_path: Path, header: bytes) -> None:
     with_header(context_path, header)

@@ -1,0 +1,79 @@
+"""Which launches become a persistent kernel, and how many."""
+
+import pytest
+
+from gputune.client import persistent
+from gputune.client.persistent import Persistent, in_fewer_launches
+from gputune.runtime.context_records import BufferRef, LaunchRecord, ProgramRecord
+
+PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; }"
+TOGETHER = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; barrier(CLK_LOCAL_MEM_FENCE); }"
+SAID = "// no barrier( here, and no __local\n" + PLAIN
+
+
+def launch(name: str, program: int = 0, local: int = 1, size: int = 8, arena: int = 0) -> LaunchRecord:
+    return LaunchRecord(name, "", program, "run", (size,), (local,), (BufferRef("arena", arena, 0, 4 * size),))
+
+
+def programs(*sources: str, options: str = "-cl-std=CL1.2 -DBY=1") -> list[ProgramRecord]:
+    return [ProgramRecord(b"", source, options) for source in sources]
+
+
+def shape(found: list[LaunchRecord | Persistent]) -> list[str]:
+    """The names of launches, those of a persistent kernel together."""
+    return ["".join(each.operation for each in getattr(one, "launches", [one])) for one in found]
+
+
+def test_all_that_go_together_are_one() -> None:
+    launches = [launch("a"), launch("b", arena=2), launch("c", program=1, size=16)]
+    (kernel,) = in_fewer_launches(launches, programs(PLAIN, PLAIN.replace("+=", "*=")), 4)
+    assert isinstance(kernel, Persistent)
+    assert kernel.launches == tuple(launches)
+    assert kernel.options == "-cl-std=CL1.2"
+    assert kernel.buffers == (("arena", 0), ("arena", 2))
+    assert kernel.source.count("] += BY") == 1, "two launches of a program that are alike share its copy"
+    assert in_fewer_launches(launches, programs(PLAIN, PLAIN.replace("+=", "*=")), 4) == [kernel]
+
+
+def test_names_differ_where_anything_does() -> None:
+    def entry(launches: list[LaunchRecord], source: str = PLAIN, options: str = "-DBY=1") -> str:
+        (kernel,) = in_fewer_launches(launches, programs(source, options=options), 2)
+        assert isinstance(kernel, Persistent)
+        return kernel.entry
+
+    two = [launch("a"), launch("b")]
+    others = [
+        entry(two, PLAIN + " "), entry(two, options="-DBY=2"), entry([*two, launch("c")]),
+        entry([launch("a"), launch("b", size=16)]),
+    ]  # fmt: skip
+    assert len({entry(two), *others}) == 5
+
+
+@pytest.mark.parametrize(
+    ("sources", "launches", "expected"),
+    [
+        ([PLAIN], [launch("a")], ["a"]),
+        ([SAID], [launch("a", local=4), launch("b", local=4)], ["ab"]),
+        ([PLAIN, TOGETHER], [launch("a"), launch("b", 1, local=4), launch("c"), launch("d")], ["a", "b", "cd"]),
+        ([PLAIN, TOGETHER], [launch("a"), launch("b", 1), launch("c")], ["abc"]),
+        ([PLAIN, PLAIN + " // __LINE__"], [launch("a"), launch("b", 1)], ["ab"]),
+        ([PLAIN, PLAIN + "int w() { return __LINE__; }"], [launch("a"), launch("b", 1), launch("c")], ["a", "b", "c"]),
+        ([PLAIN, PLAIN.replace("run", "other")], [launch("a"), launch("b", 1)], ["a", "b"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_part_stays_a_launch(
+    sources: list[str], launches: list[LaunchRecord], expected: list[str]
+) -> None:
+    assert shape(in_fewer_launches(launches, programs(*sources), 2)) == expected
+
+
+def test_other_options_of_the_compiler_make_another_kernel() -> None:
+    different = [*programs(PLAIN), *programs(PLAIN, options="-cl-fast-relaxed-math -DBY=1")]
+    launches = [launch("a"), launch("b"), launch("c", 1), launch("d", 1)]
+    assert shape(in_fewer_launches(launches, different, 2)) == ["ab", "cd"]
+
+
+def test_a_program_does_not_become_too_long_for_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistent, "CHARACTERS_AT_MOST", 2 * len(PLAIN))
+    launches = [launch(name, size=8 * number) for number, name in enumerate("abcde", 1)]
+    assert shape(in_fewer_launches(launches, programs(PLAIN), 2)) == ["ab", "cd", "e"]
