@@ -15,12 +15,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from gputune.runtime.context_records import BufferKind, BufferRef, LaunchRecord, ProgramRecord
 from gputune.runtime.merging import OWN_NAMES, Text, key_of, text_of
 
 CHARACTERS_AT_MOST = 1 << 19
-"""Of a program, which takes minutes to compile when it is long. What does not fit goes into another one."""
+"""Of the copies in a program: half of what a server takes as one text. What does not fit goes into another program."""
 
 SHARES = 8
 """Groups are taken in so many portions by each of those that take turns, so that the last ones come in together."""
@@ -30,6 +31,8 @@ COUNTER_INTS, INT_BYTES = 16, 4
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COOPERATES = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|async_work_group_\w+|(?:__)?local)\b")
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
+_ASKS = re.compile(r"\bget_(?:global|local|group|num|work)_\w+\s*\(")
 _ENTRY = re.compile(r"\b(?:__)?kernel\b[^{;]*?\bvoid\s+(\w+)\s*\(")
 
 ARRIVE = """\
@@ -101,20 +104,41 @@ class _Part:
     def copy(self) -> tuple[object, ...]:
         return self.launch.program, self.launch.entry, self.global_size, self.local_size
 
+    @cached_property
+    def length(self) -> int:
+        """Characters of its copy, about."""
+        return sum(map(len, self.text.copy(OWN_NAMES, _macros(self, OWN_NAMES))))
+
     @property
     def groups(self) -> tuple[int, ...]:
         return tuple(a // b for a, b in zip(self.global_size, self.local_size, strict=True))
 
 
 def _part(launch: LaunchRecord, program: ProgramRecord) -> _Part | None:
-    """None where work-items of a group work together, or the text cannot be copied."""
+    """None where work-items of a group work together, where another function than the kernel asks for a place, or where
+    the text cannot be copied."""
     source = _COMMENT.sub(" ", program.source)
     if math.prod(launch.local_size) > 1 and _COOPERATES.search(source):
+        return None
+    if any(_ASKS.search(body) and not _ENTRY.search(head) for head, body in _functions(source)):
         return None
     text, entries = text_of(source, program.options), tuple(_ENTRY.findall(source))
     if text is None or launch.entry not in entries or not text.declared.issuperset(entries):
         return None
     return _Part(launch, text, entries, _three(launch.global_size), _three(launch.local_size))
+
+
+def _functions(source: str) -> Iterator[tuple[str, str]]:
+    """What stands before the outermost braces, and in them. Macros are not looked into."""
+    depth, head, body = 0, "", ""
+    for piece in re.split(r"([{}])", _DIRECTIVE.sub("", source)):
+        if depth == 0 and piece not in ("{", "}"):
+            head = piece
+        depth += (piece == "{") - (piece == "}")
+        body += piece
+        if depth == 0 and piece == "}":
+            yield head, body
+            body = ""
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
@@ -123,7 +147,7 @@ def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
 
 
 def _length(parts: Sequence[_Part]) -> int:
-    return sum(len(text.source) for text in {part.copy: part.text for part in parts}.values())
+    return sum({part.copy: part.length for part in parts}.values())
 
 
 def _persistent(parts: Sequence[_Part], groups: int) -> Persistent:

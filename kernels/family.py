@@ -18,6 +18,7 @@ there that defines FAMILY. It is made in these steps:
 A template begins with its formula, a picture of the tile, how the work is split and its preconditions, and it compiles
 alone with its defaults. Accumulators are private arrays in loops with opencl_unroll_hint, which compilers turn into
 registers; a return or continue inside such a loop keeps some from unrolling it, so borders are guarded by conditions.
+Only the kernel asks for its place in the grid and hands it on, so that it can be a part of a persistent kernel.
 """
 
 import dataclasses

@@ -29,11 +29,11 @@
 
 #include "vectors.cl"
 
-// One vector of a few rows of a part.
-static void copy(__global const TYPE *restrict part, __global TYPE *restrict output, int size, int start, int vector)
+// One vector of a part, of WPT rows from the first on.
+static void copy(__global const TYPE *restrict part, __global TYPE *restrict output, int size, int start, int vector,
+                 int first)
 {
     const int x = vector * VW;
-    const int first = get_global_id(1) * WPT;
     const int last = min(first + WPT, ROWS);
     part += x;
     output += start + x;
@@ -49,12 +49,13 @@ static void copy(__global const TYPE *restrict part, __global TYPE *restrict out
 // Copies when the vector is one of this part's, else makes it a vector of the parts behind.
 #define PART(name, size, start)                                  \
     if (vector >= 0 && vector < (size + VW - 1) / VW)            \
-        copy(name, output, size, start, vector);                 \
+        copy(name, output, size, start, vector, first);          \
     vector -= (size + VW - 1) / VW;
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
 void concat_parts(INPUT_PARAMETERS __global TYPE *restrict output)
 {
+    const int first = get_global_id(1) * WPT;
     int vector = get_global_id(0);
     PARTS
 }

@@ -8,6 +8,7 @@ from gputune.runtime.context_records import BufferRef, LaunchRecord, ProgramReco
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; }"
 TOGETHER = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; barrier(CLK_LOCAL_MEM_FENCE); }"
+HELPED = "int where() { return get_global_id(0); }\n" + PLAIN.replace("get_global_id(0)", "where()")
 SAID = "// no barrier( here, and no __local\n" + PLAIN
 
 
@@ -58,6 +59,7 @@ def test_names_differ_where_anything_does() -> None:
         ([PLAIN, TOGETHER], [launch("a"), launch("b", 1), launch("c")], ["abc"]),
         ([PLAIN, PLAIN + " // __LINE__"], [launch("a"), launch("b", 1)], ["ab"]),
         ([PLAIN, PLAIN + "int w() { return __LINE__; }"], [launch("a"), launch("b", 1), launch("c")], ["a", "b", "c"]),
+        ([PLAIN, HELPED], [launch("a"), launch("b", 1), launch("c"), launch("d")], ["a", "b", "cd"]),
         ([PLAIN, PLAIN.replace("run", "other")], [launch("a"), launch("b", 1)], ["a", "b"]),
     ],
 )  # fmt: skip
@@ -74,6 +76,8 @@ def test_other_options_of_the_compiler_make_another_kernel() -> None:
 
 
 def test_a_program_does_not_become_too_long_for_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistent, "CHARACTERS_AT_MOST", 2 * len(PLAIN))
     launches = [launch(name, size=8 * number) for number, name in enumerate("abcde", 1)]
+    (kernel,) = in_fewer_launches(launches[:2], programs(PLAIN), 2)
+    assert isinstance(kernel, Persistent)
+    monkeypatch.setattr(persistent, "CHARACTERS_AT_MOST", len(kernel.source))
     assert shape(in_fewer_launches(launches, programs(PLAIN), 2)) == ["ab", "cd", "e"]
