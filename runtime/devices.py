@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gputune.runtime.drivers import driver_files, environment_for, vendor_folders
+from gputune.runtime.drivers import driver_files, environment_for, library_of, vendor_folders
 from gputune.runtime.errors import DeviceNotFound
 from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.recording import BadRecording, read_all
@@ -264,6 +264,14 @@ def _ending(returncode: int) -> str:
     return f"the probe ended with code {returncode}" if returncode else ""
 
 
+def _why_none(driver_file: str) -> str:
+    """Why a driver that has not failed has no device."""
+    library = Path(library_of(Path(driver_file))) if driver_file else Path()
+    if library.is_absolute() and not library.exists():
+        return f"the driver gives no device: its library {library} is not there; install it again"
+    return f"the driver gives no device (drivers are looked for in {', '.join(map(str, vendor_folders()))})"
+
+
 def _reports_of(driver_file: str, output: str, ending: str) -> list[DeviceReport]:
     """Reads the probe's lines: a report per device when it is listed, and again when it has been tested."""
     found: dict[int, DeviceReport] = {}
@@ -275,9 +283,7 @@ def _reports_of(driver_file: str, output: str, ending: str) -> list[DeviceReport
                 continue  # a line cut short by a crash
             found[report.position] = report
     if not found:
-        looked_in = ", ".join(map(str, vendor_folders()))
-        reason = ending or f"the driver gives no device (drivers are looked for in {looked_in})"
-        return [DeviceReport(0, None, driver_file, usable=False, reason=reason)]
+        return [DeviceReport(0, None, driver_file, usable=False, reason=ending or _why_none(driver_file))]
     return [
         replace(report, usable=False, reason=f"{ending} before its test was done")
         if ending and not report.usable and report.reason == "not tested"

@@ -120,6 +120,21 @@ def test_a_binary_belongs_to_a_device_and_a_driver_version_but_not_to_its_free_m
         assert other.difference(IDENTITY) == f"{name} is 'other', not {getattr(IDENTITY, name)!r}"
 
 
+@pytest.mark.parametrize(
+    ("platform", "name", "kind", "groups"),
+    [
+        ("Portable Computing Language", "pthread-haswell-Some CPU", "cpu", 6),
+        ("Portable Computing Language", "cpu-haswell-Some CPU", "cpu", 6),
+        ("Portable Computing Language", "cpu-tbb-haswell-Some CPU", "cpu", 0),
+        ("Portable Computing Language", "NVIDIA GPU", "gpu", 0),
+        ("Intel(R) OpenCL", "cpu-like name", "cpu", 0),
+    ],
+)
+def test_groups_run_at_once_where_the_driver_is_known_for_it(platform: str, name: str, kind: str, groups: int) -> None:
+    identity = dataclasses.replace(IDENTITY, platform=platform, name=name, device_type=kind, compute_units=6)
+    assert identity.groups_at_once == groups
+
+
 def probe_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, limit_s: float = 30) -> list[DeviceReport]:
     """Discovery with one driver, whose probe is this shell script."""
     (tmp_path / "one.icd").write_text("libone.so\n")
@@ -159,6 +174,14 @@ def test_a_probe_without_devices_says_where_drivers_were_looked_for(
     assert "gives no device" in only.reason and str(tmp_path) in only.reason
     (only,) = probe_says(monkeypatch, tmp_path, f"echo '{devices.PROBE_MARK}{{\"index\": 0'; exit 3")
     assert only.reason == "the probe ended with code 3"
+
+
+def test_a_driver_whose_library_has_gone_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("gputune.runtime.devices.library_of", lambda file: "/no/such/libdriver.so")
+    (only,) = probe_says(monkeypatch, tmp_path, "true")
+    assert only.reason == (
+        "the driver gives no device: its library /no/such/libdriver.so is not there; install it again"
+    )
 
 
 def test_a_probe_sees_one_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
