@@ -21,6 +21,7 @@ from gputune.client.alternatives import Alternatives
 from gputune.client.chain_comparison import compare, plan_by, with_winner
 from gputune.client.context_race import ContextRace, Outcomes
 from gputune.client.errors import CacheMiss, GputuneError
+from gputune.client.persistent import FORM
 from gputune.client.plan import Plan
 from gputune.client.progress import Reporter
 from gputune.client.tuning.task_search import task_key
@@ -103,7 +104,7 @@ class InChain:
             )
             for key, task in self._tasks.items()
         ]
-        asked = [self._contexts, "persistent"] if self._persistent else self._contexts
+        asked = [self._contexts, FORM] if self._persistent else self._contexts
         text = json.dumps([asked, operations, list(self._tasks), winners])
         return hashlib.sha256(text.encode()).hexdigest()
 

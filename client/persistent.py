@@ -20,6 +20,9 @@ from functools import cached_property
 from gputune.runtime.context_records import BufferKind, BufferRef, LaunchRecord, ProgramRecord
 from gputune.runtime.merging import OWN_NAMES, Text, key_of, text_of
 
+FORM = "persistent"
+"""Another word when other text is made of the same launches: what was chosen before is compared again then."""
+
 CHARACTERS_AT_MOST = 1 << 19
 """Of the copies in a program: half of what a server takes as one text. What does not fit goes into another program."""
 
@@ -174,8 +177,12 @@ def _persistent(parts: Sequence[_Part], groups: int) -> Persistent:
 
 
 def _macros(part: _Part, prefix: str) -> dict[str, str]:
-    """What makes functions of kernels, which are told the place of a work-item. They stay functions: the driver would
-    keep the private arrays of all of them on one stack otherwise."""
+    """What makes functions of kernels, which are told the place of a work-item.
+
+    Where a group has several, the compiler makes vectors of them if it sees what the loop over them does. With one
+    there is nothing to gain, but private arrays, which may be as large as a strip of a map, would all be on the stack.
+    """
+    called = "inline __attribute__((always_inline))" if math.prod(part.local_size) > 1 else "__attribute__((noinline))"
     group, item = ("gputune_x", "gputune_y", "gputune_z"), ("gputune_i", "gputune_j", "gputune_k")
     parameters = ", ".join(f"const int {name}" for name in (*group, *item))
     sizes = tuple(map(str, part.local_size))
@@ -189,7 +196,7 @@ def _macros(part: _Part, prefix: str) -> dict[str, str]:
     }
     macros = {name: f"(d) ((size_t)((d) == 0 ? {x} : (d) == 1 ? {y} : {z}))" for name, (x, y, z) in asked.items()}
     macros |= {"get_global_offset": "(d) ((size_t)0)", "get_work_dim": f"() {len(part.launch.global_size)}u"}
-    macros |= dict.fromkeys(("__kernel", "kernel"), " static __attribute__((noinline))")
+    macros |= dict.fromkeys(("__kernel", "kernel"), f" static {called}")
     macros |= dict.fromkeys(("reqd_work_group_size", "work_group_size_hint", "vec_type_hint"), "(...)")
     if math.prod(part.local_size) == 1:  # a group of one has nobody to share with, or to wait for
         macros |= {"barrier": "(flags)", "__local": "", "local": ""}
