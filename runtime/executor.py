@@ -128,8 +128,10 @@ class Executor:
         ns of the device's clock. The device must have been opened with profiling.
 
         `after` is called after each inference with the number of those that are done; what it raises ends the
-        profile. Raises as run does.
+        profile. Raises as run does, and ValueError without that clock.
         """
+        if not self._backend.profiles:
+            raise ValueError("the device was opened without the clock that a profile needs: load with profiling=True")
         ready = self._checked(inputs)
         inference_ns: list[int] = []
         operation_ns: dict[str, list[int]] = {launch.operation: [] for launch in self.graph.launches}

@@ -214,6 +214,15 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
     assert list(operations) == list(dict.fromkeys(launch.operation for launch in executor.graph.launches))
 
 
+def test_a_profile_needs_the_clock_of_the_device(plan: Plan, tmp_path: Path, backend: Backend) -> None:
+    report = choose(discover(), wanted_device(None)).report
+    executor = loaded(open_backend(report, profiling=False), contexts(backend, plan, tmp_path / "model.bin"))
+    inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
+    assert executor.run(inputs)
+    with pytest.raises(ValueError, match="load with profiling=True"):
+        executor.profile(inputs, 1)
+
+
 def test_without_a_processor_for_each_group_launches_run_one_by_one(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
