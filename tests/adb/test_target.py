@@ -255,11 +255,16 @@ def test_a_port_that_cannot_be_taken_back_is_taken_back_later(
 
 
 def test_a_server_that_does_not_end_is_told(
-    phone: Phone, start: Start, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    phone: Phone, start: Start, heard: Heard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    target = start(phone)
+    """It does not listen to the end of its input. (One that is stopped by a signal is woken up by the system when its
+    shell has gone, sooner or later.)"""
+    deaf = tmp_path / "deaf_server.py"
+    source = LITTLE.read_text()
+    assert source.count("os._exit(0)") == 1
+    deaf.write_text(source.replace("os._exit(0)", "threading.Event().wait()"))
+    target = start(phone, bundle=deaf)
     monkeypatch.setattr("gputune.client.adb_process.STOP_SECONDS", 0.2)
-    os.kill(facts(phone)["pid"], signal.SIGSTOP)
     target.stop()
     with contextlib.suppress(ProcessLookupError):  # the system may have ended it when its shell was gone
         os.kill(facts(phone)["pid"], signal.SIGKILL)
