@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--reference", action="store_true", help="compare with onnxruntime; another type ends with 1")
     options = parser.parse_args()
     model, settings = material.magika_model(), json.loads(material.magika_settings().read_text(encoding="utf-8"))
-    executor = gputune.runtime.load(_context(model, options.tuning_effort, options.device))
+    executor = gputune.runtime.load(_context(model, options.tuning_effort, options.device), options.device)
     same = True
     for file in options.files or [ROOT / name for name in FILES]:
         seen = features(file, settings)

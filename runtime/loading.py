@@ -40,9 +40,31 @@ def load(
     null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
     profiling: opens the device with the clock that Executor.profile needs and that can cost other runs a little.
 
-    Raises ContextError subclasses (WrongDevice in strict mode), DeviceNotFound, BuildFailed, ValueError for
-    an unknown graph or mode, OSError when the file cannot be read.
+    A device that computes nothing gives zeros that look like results, so it must be named here: neither the
+    environment nor the context can choose it.
+
+    Raises ContextError subclasses (WrongDevice in strict mode, and for a context of the null device), DeviceNotFound,
+    BuildFailed, ValueError for an unknown graph or mode, OSError when the file cannot be read.
     """
+    executor = open_executor(path, device, cache_compatibility_mode, graph, profiling)
+    if not executor.computes and not device:
+        zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
+        if not executor.header.computes:
+            raise WrongDevice(f"{path}: made by the null device; make it again on a real device: {zeros}")
+        raise DeviceNotFound(f"GPUTUNE_DEVICE chooses {executor.device.platform!r}, which computes nothing: {zeros}")
+    for reason in executor.warnings:
+        warnings.warn(f"{path}: {reason}", stacklevel=2)
+    return executor
+
+
+def open_executor(
+    path: Path | str,
+    device: str | None,
+    cache_compatibility_mode: Compatibility,
+    graph: str | None,
+    profiling: bool,
+) -> Executor:
+    """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
     if cache_compatibility_mode not in ("permissive", "strict"):
         raise ValueError(f"cache_compatibility_mode is {cache_compatibility_mode!r}, expected 'permissive' or 'strict'")
     with open_context(path) as file:
@@ -53,10 +75,7 @@ def load(
             raise _made_by_null(file, repr(wanted))
         backend = _open(file.header, wanted, profiling)
         device_open_ns = time.perf_counter_ns() - start
-        executor = executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
-        for reason in executor.warnings:
-            warnings.warn(f"{file.path}: {reason}", stacklevel=2)
-        return executor
+        return executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
 
 
 def executor_on(

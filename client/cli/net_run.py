@@ -2,7 +2,6 @@
 
 import os
 import sys
-import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,8 @@ from gputune.client.progress import Reporter
 from gputune.client.remote_executor import RemoteExecutor
 from gputune.client.summary import write_json
 from gputune.client.target import choose_target
-from gputune.runtime import Executor, load
+from gputune.runtime import Executor
+from gputune.runtime.loading import open_executor
 
 
 @click.command("net-run")
@@ -147,9 +147,8 @@ def _refuse_unused(connection: ConnectionOptions) -> None:
 def _local(
     path: Path, device: str | None, mode: Literal["permissive", "strict"], graph: str | None, profiling: bool
 ) -> Executor:
-    with device_errors(path), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the reporter says them, once, in its form
-        return load(path, device=device, cache_compatibility_mode=mode, graph=graph, profiling=profiling)
+    with device_errors(path):
+        return open_executor(path, device, mode, graph, profiling)
 
 
 def _remote(

@@ -15,8 +15,9 @@ from gputune.runtime.backends import open_backend
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.devices import NULL_REPORT, DeviceReport
-from gputune.runtime.errors import WrongDevice
+from gputune.runtime.errors import DeviceNotFound, WrongDevice
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.loading import open_executor
 
 X = np.ones((2, 4), np.float32)
 
@@ -27,7 +28,7 @@ def no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_null_context_runs_without_computing(context_path: Path) -> None:
-    executor = gputune.runtime.load(context_path)
+    executor = gputune.runtime.load(context_path, "null")
     assert not executor.computes
     outputs, inference_ns = executor.run_timed({"x": X})
     assert list(outputs) == ["y"]
@@ -44,6 +45,24 @@ def test_a_null_context_runs_on_no_other_device(context_path: Path, monkeypatch:
     monkeypatch.setenv("GPUTUNE_DEVICE", "cpu")
     with pytest.raises(WrongDevice, match="cannot run on 'cpu'"):
         gputune.runtime.load(context_path)
+
+
+@pytest.mark.parametrize("device", [None, ""])
+def test_zeros_are_only_for_callers_that_ask_for_the_null_device(
+    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch, device: str | None
+) -> None:
+    """A context of the null device, and GPUTUNE_DEVICE left in a shell, are no reason to return zeros as results."""
+    null, real = tmp_path / "null.bin", tmp_path / "real.bin"
+    write_context(null, context)
+    write_context(real, replace(context, computes=True))
+    with pytest.raises(WrongDevice, match=r'made by the null device; .* zeros, not results; device="null"'):
+        gputune.runtime.load(null, device)
+    monkeypatch.setenv("GPUTUNE_DEVICE", "null")
+    with pytest.raises(WrongDevice, match="made by the null device"):
+        gputune.runtime.load(null, device)
+    with pytest.raises(DeviceNotFound, match=r"GPUTUNE_DEVICE chooses 'null', .* zeros, not results"):
+        gputune.runtime.load(real, device)
+    assert not gputune.runtime.load(real, "null").run({"x": X})["y"].any()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +84,7 @@ def test_the_recorded_device_is_opened_without_discovery_when_it_fits(
     monkeypatch.setattr(loading, "driver_files", lambda: [Path("/drivers/p.icd")])
     monkeypatch.setattr(loading, "discover", discover)
     monkeypatch.setattr(loading, "open_backend", lambda report, profiling: open_backend(NULL_REPORT))
-    gputune.runtime.load(tmp_path / "context.bin", device=wanted)
+    open_executor(tmp_path / "context.bin", wanted, "permissive", None, False)
     assert bool(discovered) is discovers
 
 
@@ -80,7 +99,7 @@ def test_the_recorded_device_is_opened_without_discovery_when_it_fits(
 )
 def test_inputs_that_do_not_fit_are_named(context_path: Path, inputs: dict[str, np.ndarray], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        gputune.runtime.load(context_path).run(inputs)
+        gputune.runtime.load(context_path, "null").run(inputs)
 
 
 def test_a_binary_that_is_refused_is_built_from_source_alone(tmp_path: Path, context: Context) -> None:
@@ -90,30 +109,30 @@ def test_a_binary_that_is_refused_is_built_from_source_alone(tmp_path: Path, con
     path = tmp_path / "context.bin"
     write_context(path, replace(context, graphs=(replace(graph, launches=launches),), programs=programs))
     with pytest.warns(UserWarning, match="refuses the binary of program 1; building it from source") as warned:
-        executor = gputune.runtime.load(path)
+        executor = gputune.runtime.load(path, "null")
     assert len(warned) == len(executor.warnings) == 1
     assert not executor.run({"x": X})["y"].any()
     with pytest.raises(WrongDevice, match="refuses the binary of program 1: not a program binary"):
-        gputune.runtime.load(path, cache_compatibility_mode="strict")
+        gputune.runtime.load(path, "null", cache_compatibility_mode="strict")
 
 
 def test_a_strided_input_is_taken(context_path: Path) -> None:
-    gputune.runtime.load(context_path).run({"x": np.ones((2, 8), np.float32)[:, ::2]})
+    gputune.runtime.load(context_path, "null").run({"x": np.ones((2, 8), np.float32)[:, ::2]})
 
 
 def test_graphs_and_modes_are_chosen_by_name(context_path: Path) -> None:
-    assert gputune.runtime.load(context_path).graph.name == "main"
-    assert gputune.runtime.load(context_path, graph="other").graph.name == "other"
+    assert gputune.runtime.load(context_path, "null").graph.name == "main"
+    assert gputune.runtime.load(context_path, "null", graph="other").graph.name == "other"
     with pytest.raises(ValueError, match=r"no graph 'third'; the graphs are \['main', 'other'\]"):
-        gputune.runtime.load(context_path, graph="third")
+        gputune.runtime.load(context_path, "null", graph="third")
     with pytest.raises(ValueError, match="'loose'"):
-        gputune.runtime.load(context_path, cache_compatibility_mode="loose")  # type: ignore[arg-type]
+        gputune.runtime.load(context_path, "null", cache_compatibility_mode="loose")  # type: ignore[arg-type]
 
 
 def test_an_application_needs_neither_opencl_nor_the_host_side(context_path: Path) -> None:
     script = f"""
 import sys, gputune.runtime, numpy
-gputune.runtime.load({str(context_path)!r}).run({{"x": numpy.ones((2, 4), numpy.float32)}})
+gputune.runtime.load({str(context_path)!r}, "null").run({{"x": numpy.ones((2, 4), numpy.float32)}})
 unwanted = {{"pyopencl", "onnx", "click", "rich", "gputune.client", "gputune.server", "gputune.kernels"}}
 print(sorted(unwanted & set(sys.modules)))
 """
