@@ -29,7 +29,7 @@ COUNTED = 2000
 ASSUMES = (
     f"{TRIAL_SECONDS} s for each trial, compiling included, and {CHAIN_SECONDS:g} s to compare whole contexts",
     "an empty performance cache and no --tuning_budget",
-    "the roofline: every operation at the peaks, reading and writing each of its tensors once",
+    "the roofline: every operation at the peaks, each of its tensors read or written once, in memory and not in caches",
 )
 
 

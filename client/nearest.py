@@ -11,14 +11,15 @@ _ON_HOST = "end the model in front of it, and do this on the host with what the 
 _FLOAT = "the float32 model that this one was made from"
 _SEQUENCE = "export the model with tensors in place of sequences, maps and optional values"
 
-_NEAREST: Mapping[str, str] = {
+NEAREST: Mapping[str, str] = {
     **dict.fromkeys(("If", "Loop", "Scan"), _UNROLL),
-    **dict.fromkeys(("NonMaxSuppression", "NonZero", "TopK", "Unique", "RoiAlign", "Multinomial"), _ON_HOST),
+    **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique", "RoiAlign", "Multinomial"), _ON_HOST),
     **dict.fromkeys(QUANTISED_OPS, _FLOAT),
     **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix"), "a Conv whose weights are the sines and cosines"),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
                     "an input of the model that the host fills with random numbers"),
 }  # fmt: skip
+"""Advice for operators that are not supported at all. An operator that becomes supported leaves this table."""
 
 
 def nearest_form(refusal: Refusal) -> str:
@@ -26,12 +27,12 @@ def nearest_form(refusal: Refusal) -> str:
     domain, _, name = refusal.op.rpartition(".")
     if domain:
         return f"an op package that lowers {refusal.op}, given as --op_packages"
-    if name in _NEAREST:
-        return _NEAREST[name]
-    if name.startswith(("Sequence", "Optional", "String", "SplitToSequence", "Tfidf", "Map")):
-        return _SEQUENCE
     if name in SUPPORTED_OPS:  # used in a way that is not: the reason says which way is
         return f"{name} as the reason says, or an op package with a lowering of it"
+    if name in NEAREST:
+        return NEAREST[name]
+    if name.startswith(("Sequence", "Optional", "String", "SplitToSequence", "Tfidf", "Map")):
+        return _SEQUENCE
     near = difflib.get_close_matches(name, SUPPORTED_OPS, 1, 0.7)
     written = f"{near[0]}, or operators that are supported; " if near else "operators that are supported; "
     return f"{written}or an op package that lowers {name}, given as --op_packages"

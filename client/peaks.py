@@ -37,7 +37,11 @@ class Peaks:
         return max(work.flops / self.gflops, work.bytes / self.gbps)
 
 
-ASSUMED = Peaks(100.0, 20.0, "assumed, about two cores of a CPU; give --gflops and --gbps, or --device to measure them")
+ASSUMED = Peaks(
+    100.0,
+    20.0,
+    "assumed as of two cores of a CPU; a faster device takes less; give --gflops and --gbps, or measure with --device",
+)
 
 
 def measured(target: TargetClient, listener: Listener) -> Peaks:

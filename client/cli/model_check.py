@@ -55,7 +55,8 @@ def command(
 
     Nodes that cannot run are listed with the reason and the nearest form that can; then the exit code is 9. Else there
     are the distinct tasks, their operations and bytes, an estimate of the tuning time for each effort, and the time of
-    an inference by the roofline: no operation can be faster than the device's peaks allow.
+    an inference by the roofline: what the work takes at the device's peaks, which are assumed unless they are given or
+    measured.
 
     \b
     gputune model-check model.onnx --input_dimensions x=1,3,224,224
@@ -109,10 +110,9 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
         f"{len(tasks)} tasks, {content['flops'] / 1e9:.3f} GFLOP, {content['bytes'] / 1e6:.1f} MB moved, "
         f"{content['constant_bytes'] / 1e6:.1f} MB of weights"
     )
-    yield (
-        f"roofline {content['roofline_ns'] / 1e6:.3f} ms at {peaks['gflops']:.1f} GFLOP/s and {peaks['gbps']:.1f} GB/s "
-        f"({peaks['origin']})"
-    )
+    estimate = ", an estimate" if peaks["origin"] == ASSUMED.origin else ""
+    rates = f"{peaks['gflops']:.1f} GFLOP/s and {peaks['gbps']:.1f} GB/s"
+    yield f"roofline{estimate}: {content['roofline_ns'] / 1e6:.3f} ms at {rates} ({peaks['origin']})"
     yield "tuning: " + ", ".join(_effort(name, effort) for name, effort in content["tuning"].items())
     yield f"assumes {'; '.join(content['assumes'])}"
     yield f"{'roofline':>12} {'share':>6} {'runs':>5}  task"

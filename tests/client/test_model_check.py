@@ -1,17 +1,21 @@
 """gputune model-check: what runs, what does not and why, and what it costs."""
 
+import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
+from gputune import client
 from gputune.client import peaks
 from gputune.client.errors import Refusal
-from gputune.client.importer import read_model
+from gputune.client.importer import SUPPORTED_OPS, read_model
 from gputune.client.lowering import lower
 from gputune.client.model_check import COUNTED, check_model, describe
-from gputune.client.nearest import nearest_form
+from gputune.client.nearest import NEAREST, nearest_form
 from gputune.client.peaks import ASSUMED, Peaks
 from gputune.client.plan import Task
 from gputune.client.tuning.effort import EFFORTS, trials_for
@@ -100,6 +104,16 @@ def test_a_quantised_model_has_each_of_its_nodes_listed(gputune: Gputune, tmp_pa
     assert all("the float32 model" in one["nearest"] for one in content["unsupported"])
 
 
+def test_a_roofline_at_assumed_peaks_is_called_an_estimate(gputune: Gputune, tmp_path: Path) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    assumed = gputune("model-check", path).out
+    assert "roofline, an estimate:" in assumed and "assumed as of two cores of a CPU" in assumed
+    assert "; a faster device takes less" in assumed
+    given = gputune("model-check", path, "--gflops", 2, "--gbps", 4).out
+    assert "roofline:" in given and "estimate" not in given.split("roofline", 1)[1].splitlines()[0]
+    assert "can be faster" not in given + gputune("model-check", "--help").out
+
+
 def test_peaks_are_measured_on_a_device(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the null device, which models time; on a small copy and a small product."""
     small = ElementwiseProblem((4096,), (), (4096,), EMPTY)
@@ -145,9 +159,49 @@ def test_the_roofline_is_the_slower_of_both() -> None:
         ("com.example.Foo", "an op package that lowers com.example.Foo"),
         ("Softmix", "Softmax, or"),
         ("Conv", "as the reason says"),
+        ("TopK", "TopK as the reason says"),
         ("QLinearConv", "the float32 model"),
         ("Zzz", "operators that are supported"),
     ],
 )
 def test_the_nearest_form(op: str, advice: str) -> None:
     assert advice in nearest_form(Refusal(op, "n", ""))
+
+
+OPERATORS = frozenset(schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain)
+
+
+def named_in(text: str) -> set[str]:
+    """The ONNX operators that a text names. Words that are also plain English count where they are written as names."""
+    return set(re.findall(r"[A-Z]\w+", text)) & OPERATORS
+
+
+def test_no_advice_is_against_an_operator_that_is_supported() -> None:
+    assert not set(NEAREST) & SUPPORTED_OPS
+    assert set(NEAREST) <= OPERATORS
+
+
+def test_advice_names_only_operators_that_are_supported() -> None:
+    advice = {op: nearest_form(Refusal(op, "n", "")) for op in OPERATORS}
+    assert not {op: text for op, text in advice.items() if named_in(text) - SUPPORTED_OPS - {op}}
+    assert all(advice[op].startswith(f"{op} as the reason says") for op in SUPPORTED_OPS & OPERATORS)
+
+
+def refusals_in_the_source() -> list[tuple[str, str]]:
+    """(where, text) of every literal text with which the importer and the lowering refuse a node."""
+    found = []
+    for path in sorted(Path(client.__file__).parent.glob("importer/*.py")) + sorted(
+        Path(client.__file__).parent.glob("lowering/*.py")
+    ):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and "unsupported" in ast.unparse(call.func):
+                texts = [one.value for one in ast.walk(call) if isinstance(one, ast.Constant)]
+                found += [(f"{path.name}:{call.lineno}", text) for text in texts if isinstance(text, str)]
+    return found
+
+
+def test_reasons_name_only_operators_that_are_supported() -> None:
+    """A reason that says which form is supported must not lead to an operator that is refused, too."""
+    reasons = refusals_in_the_source()
+    assert len(reasons) > 30
+    assert {where: named_in(text) - SUPPORTED_OPS for where, text in reasons if named_in(text) - SUPPORTED_OPS} == {}
