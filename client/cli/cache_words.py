@@ -10,14 +10,27 @@ from rich.console import Console
 from rich.table import Table
 
 from gputune.cache import CacheError
+from gputune.client.cli.options import default_performance_cache_dir
 
 SUFFIX = ".sqlite"
+
+FOLDER_DEFAULT = "[default: gputune/performance in the user's cache folder]"
+
+
+def inner_folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    """Callback of --performance_cache_dir, which also takes the folder above, ~/.cache/gputune."""
+    if value is None or not value.is_dir() or cache_files(value):
+        return value
+    below = value / default_performance_cache_dir().name
+    return below if cache_files(below) else value
+
 
 folder_option = click.option(
     "--performance_cache_dir",
     type=click.Path(path_type=Path),
     metavar="D",
-    help="The folder of the caches.  [default: gputune/performance in the user's cache folder]",
+    callback=inner_folder,
+    help=f"The folder of the performance caches.  {FOLDER_DEFAULT}",
 )
 as_json_option = click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gputune.client.cli.cache_words import folder_option
 from gputune.client.cli.options import (
     ConnectionOptions,
     connection_options,
@@ -50,6 +51,7 @@ from gputune.client.tuning.effort import EFFORTS
     help="Device of the embedded server: a name part or number of `gputune devices`, null, or replay:FILE for a "
     "recording.",
 )
+@folder_option
 @click.option(
     "--device_tier",
     metavar="NAME",
@@ -85,6 +87,7 @@ def command(
     config_file: Path | None,
     connection: ConnectionOptions,
     device: str | None,
+    performance_cache_dir: Path | None,
     device_tier: str | None,
     tuning_effort: str | None,
     wishes: TuningWishes,
@@ -108,9 +111,10 @@ def command(
         raise ConfigError("--input_list has the inputs of --verify; give --verify, too")
     config = read_config(config_file)
     effort = choose_effort(config, tuning_effort)
-    if wishes.given and effort.name == "none":
+    given = (*wishes.given, *(["--performance_cache_dir"] if performance_cache_dir else []))
+    if given and effort.name == "none":
         raise ConfigError(
-            f"{' and '.join(wishes.given)}: tuning is off, and this is about tuning; drop it, or choose another "
+            f"{' and '.join(given)}: tuning is off, and this is about tuning; drop it, or choose another "
             "--tuning_effort"
         )
     reporter = Reporter(sys.stderr, log_level)
@@ -122,7 +126,9 @@ def command(
                 binary_file=_binary_path(output_dir, binary_file),
                 config=config,
                 effort=effort,
-                performance_cache_dir=config.performance_cache_dir or default_performance_cache_dir(),
+                performance_cache_dir=(
+                    performance_cache_dir or config.performance_cache_dir or default_performance_cache_dir()
+                ),
                 target=_target(config, connection, device),
                 device=device,
                 device_tier=device_tier,

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gputune.cache import CacheError
+from gputune.client.cli.cache_words import FOLDER_DEFAULT, cache_files, inner_folder
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options import default_performance_cache_dir
 from gputune.client.errors import ConfigError
@@ -16,8 +17,6 @@ from gputune.client.outputs import check_output
 from gputune.client.report.gather import Peak
 from gputune.client.report.writer import read_report, write_page
 from gputune.runtime.context_format import read_header
-
-SUFFIX = ".sqlite"
 
 
 def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -29,10 +28,13 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
 
 @click.command("tuning-report")
 @click.option(
+    "--performance_cache_dir",
     "--cache",
+    "cache",
     type=click.Path(path_type=Path),
-    metavar="DIR|FILE",
-    help="A performance cache file or a folder of them.  [default: gputune/performance in the user's cache folder]",
+    metavar="D",
+    callback=inner_folder,
+    help=f"The folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}",
 )
 @click.option(
     "--context",
@@ -89,21 +91,20 @@ def _cache_file(cache: Path, named: str | None, wanted: str | None) -> Path:
     """
     if cache.is_file():
         if named is not None and cache.stem != named:
-            raise ConfigError(f"--device_tier {named} and --cache {cache} name different files; drop one")
+            raise ConfigError(f"--device_tier {named} and {cache} name different files; drop one")
         return cache
-    try:
-        files = sorted(path for path in cache.iterdir() if path.suffix == SUFFIX and path.is_file())
-    except FileNotFoundError:
-        raise CacheError(f"no performance cache {cache}: tuning a model makes one") from None
-    except OSError as error:
-        raise CacheError(f"performance cache folder {cache} cannot be read: {error.strerror}") from error
+    if not cache.exists():
+        raise CacheError(f"no performance cache {cache}: tuning a model makes one")
+    files = cache_files(cache)
     chosen = [path for path in files if wanted is None or path.stem == wanted]
     if len(chosen) == 1:
         return chosen[0]
     there = f"(there: {', '.join(path.stem for path in files) or 'none'})"
+    if not files:
+        raise CacheError(f"no performance cache in {cache}; --performance_cache_dir is the folder that tuning wrote to")
     if wanted is not None:
         raise CacheError(f"no performance cache of the tier {wanted} in {cache} {there}")
-    raise CacheError(f"{'several' if files else 'no'} performance caches in {cache} {there}; --device_tier says which")
+    raise CacheError(f"several performance caches in {cache} {there}; --device_tier says which")
 
 
 def _strict(value: Any) -> Any:

@@ -184,9 +184,22 @@ class TestCommandLine:
             ("Conv",), {"Conv": {"A": 1}, "Pool": {"A": 2}}, 1.0, "descent", True, (), Path("b.html")
         )
 
+    def test_the_folder_of_the_caches(self, ask: Any, tmp_path: Path) -> None:
+        file = config_file(tmp_path)
+        assert ask("--config_file", file).performance_cache_dir == tmp_path / "cache"
+        mine = tmp_path / "mine"
+        assert ask("--config_file", file, "--performance_cache_dir", mine).performance_cache_dir == mine
+        assert ask("--performance_cache_dir", mine).performance_cache_dir == mine
+        (mine / "performance").mkdir(parents=True)
+        (mine / "performance" / "a.sqlite").touch()
+        assert ask("--performance_cache_dir", mine).performance_cache_dir == mine / "performance"
+        (mine / "b.sqlite").touch()
+        assert ask("--performance_cache_dir", mine).performance_cache_dir == mine
+
     @pytest.mark.parametrize(
         ("words", "complaint"),
         [
+            (["--performance_cache_dir", "c", "--tuning_effort", "none"], "--performance_cache_dir: tuning is off"),
             (["--tuning_budget", "90"], "--tuning_budget: '90' is not a time"),
             (["--tuning_budget", ""], "--tuning_budget: '' is not a time"),
             (["--tasks", ""], "--tasks: a pattern is empty"),

@@ -340,7 +340,8 @@ def test_an_empty_cache_says_so(tmp_path: Path) -> None:
 
 def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "new" / "report.html"
-    ran = gputune("tuning-report", "--cache", made[0], "--context", made[1], "--output", output, "--json")
+    context = ("--context", made[1])
+    ran = gputune("tuning-report", "--performance_cache_dir", made[0], *context, "--output", output, "--json")
     assert ran.code == 0, ran.err
     content = json.loads(ran.out)
     assert content["places"][0]["launches"] == 20
@@ -359,6 +360,19 @@ def test_the_tier_says_which_file_of_a_folder_is_meant(
     assert json.loads(ran.out)["tier"] == "two"
     ran = gputune("tuning-report", "--cache", tmp_path, "--device_tier", "three", "--json")
     assert (ran.code, "no performance cache of the tier three" in ran.err) == (7, True)
+
+
+def test_the_folder_above_the_caches_will_do(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
+    """~/.cache/gputune holds the folder performance, which holds the files."""
+    (tmp_path / "performance").mkdir()
+    (tmp_path / "performance" / "one.sqlite").write_bytes(made[0].read_bytes())
+    ran = gputune("tuning-report", "--cache", tmp_path, "--json")
+    assert json.loads(ran.out)["tier"] == "one"
+    ran = gputune("performance-cache", "list", "--performance_cache_dir", tmp_path, "--json")
+    assert [entry["tier"] for entry in json.loads(ran.out)["files"]] == ["one"]
+    (tmp_path / "empty").mkdir()
+    ran = gputune("tuning-report", "--cache", tmp_path / "empty", "--json")
+    assert (ran.code, "--performance_cache_dir is the folder that tuning wrote to" in ran.last_line) == (7, True)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def small_model(path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_tour_runs(tmp_path: Path) -> None:
-    """All of it, in order, on the null device and a small model of the same shape."""
+    """All of it and the report, in order, on the null device and a small model of the same shape."""
     small_model(tmp_path / "model.onnx")
     tour = section("Five minutes")
     (tmp_path / "tour.sh").write_text("set -eu\n" + "".join(blocks("sh", tour)), encoding="utf-8")
@@ -100,10 +100,12 @@ def test_the_tour_runs(tmp_path: Path) -> None:
         'load("output/model.bin")', 'load("output/model.bin", "null")'
     )
     (tmp_path / "tour.py").write_text(application, encoding="utf-8")
+    (report,) = [words for words in commands() if words[:2] == ["gputune", "tuning-report"]]
     environment = ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "user_cache")}
-    for command in (["bash", "tour.sh"], [sys.executable, "tour.py"]):
+    for command in (["bash", "tour.sh"], [sys.executable, "tour.py"], report):
         run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
         assert run.returncode == 0, run.stdout + run.stderr
+    assert (tmp_path / "report.html").stat().st_size
     assert (tmp_path / "results" / "Result_0" / "y.raw").stat().st_size == 4 * 4
 
 
