@@ -322,6 +322,7 @@ class Generation:
                 {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions
             ],
             "op_packages": [package.title for package in self._packages],
+            "tuned_tasks": [task_key(task).digest for task in self._tasks],
         }
 
 

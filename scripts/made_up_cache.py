@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ RELU = Chain((Step("relu"),))
 
 @dataclass(frozen=True)
 class MadeUp:
-    """A task: so many trials around a best time, a share of which fail. old: records as protocol 1 left them."""
+    """A task: so many trials around a best time, a share of which fail. weight: operations of the context that it
+    computes, each with so many launches. old: records as protocol 1 left them."""
 
     problem: Any
     op: str
@@ -65,6 +66,7 @@ class MadeUp:
     weight: int = 1
     effort: str | None = "normal"
     old: bool = False
+    launches: int = 1
 
     @property
     def key(self) -> TaskKey:
@@ -74,7 +76,12 @@ class MadeUp:
 
 TASKS = (
     MadeUp(
-        ConvProblem(1, 28, 28, 64, 64, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=RELU), "Conv", 41e3, 104, weight=4
+        ConvProblem(1, 28, 28, 64, 64, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=RELU),
+        "Conv",
+        41e3,
+        104,
+        weight=4,
+        launches=2,
     ),
     MadeUp(ConvProblem(1, 224, 224, 3, 16, (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)), "Conv", 52e3, 60, 0.2),
     MadeUp(
@@ -89,6 +96,11 @@ TASKS = (
     ),
     MadeUp(MatMulProblem(7, 7, 7), "MatMul", 1e3, 12, 1.0, effort=None),
 )
+ALTERNATIVE = MadeUp(MatMulProblem(98, 256, 256), "MatMul", 31e3, 40, weight=0)
+"""Tuned for the context, which does not run it."""
+OTHER = MadeUp(ConvProblem(1, 14, 14, 32, 32, (3, 3)), "Conv", 900e3, 70, weight=0)
+"""Of another model, and longer than anything here."""
+END_TO_END = {"untuned_ns": 2.41e6, "tuned_ns": 2.09e6, "gain": {"median": 1.153, "low": 1.121, "high": 1.184}}
 
 
 def make(folder: Path) -> tuple[Path, Path]:
@@ -99,7 +111,7 @@ def make(folder: Path) -> tuple[Path, Path]:
         elsewhere = replace(VALIDITY, driver_version="6.9 <beta>", settings={})
         _store(cache, TASKS[0], elsewhere, chance)
         _store(cache, TASKS[3], replace(VALIDITY, source_sha256="c" * 64), chance)  # before the kernel was changed
-        for task in reversed(TASKS):
+        for task in reversed((*TASKS, ALTERNATIVE, OTHER)):
             _store(cache, task, VALIDITY, chance)
         unknown = TaskKey(op="Sparkle & <b>Co</b>", problem={"colour": HOSTILE, "limit": math.inf})
         trial = TrialRecord(
@@ -165,13 +177,21 @@ def _trial(
 
 
 def _write_context(path: Path) -> None:
-    """Launches every task as often as its weight says, and one that was never measured."""
-    digests: Sequence[str] = [task.key.digest for task in TASKS for _ in range(task.weight)] + ["f" * 64]
+    """Runs every task as often as its weight says, and one that was never measured; also in one persistent kernel."""
     arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
+    computed = [(task.key.digest, task.launches) for task in TASKS for _ in range(task.weight)] + [("f" * 64, 1)]
     launches = tuple(
-        LaunchRecord(f"/layer{n}/<{n}>", digest, 0, "f", (8,), (4,), arguments) for n, digest in enumerate(digests)
+        LaunchRecord(f"/layer{n}/<{n}>", digest, 0, "f", (8,), (4,), arguments)
+        for n, (digest, count) in enumerate(computed)
+        for _ in range(count)
     )
-    graph = GraphRecord("main", (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),), launches, ())
+    persistent = LaunchRecord("all", "", 0, "f", (8,), (4,), (BufferRef("counters", 0, 0, 64), *arguments))
+    tensors = (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),)
+    graph = GraphRecord("net <1>", *tensors, launches, (), (persistent,), 64)
     device = NULL_REPORT.identity.to_dict() if NULL_REPORT.identity else {}
     programs = (ProgramRecord(b"", "__kernel void f() {}", ""),)
-    write_context(path, Context((graph,), programs, (), device, "null", {}, {"gputune": "0"}, computes=False))
+    configuration = {
+        "tuned_tasks": [task.key.digest for task in (*TASKS, ALTERNATIVE)],
+        "end_to_end": {graph.name: END_TO_END},
+    }
+    write_context(path, Context((graph,), programs, (), device, "null", configuration, {"gputune": "0"}, False))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import accumulate
 
-from gputune.client.report.data import Place, Roof, TaskView, Timed
+from gputune.client.report.data import EndToEnd, Place, Roof, TaskView, Timed
 from gputune.client.report.scales import Scale, digits, log_scale, percent, time_text
 
 WIDTH = 320
@@ -116,9 +116,24 @@ def versus(task: TaskView) -> str:
     return _svg(f"{task.title}: default against tuned", bottom + 18, parts)
 
 
+def end_to_end(measured: EndToEnd) -> str:
+    """The times of an untuned and of a tuned inference, as bars from 0."""
+    both = (("untuned", "default", measured.untuned_ns), ("tuned", "tuned", measured.tuned_ns))
+    across = Scale(0, 1.25 * max(measured.untuned_ns, measured.tuned_ns), LEFT, WIDTH - RIGHT)
+    parts = []
+    for row, (name, style, time_ns) in enumerate(both):
+        y, end = 4 + 24 * row, across(time_ns)
+        parts.append(_text(LEFT - 4, y + 12, name, "end"))
+        parts.append(f'<rect class="span {style}" x="{LEFT}" y="{y}" width="{end - LEFT:g}" height="16"/>')
+        parts.append(_text(end + 4, y + 12, time_text(time_ns), "start", "strong"))
+    return _svg(f"{measured.graph}: time of an inference, untuned and tuned", 50, parts)
+
+
 def roofline(place: Place, only: TaskView | None = None) -> str:
-    """Operations per second by operations per byte, under the roof; one task among all, or each with a link."""
-    roof, shown = place.roof, [task for task in place.tasks if task.roofline and task.roofline.flops]
+    """Operations per second by operations per byte, under the roof; one task among all, or each with a link. Tasks of
+    other models are faint: they may have drawn the roof."""
+    every = [*place.tasks, *place.others]
+    roof, shown = place.roof, [task for task in every if task.roofline and task.roofline.flops]
     if roof is None or not shown:
         return ""
     lines = [task.roofline for task in shown if task.roofline]
@@ -134,7 +149,7 @@ def roofline(place: Place, only: TaskView | None = None) -> str:
         _text((LEFT + WIDTH) / 2, 226, "operations per byte", "middle"),
     ]
     for task, line in zip(shown, lines, strict=True):
-        mine = only is None or task is only
+        mine = task is only or (only is None and task in place.tasks)
         circle = (
             f'<circle class="{"point" if mine else "faint"}" cx="{across(line.intensity):g}" cy="{up(line.gflops):g}" '
             f'r="{4.5 if mine else 2.5}">'

@@ -13,7 +13,8 @@ PHASES = ("build", "verify", "measure")
 
 @dataclass(frozen=True)
 class Attempt:
-    """A trial as it arrived. cost_ns is its time on a device as fast as when the task was begun; None for a failure."""
+    """A trial as it arrived. cost_ns is its time on a device as fast as when the tuned one was measured; None for a
+    failure."""
 
     status: str
     cost_ns: float | None
@@ -25,7 +26,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Timed:
-    """A configuration and its time. Without an interval where the samples are not in the cache."""
+    """A configuration and its time, samples and all as on a device as fast as when the tuned one was measured. Without
+    an interval where the samples are not in the cache."""
 
     configuration: Mapping[str, int]
     median_ns: float
@@ -78,7 +80,7 @@ class TaskView:
     op: str
     words: str
     weight: int | None
-    """Launches of it in the context; None without a context."""
+    """Operations of the context that it computes; None without a context."""
     operations: tuple[str, ...]
     """Names of some of the operations that run it."""
     effort: str | None
@@ -115,6 +117,26 @@ class TaskView:
 
 
 @dataclass(frozen=True)
+class Run:
+    """An operation of a graph, and the digest of the task that computes it."""
+
+    graph: str
+    operation: str
+    task: str
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """What whole inferences of a graph take by the host's clock, untuned and tuned ones measured in turns."""
+
+    graph: str
+    untuned_ns: float
+    tuned_ns: float
+    gain: float
+    gain_interval: Interval
+
+
+@dataclass(frozen=True)
 class Roof:
     """What a device gives at most: the best of any task here, or a peak that was given."""
 
@@ -133,19 +155,24 @@ class Place:
     device: str
     facts: Mapping[str, str]
     tasks: tuple[TaskView, ...]
+    """Those of the context, what runs before what was only compared; without a context all there are."""
+    others: tuple[TaskView, ...]
+    """Tasks of other models; none without a context."""
+    runs: tuple[Run, ...]
+    """The operations of the context that were measured here, in order."""
     roof: Roof | None
     set_aside: int
     """Tasks that were measured here before with other kernels, which the page leaves out."""
     missing: int
     """Tasks of the context that were not measured here."""
     before_ns: float | None
-    """Time of the launches of the context, or of one launch per task, with defaults; None where nothing is timed."""
+    """Kernel time of the operations of the context, or of one per task, with defaults; None where nothing is timed."""
     after_ns: float | None
     """The same with what was tuned."""
     summed: int
-    """Launches in these sums."""
-    launches: int
-    """Launches that there are."""
+    """Operations in these sums."""
+    operations: int
+    """Operations that there are."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +182,10 @@ class Report:
     cache: str
     tier: str
     context: str | None
+    graphs: tuple[str, ...]
+    """Names of the context's graphs."""
+    end_to_end: tuple[EndToEnd, ...]
+    """Of the graphs that were measured so."""
     made_at: str
     places: tuple[Place, ...]
     notes: tuple[str, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -12,11 +12,8 @@ from gputune.cache import PerformanceCache, TaskSummary, TrialRecord, Validity
 from gputune.client.report.data import Place, Report, Roof, TaskView
 from gputune.client.report.reading import LONGEST_NS, SHORTEST_NS, believable
 from gputune.client.report.task_view import day, task_view, under_roof, work_of_task
+from gputune.client.report.uses import Uses
 from gputune.kernels.family import Work
-from gputune.runtime.context_records import ContextHeader
-
-NAMED = 3
-"""Operations of a task that are named."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +22,6 @@ class Peak:
 
     gflops: float | None = None
     gb_per_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Uses:
-    """What a context launches: how often it runs each task, and some of the operations that do."""
-
-    name: str
-    weights: Mapping[str, int]
-    operations: Mapping[str, Sequence[str]]
-
-
-def uses_of(header: ContextHeader, name: str) -> Uses:
-    """The launches of all graphs of a context."""
-    launches = [launch for graph in header.graphs for launch in graph.launches]
-    names: dict[str, list[str]] = {}
-    for launch in launches:
-        names.setdefault(launch.task, []).append(launch.operation)
-    return Uses(name, Counter(launch.task for launch in launches), {task: own[:NAMED] for task, own in names.items()})
 
 
 def gather(cache: PerformanceCache, uses: Uses | None, peak: Peak, now: datetime) -> Report:
@@ -68,13 +47,16 @@ def gather(cache: PerformanceCache, uses: Uses | None, peak: Peak, now: datetime
         notes.append(
             f"nothing that {uses.name} runs was measured here: it belongs to another device or an older gputune"
         )
+    order = sorted(places, key=lambda place: uses is not None and not _launched(places[place], uses))
     return Report(
         cache=cache.path.name,
         tier=cache.path.stem,
         context=uses.name if uses else None,
+        graphs=uses.graphs if uses else (),
+        end_to_end=uses.end_to_end if uses else (),
         made_at=day(now),
         places=tuple(
-            _place_view(number, own, uses, peak, older[place]) for number, (place, own) in enumerate(places.items())
+            _place_view(number, places[place], uses, peak, older[place]) for number, place in enumerate(order)
         ),
         notes=tuple(notes),
     )
@@ -100,35 +82,44 @@ def _launched(measured: _Measured, uses: Uses) -> bool:
 
 
 def _place_view(number: int, measured: _Measured, uses: Uses | None, peak: Peak, older: int) -> Place:
+    weights, operations = ({}, {}) if uses is None else (uses.weights, uses.operations)
     views: list[tuple[TaskView, Work | None]] = []
     for summary, trials in measured:
         digest = summary.task.digest
-        weight = None if uses is None else uses.weights.get(digest, 0)
-        operations = () if uses is None else uses.operations.get(digest, ())
-        views.append((task_view(summary, trials, weight, operations), work_of_task(summary)))
+        weight = None if uses is None else weights.get(digest, 0)
+        views.append((task_view(summary, trials, weight, operations.get(digest, ())), work_of_task(summary)))
     roof = _roof(views, peak)
     tasks = [
         replace(view, roofline=under_roof(work, view.tuned.median_ns, roof)) if work and view.tuned and roof else view
         for view, work in views
     ]
-    tasks.sort(
-        key=lambda view: -(view.tuned.median_ns if view.tuned else 0.0) * (1 if view.weight is None else view.weight)
-    )
-    known = [view for view in tasks if view.default is not None and view.tuned is not None and view.weight != 0]
+    tasks.sort(key=_longest_first)
+    own = [view for view in tasks if uses is None or view.weight or view.digest in uses.alternatives]
+    known = [view for view in own if view.default is not None and view.tuned is not None and view.weight != 0]
+    timed = {view.digest for view in own}
+    runs = () if uses is None else tuple(run for run in uses.runs if run.task in timed)
     validity = measured[0][0].validity
     return Place(
         number=number,
         device=validity.device_name,
         facts=_facts(validity),
-        tasks=tuple(tasks),
+        tasks=tuple(own),
+        others=tuple(view for view in tasks if view not in own),
+        runs=runs,
         roof=roof,
         set_aside=older,
-        missing=0 if uses is None else len(set(uses.weights) - {view.digest for view in tasks}),
+        missing=len(set(weights) - timed),
         before_ns=_sum((view.default.median_ns, view.weight) for view in known if view.default),
         after_ns=_sum((view.tuned.median_ns, view.weight) for view in known if view.tuned),
         summed=sum(1 if view.weight is None else view.weight for view in known),
-        launches=len(tasks) if uses is None else sum(uses.weights.values()),
+        operations=len(own) if uses is None else len(uses.runs),
     )
+
+
+def _longest_first(view: TaskView) -> tuple[float, float]:
+    """By the time of all its runs, and of one where there are none."""
+    time_ns = view.tuned.median_ns if view.tuned else 0.0
+    return -time_ns * (1 if view.weight is None else view.weight), -time_ns
 
 
 def _facts(validity: Validity) -> dict[str, str]:

@@ -46,6 +46,13 @@ th[aria-sort=ascending] button::after { content: " \\2191"; }
 .bar { display: flex; height: 8px; border-radius: 4px; overflow: hidden; background: var(--grid); margin: 6px 0; }
 .bar i { display: block; } .build { background: var(--accent); } .verify { background: var(--warm); }
 .measure { background: var(--good); }
+.layers { display: flex; height: 26px; border-radius: 6px; overflow: hidden; margin: 6px 0 8px; }
+.layers a { display: block; min-width: 0; box-shadow: inset -1px 0 0 var(--card); } .layers a:hover { opacity: .7; }
+.entry { white-space: nowrap; margin-right: 10px; }
+.o0 { background: #4e79c4; } .o1 { background: #e08a3c; } .o2 { background: #3f9b6c; } .o3 { background: #c85a5a; }
+.o4 { background: #8a6fc0; } .o5 { background: #b09a3a; } .o6 { background: #4aa3b5; } .o7 { background: #b8679e; }
+.rest { background: var(--soft); }
+.headline { font-size: 18px; line-height: 1.4; }
 .key { display: inline-block; width: 9px; height: 9px; border-radius: 2px; margin-right: 5px; }
 input.filter { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line);
   border-radius: 8px; padding: 7px 12px; width: 100%; max-width: 360px; margin: 0 0 10px; }
@@ -126,7 +133,8 @@ for (const place of document.querySelectorAll("section.place")) {
   input.type = "search";
   input.placeholder = "Filter tasks, such as conv 3×3";
   input.ariaLabel = "Filter tasks";
-  place.querySelector(".tasks").closest(".card").prepend(input);
+  const first = place.querySelector(".tasks");
+  first.closest(".scroll").before(input);
   const rows = [...place.querySelectorAll(".tasks tbody tr")];
   input.addEventListener("input", () => {
     const words = input.value.toLowerCase().replace(/(\\d)\\s*[x*]\\s*(?=\\d)/g, "$1×").split(/\\s+/).filter(Boolean);
@@ -137,7 +145,9 @@ for (const place of document.querySelectorAll("section.place")) {
 }
 function show() {
   const task = location.hash && document.getElementById(location.hash.slice(1));
-  if (task && task.tagName === "DETAILS") { task.hidden = false; task.open = true; task.scrollIntoView(); }
+  if (!task || task.tagName !== "DETAILS") return;
+  for (let fold = task; fold; fold = fold.parentElement.closest("details")) { fold.hidden = false; fold.open = true; }
+  task.scrollIntoView();
 }
 addEventListener("hashchange", show);
 show();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gputune.client.report.charts import anchor_of, best_so_far, explored, nearly_there, roofline, versus
 from gputune.client.report.data import PHASES, Place, TaskView, Timed, Value
@@ -24,7 +24,7 @@ def section(task: TaskView, place: Place) -> str:
         (
             figure("Space explored", explored(task), _explored_note(task)),
             figure("Best so far", best_so_far(task), text(nearly_there(task))),
-            figure("Tuned against default", versus(task), _verdict(task)),
+            figure("Tuned against default", versus(task), f"{_verdict(task)}{_changed(task)}"),
             figure("Roofline position", roofline(place, task), _position(task)),
         )
     )
@@ -66,7 +66,7 @@ def phases(spent_ns: Mapping[str, float], untold: int = 0) -> str:
 
 
 def _runs(task: TaskView) -> str:
-    """Who runs it, how far it is, and since when."""
+    """Which operations it computes, how far it is, and since when."""
     if task.weight is None:
         runs = ""
     elif not task.weight:
@@ -108,6 +108,13 @@ def _verdict(task: TaskView) -> str:
     if task.gain_interval is None:
         return ranges or "The samples are not in the cache."
     return f"{ranges}. Gain {_range(task.gain_interval, _gains)}: {_word(task.gain_interval)}."
+
+
+def _changed(task: TaskView) -> str:
+    """What the tuned configuration has otherwise than the default."""
+    before, after = (timed.configuration if timed else {} for timed in (task.default, task.tuned))
+    changes = [(name, before[name], value) for name, value in sorted(after.items()) if before.get(name, value) != value]
+    return "".join(f"<br><code>{text(f'{name} {old} → {new}')}</code>" for name, old, new in changes)
 
 
 def _word(interval: Interval | None) -> str:
@@ -158,22 +165,27 @@ def _best(task: TaskView) -> str:
     if not task.best:
         return ""
     columns = (
-        Column("Time", "number"),
+        Column("Time", "number", hint="as on the device when the tuned one was measured"),
         Column("Range", "number", True, "where the median lies"),
         Column("Samples", "number", True),
         Column("Build", "number", True, "building and first launch"),
         Column("Configuration"),
     )
-    return f"<h3>Fastest configurations</h3>{table(columns, map(_row, task.best))}"
+    names = [(name, one.configuration) for name, one in (("default", task.default), ("tuned", task.tuned)) if one]
+    rows = [_row(timed, [name for name, own in names if own == timed.configuration]) for timed in task.best]
+    return f"<h3>Fastest configurations</h3>{table(columns, rows)}"
 
 
-def _row(timed: Timed) -> tuple[Cell, ...]:
+def _row(timed: Timed, names: Sequence[str]) -> tuple[Cell, ...]:
+    marks = "".join(f'<b class="soft">{name}</b> ' for name in names)
     return (
         Cell(time_text(timed.median_ns), timed.median_ns),
         Cell(_range(timed.interval, time_range), timed.interval.low if timed.interval else None),
         Cell(str(len(timed.samples_ns)), len(timed.samples_ns)),
         Cell(time_text(timed.compile_ns), timed.compile_ns),
-        Cell(settings(timed.configuration), " ".join(f"{n}={v}" for n, v in sorted(timed.configuration.items()))),
+        Cell(
+            marks + settings(timed.configuration), " ".join(f"{n}={v}" for n, v in sorted(timed.configuration.items()))
+        ),
     )
 
 

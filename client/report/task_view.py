@@ -35,12 +35,13 @@ def task_view(
     working = [trial for trial in trials if trial.status == OK]
     latest = {configuration_key(trial.configuration): trial for trial in trials}
     ranked = sorted((trial for trial in latest.values() if trial.status == OK), key=_cost)
-    default, tuned = _default(summary, trials), _tuned(summary, ranked, working)
+    before, after = _default(summary, trials), _tuned(summary, ranked, working)
+    level = drift_of(after) if isinstance(after, TrialRecord) else 1.0
+    default, tuned = _timed(before, level), _timed(after, level)
     gain = interval = None
     if default is not None and tuned is not None:
         gain = default.median_ns / tuned.median_ns
-        before, after = (_record_of(one, working) for one in (default, tuned))
-        if before is not None and after is not None:
+        if isinstance(before, TrialRecord) and isinstance(after, TrialRecord):
             gain, interval = _gain(before, after)
     spent = [spent_of(trial) for trial in trials]
     return TaskView(
@@ -55,11 +56,13 @@ def task_view(
         gain=gain,
         gain_interval=interval,
         attempts=tuple(
-            Attempt(trial.status, _cost(trial) if trial.status == OK else None, batch_of(trial), sum(known.values()))
+            Attempt(
+                trial.status, level * _cost(trial) if trial.status == OK else None, batch_of(trial), sum(known.values())
+            )
             for trial, known in zip(trials, spent, strict=True)
         ),
-        best=tuple(map(_timed, ranked[:SHOWN])),
-        parameters=_parameters(list(latest.values())),
+        best=tuple(timed for trial in ranked[:SHOWN] if (timed := _timed(trial, level))),
+        parameters=_parameters(list(latest.values()), level),
         meanings=meanings(summary.task.op, summary.task.problem),
         failures=_failures(trials),
         spent_ns={phase: total for phase in PHASES if (total := math.fsum(known.get(phase, 0.0) for known in spent))},
@@ -104,58 +107,57 @@ def _level(trial: TrialRecord) -> list[float]:
     return [sample / drift for sample in trial.samples_ns]
 
 
-def _timed(trial: TrialRecord) -> Timed:
+def _timed(found: TrialRecord | Timed | None, level: float) -> Timed | None:
+    """A record as it would be on a device that is slower than at first by this much; what has no record as it is."""
+    if not isinstance(found, TrialRecord):
+        return found
+    factor = level / drift_of(found)
+    samples = [factor * sample for sample in found.samples_ns]
     return Timed(
-        configuration=trial.configuration,
-        median_ns=trial.median_ns or math.inf,
-        samples_ns=tuple(trial.samples_ns),
-        interval=median_interval(trial.samples_ns),
-        compile_ns=trial.compile_ns,
+        configuration=found.configuration,
+        median_ns=level * _cost(found),
+        samples_ns=tuple(samples),
+        interval=median_interval(samples),
+        compile_ns=found.compile_ns,
     )
 
 
-def _record_of(timed: Timed, working: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The last record that has measured this, None where its samples are not there."""
-    same = (
-        trial
-        for trial in reversed(working)
-        if trial.configuration == timed.configuration and trial.median_ns == timed.median_ns
-    )
-    return next(same, None)
-
-
-def _find(median_ns: float, working: Sequence[TrialRecord], configuration: Mapping[str, int] | None) -> Timed | None:
+def _find(
+    median_ns: float, working: Sequence[TrialRecord], configuration: Mapping[str, int] | None
+) -> TrialRecord | None:
     """The last measurement with this median, of this configuration where one is given."""
     for trial in reversed(working):
         same = trial.median_ns is not None and math.isclose(trial.median_ns, median_ns, rel_tol=1e-9)
         if same and configuration in (None, trial.configuration):
-            return _timed(trial)
+            return trial
     return None
 
 
-def _default(summary: TaskSummary, trials: Sequence[TrialRecord]) -> Timed | None:
+def _default(summary: TaskSummary, trials: Sequence[TrialRecord]) -> TrialRecord | Timed | None:
     """The default configuration, which is measured first. Which one it was is not stored: it is told by its time."""
     first = trials[0].configuration if trials else {}
     working = [trial for trial in trials if trial.status == OK]
     if summary.winner is None:
         own = [trial for trial in working if trial.configuration == first]
-        return _timed(own[-1]) if own else None
+        return own[-1] if own else None
     median_ns = summary.winner.default_ns
     if median_ns is None:
         return None
     return _find(median_ns, working, first) or _find(median_ns, working, None) or Timed({}, median_ns)
 
 
-def _tuned(summary: TaskSummary, ranked: Sequence[TrialRecord], working: Sequence[TrialRecord]) -> Timed | None:
+def _tuned(
+    summary: TaskSummary, ranked: Sequence[TrialRecord], working: Sequence[TrialRecord]
+) -> TrialRecord | Timed | None:
     """The winner; the fastest so far where the task is not concluded."""
     winner = summary.winner
     if winner is None:
-        return _timed(ranked[0]) if ranked else None
+        return ranked[0] if ranked else None
     found = _find(winner.median_ns, working, winner.configuration)
     return found or Timed(winner.configuration, winner.median_ns)
 
 
-def _parameters(trials: Sequence[TrialRecord]) -> dict[str, tuple[Value, ...]]:
+def _parameters(trials: Sequence[TrialRecord], level: float) -> dict[str, tuple[Value, ...]]:
     """By parameter, the best time with each of its values; parameters that were never varied are left out."""
     found: dict[str, dict[int, list[TrialRecord]]] = {}
     for trial in trials:
@@ -163,7 +165,7 @@ def _parameters(trials: Sequence[TrialRecord]) -> dict[str, tuple[Value, ...]]:
             found.setdefault(name, {}).setdefault(value, []).append(trial)
     return {
         name: tuple(
-            Value(value, len(own), min((_cost(trial) for trial in own if trial.status == OK), default=None))
+            Value(value, len(own), min((level * _cost(trial) for trial in own if trial.status == OK), default=None))
             for value, own in sorted(values.items())
         )
         for name, values in found.items()

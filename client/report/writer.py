@@ -6,8 +6,9 @@ from pathlib import Path
 from gputune.cache import PerformanceCache
 from gputune.client.outputs import writing
 from gputune.client.report.data import Report
-from gputune.client.report.gather import Peak, gather, uses_of
+from gputune.client.report.gather import Peak, gather
 from gputune.client.report.page import page
+from gputune.client.report.uses import uses_of
 from gputune.runtime.context_format import read_header
 
 

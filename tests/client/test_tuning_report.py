@@ -5,23 +5,31 @@ import math
 import re
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import made_up_cache
-from gputune.cache import PerformanceCache, TaskKey, TrialRecord, WinnerRecord
+from gputune.cache import PerformanceCache, TaskKey, TaskSummary, TrialRecord, WinnerRecord, tier_of
 from gputune.client.report import write_report
 from gputune.client.report.data import Place, Report, TaskView
 from gputune.client.report.gather import Peak, gather
+from gputune.client.report.markup import text
+from gputune.client.report.page import page
 from gputune.client.report.problems import problem_of, words, work_of
 from gputune.client.report.scales import Scale, log_scale, time_range, time_text
+from gputune.client.report.task_view import task_view
+from gputune.client.report.uses import uses_of
 from gputune.client.report.writer import read_report
 from gputune.client.tuning.intervals import median_interval, ratio_interval
 from gputune.kernels.catalogue import families
 from gputune.kernels.family import problem_to_dict
+from gputune.runtime.context_format import read_header
 from headless import Browser, chromium, find_chromium
 
 from .commands import Gputune
@@ -140,26 +148,122 @@ def test_a_problem_that_cannot_be_true_is_none(change: dict[str, object]) -> Non
 
 def test_measurements_that_compare_are_shown_together(report: Report) -> None:
     first, second = report.places
-    assert (len(first.tasks), len(second.tasks)) == (len(made_up_cache.TASKS) + 1, 1)
+    own = len(made_up_cache.TASKS) + 1
+    assert [(len(place.tasks), len(place.others)) for place in (first, second)] == [(own, 2), (1, 0)]
     assert second.facts["driver"] == "6.9 <beta>"
     assert (first.set_aside, first.missing, second.missing) == (1, 1, len(made_up_cache.TASKS))
 
 
-def test_times_are_weighed_by_the_launches_of_the_context(report: Report) -> None:
+def test_times_are_weighed_by_the_operations_of_the_context(report: Report) -> None:
     place = report.places[0]
     known = [task for task in place.tasks if task.default and task.tuned and task.weight]
     before = sum((task.weight or 0) * task.default.median_ns for task in known if task.default)
     after = sum((task.weight or 0) * task.tuned.median_ns for task in known if task.tuned)
     assert place.before_ns == pytest.approx(before)
     assert place.after_ns == pytest.approx(after)
-    assert (place.summed, place.launches) == (18, 20)
+    assert (place.summed, place.operations) == (18, 20)
     assert view(place, CONV).weight == 4
-    assert view(place, CONV).operations[0] == "/layer0/<0>"
+    assert view(place, CONV).operations == ("/layer0/<0>", "/layer1/<1>", "/layer2/<2>")
+
+
+def test_a_run_of_several_launches_counts_once(made: tuple[Path, Path], report: Report) -> None:
+    """Winograd's algorithm takes three launches, and its time is that of all of them."""
+    (graph,) = read_header(made[1]).graphs
+    assert sum(launch.task == CONV.key.digest for launch in graph.launches) == CONV.weight * CONV.launches == 8
+    place = report.places[0]
+    assert [run.operation for run in place.runs] == [f"/layer{n}/<{n}>" for n in range(19)]
+    task = view(place, CONV)
+    assert task.weight == 4
+    assert task.tuned is not None and place.after_ns is not None
+    rest = sum((one.weight or 0) * one.tuned.median_ns for one in place.tasks if one.tuned and one is not task)
+    assert place.after_ns == pytest.approx(4 * task.tuned.median_ns + rest)
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3])
+def test_persistent_kernels_and_launches_change_no_run(made: tuple[Path, Path], launches: int) -> None:
+    header = read_header(made[1])
+    (graph,) = header.graphs
+    apart = replace(graph, persistent=(), counter_bytes=0)
+    several = replace(graph, launches=tuple(one for one in graph.launches for _ in range(launches)))
+    expected = uses_of(header, "c").runs
+    assert len(expected) == 20 and graph.persistent
+    for other in (apart, several):
+        assert uses_of(replace(header, graphs=(other,)), "c").runs == expected
+    both = (graph, replace(graph, name="larger"))
+    assert uses_of(replace(header, graphs=both), "c").weights[CONV.key.digest] == 2 * CONV.weight
+
+
+def test_the_context_comes_first_and_other_models_behind_a_fold(report: Report, html: str) -> None:
+    place = report.places[0]
+    assert {task.digest for task in place.tasks if not task.weight} == {made_up_cache.ALTERNATIVE.key.digest}
+    assert made_up_cache.OTHER.key.digest in {task.digest for task in place.others}
+    shown, _, folded = html.split("<h2>")[1].partition("Tasks of other models</b>")
+    for task in place.tasks:
+        assert task.digest[:10] in shown and task.digest[:10] not in folded
+    for task in place.others:
+        assert text(task.title) in folded and f'id="t0-{task.digest[:16]}"' not in shown
+    trials = [sum(len(task.attempts) for task in tasks) for tasks in (place.tasks, place.others)]
+    assert f"<dt>Trials</dt><dd>{trials[0]:,}</dd>" in shown
+    assert f"2 tasks in this cache, {trials[1]:,} trials" in folded
+
+
+def test_the_place_of_the_context_comes_before_a_later_one(made: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    path.write_bytes(made[0].read_bytes())
+    later = replace(made_up_cache.VALIDITY, driver_version="9")
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(made_up_cache.OTHER.key, later, [TrialRecord({"A": 1}, "ok", [1e3])])
+    with_context, without = read_report(path, made[1]), read_report(path)
+    assert without.places[0].facts["driver"] == with_context.places[-1].facts["driver"] == "9"
+    assert with_context.places[-1].tasks == ()
+
+
+def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], html: str) -> None:
+    said = re.sub("<[^>]+>", "", html.split("<h2>")[0]).replace("\u00a0", " ")
+    assert "Tuning of net &lt;1&gt;" in said
+    assert "inference 2.09 ms, untuned 2.41 ms: 1.15× (1.12–1.18), measured end to end" in said
+    assert "an estimate" not in html
+    header = read_header(made[1])
+    without = replace(header, configuration={})
+    assert uses_of(without, "c").end_to_end == ()
+
+
+def test_without_an_end_to_end_measurement_the_sum_is_called_an_estimate(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    header = read_header(made[1])
+    with PerformanceCache.open_readonly(made[0]) as cache:
+        report = gather(cache, uses_of(replace(header, configuration={}), "c"), Peak(), datetime.now(UTC))
+        alone = gather(cache, None, Peak(), datetime.now(UTC))
+    assert "is an estimate of what tuning gains" in page(report)
+    assert "×, an estimate; sum of the kernels of 18 of 20 operations" in page(report)
+    assert "estimate" not in page(alone)
+
+
+GOOD = made_up_cache.END_TO_END
+GAIN = GOOD["gain"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None, 3, [], {}, {"net <1>": None}, {"net <1>": 2.0}, {"net <1>": {**GOOD, "gain": None}}, {"other": GOOD},
+        {"net <1>": {**GOOD, "tuned_ns": "2"}}, {"net <1>": {**GOOD, "tuned_ns": math.nan}},
+        {"net <1>": {**GOOD, "untuned_ns": 0}}, {"net <1>": {**GOOD, "gain": {"median": 1, "low": 2, "high": 1}}},
+        {"net <1>": {**GOOD, "gain": {"median": 1, "low": 0, "high": 1}}}, {"net <1>": {**GOOD, "untuned_ns": 10**400}},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_measurement_is_none(made: tuple[Path, Path], told: object) -> None:
+    header = replace(read_header(made[1]), configuration={"end_to_end": told, "tuned_tasks": [3, None]})
+    uses = uses_of(header, "c")
+    assert (uses.end_to_end, uses.alternatives) == ((), frozenset())
 
 
 def test_the_longest_in_the_context_comes_first(report: Report) -> None:
-    times = [(task.weight or 0) * task.tuned.median_ns for task in report.places[0].tasks if task.tuned]
+    tasks = [task for task in report.places[0].tasks if task.tuned]
+    times = [(task.weight or 0) * task.tuned.median_ns for task in tasks if task.tuned]
     assert times == sorted(times, reverse=True)
+    assert tasks[-1].digest == made_up_cache.ALTERNATIVE.key.digest
 
 
 def test_default_and_tuned_are_those_that_were_raced_last(report: Report) -> None:
@@ -183,7 +287,35 @@ def test_a_gain_is_taken_on_one_level_of_the_device(tmp_path: Path) -> None:
     task = by_hand(tmp_path / "c.sqlite", trials, WinnerRecord({"A": 2}, 400.0, 1000.0, "quick"))
     assert task.gain == pytest.approx(1000 / 2 / 400)
     assert [timed.configuration["A"] for timed in task.best] == [2, 1, 3]
+    assert [timed.median_ns for timed in task.best] == [400, 500, 780]
     assert [attempt.cost_ns for attempt in task.attempts] == [500, 400, 780]
+    assert task.default is not None and task.default.median_ns == 500
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(1e2, 1e6), st.floats(0.2, 5.0)), min_size=1, max_size=12),
+    st.integers(0, 11),
+)
+def test_line_level_and_table_agree(told: list[tuple[float, float]], number: int) -> None:
+    """Whatever the device's speed was when each was measured: the table is in the order of its times, the line of the
+    best so far ends at the fastest, and neither the default nor the winner lies below that."""
+    trials = [
+        TrialRecord({"A": n}, "ok", [time_ns] * 3, measured={"drift": drift}) for n, (time_ns, drift) in enumerate(told)
+    ]
+    won = trials[number % len(trials)]
+    winner = WinnerRecord(won.configuration, won.median_ns or 1.0, trials[0].median_ns, "quick")
+    summary = TaskSummary(
+        HAND, made_up_cache.VALIDITY, tier_of("GPU", 8, "", ""), {"ok": len(trials)}, winner, datetime.now(UTC)
+    )
+    task = task_view(summary, trials, None, ())
+    assert task.default is not None and task.tuned is not None
+    times = [timed.median_ns for timed in task.best]
+    assert times == sorted(times)
+    line = min(attempt.cost_ns for attempt in task.attempts if attempt.cost_ns is not None)
+    assert line == pytest.approx(times[0])
+    assert min(task.default.median_ns, task.tuned.median_ns) >= line * (1 - 1e-9)
+    assert task.tuned.median_ns == pytest.approx(won.median_ns)
 
 
 def test_a_task_that_is_not_concluded_shows_its_fastest(report: Report) -> None:
@@ -344,7 +476,7 @@ def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tup
     ran = gputune("tuning-report", "--performance_cache_dir", made[0], *context, "--output", output, "--json")
     assert ran.code == 0, ran.err
     content = json.loads(ran.out)
-    assert content["places"][0]["launches"] == 20
+    assert content["places"][0]["operations"] == 20
     assert math.isfinite(content["places"][0]["before_ns"])
     assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 

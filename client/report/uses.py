@@ -1,0 +1,70 @@
+"""What a context binary says of itself that a report needs: what it runs, what was tuned for it, what it gained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gputune.client.report.data import EndToEnd, Run
+from gputune.client.report.reading import LONGEST_NS, SHORTEST_NS, number
+from gputune.client.tuning.intervals import WANTED, Interval
+from gputune.runtime.context_records import ContextHeader
+
+NAMED = 3
+"""Operations of a task that are named."""
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What a context runs: every operation of its graphs once, in order, however many launches that takes."""
+
+    name: str
+    graphs: tuple[str, ...]
+    runs: tuple[Run, ...]
+    alternatives: frozenset[str]
+    """Digests of the tasks that were tuned for it beside those that it runs, such as the parts of a fused operation."""
+    end_to_end: tuple[EndToEnd, ...]
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """How many operations each task computes."""
+        return Counter(run.task for run in self.runs)
+
+    @property
+    def operations(self) -> Mapping[str, Sequence[str]]:
+        """Some of the operations of each task."""
+        names: dict[str, list[str]] = {}
+        for run in self.runs:
+            names.setdefault(run.task, []).append(run.operation)
+        return {task: own[:NAMED] for task, own in names.items()}
+
+
+def uses_of(header: ContextHeader, name: str) -> Uses:
+    """The runs of all graphs of a context, whose launches one by one are read: a persistent kernel names no task."""
+    runs = [Run(graph.name, one.operation, one.task) for graph in header.graphs for one in graph.launches]
+    tuned = header.configuration.get("tuned_tasks")
+    digests = [task for task in tuned if isinstance(task, str)] if isinstance(tuned, list) else []
+    measured = header.configuration.get("end_to_end")
+    told = measured if isinstance(measured, Mapping) else {}
+    found = (_end_to_end(graph.name, told.get(graph.name)) for graph in header.graphs)
+    return Uses(
+        name=name,
+        graphs=tuple(graph.name for graph in header.graphs),
+        runs=tuple(dict.fromkeys(runs)),
+        alternatives=frozenset(digests) - {run.task for run in runs},
+        end_to_end=tuple(one for one in found if one is not None),
+    )
+
+
+def _end_to_end(graph: str, told: object) -> EndToEnd | None:
+    """What whole inferences took; None where the file does not say so, or not in numbers that can be true."""
+    if not isinstance(told, Mapping) or not isinstance(told.get("gain"), Mapping):
+        return None
+    untuned_ns, tuned_ns = (number(told.get(key)) for key in ("untuned_ns", "tuned_ns"))
+    gain, low, high = (number(told["gain"].get(key)) for key in ("median", "low", "high"))
+    if untuned_ns is None or tuned_ns is None or gain is None or low is None or high is None:
+        return None
+    if not all(SHORTEST_NS <= time_ns <= LONGEST_NS for time_ns in (untuned_ns, tuned_ns)) or not 0 < low <= high:
+        return None
+    return EndToEnd(graph, untuned_ns, tuned_ns, gain, Interval(low, high, WANTED))
