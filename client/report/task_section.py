@@ -114,7 +114,8 @@ def _changed(task: TaskView) -> str:
     """What the tuned configuration has otherwise than the default."""
     before, after = (timed.configuration if timed else {} for timed in (task.default, task.tuned))
     changes = [(name, before[name], value) for name, value in sorted(after.items()) if before.get(name, value) != value]
-    return "".join(f"<br><code>{text(f'{name} {old} → {new}')}</code>" for name, old, new in changes)
+    said = ", ".join(f"<code>{text(f'{name} {old} → {new}')}</code>" for name, old, new in changes)
+    return f" From the default: {said}." if said else ""
 
 
 def _word(interval: Interval | None) -> str:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from gputune.cache import TaskSummary, TrialRecord
@@ -34,9 +35,9 @@ def task_view(
     """A task, still without its place under the roof, which is known when all tasks are."""
     working = [trial for trial in trials if trial.status == OK]
     latest = {configuration_key(trial.configuration): trial for trial in trials}
-    ranked = sorted((trial for trial in latest.values() if trial.status == OK), key=_cost)
-    before, after = _default(summary, trials), _tuned(summary, ranked, working)
-    level = drift_of(after) if isinstance(after, TrialRecord) else 1.0
+    before, after = _default(summary, trials), _tuned(summary, list(latest.values()), working)
+    level = _level_of(summary, after)
+    ranked = sorted((trial for trial in latest.values() if trial.status == OK), key=level.time_ns)
     default, tuned = _timed(before, level), _timed(after, level)
     gain = interval = None
     if default is not None and tuned is not None:
@@ -57,7 +58,7 @@ def task_view(
         gain_interval=interval,
         attempts=tuple(
             Attempt(
-                trial.status, level * _cost(trial) if trial.status == OK else None, batch_of(trial), sum(known.values())
+                trial.status, level.time_ns(trial) if trial.status == OK else None, batch_of(trial), sum(known.values())
             )
             for trial, known in zip(trials, spent, strict=True)
         ),
@@ -88,8 +89,26 @@ def under_roof(work: Work, tuned_ns: float, roof: Roof) -> Roofline:
     return Roofline(work.flops, work.bytes, work.flops / tuned_ns, work.bytes / tuned_ns, ideal_ns / tuned_ns)
 
 
-def _cost(trial: TrialRecord) -> float:
-    return (trial.median_ns or math.inf) / drift_of(trial)
+@dataclass(frozen=True)
+class _Level:
+    """How fast the device was when the tuned configuration was measured. The others of its `batch`, None for none, were
+    sampled in turns with it, and their times compare as they are; what was measured at another drift is scaled."""
+
+    drift: float = 1.0
+    batch: int | None = None
+
+    def factor(self, trial: TrialRecord) -> float:
+        beside = self.batch is not None and batch_of(trial) == self.batch
+        return 1.0 if beside else self.drift / drift_of(trial)
+
+    def time_ns(self, trial: TrialRecord) -> float:
+        return self.factor(trial) * (trial.median_ns or math.inf)
+
+
+def _level_of(summary: TaskSummary, tuned: TrialRecord | Timed | None) -> _Level:
+    if not isinstance(tuned, TrialRecord):
+        return _Level()
+    return _Level(drift_of(tuned), batch_of(tuned) if summary.winner is not None else None)
 
 
 def _gain(default: TrialRecord, tuned: TrialRecord) -> tuple[float, Interval]:
@@ -97,25 +116,18 @@ def _gain(default: TrialRecord, tuned: TrialRecord) -> tuple[float, Interval]:
     if batch_of(default) is not None and batch_of(default) == batch_of(tuned):
         before, after = default.samples_ns, tuned.samples_ns
         return statistics.median(paired(before, after)), paired_interval(before, after)
-    over, under = _level(default), _level(tuned)
+    over, under = ([sample / drift_of(trial) for sample in trial.samples_ns] for trial in (default, tuned))
     return median_ratio(over, under), ratio_interval(over, under)
 
 
-def _level(trial: TrialRecord) -> list[float]:
-    """The samples as they would be on a device that is as fast as at first."""
-    drift = drift_of(trial)
-    return [sample / drift for sample in trial.samples_ns]
-
-
-def _timed(found: TrialRecord | Timed | None, level: float) -> Timed | None:
-    """A record as it would be on a device that is slower than at first by this much; what has no record as it is."""
+def _timed(found: TrialRecord | Timed | None, level: _Level) -> Timed | None:
+    """A record on this level of the device; what has no record as it is."""
     if not isinstance(found, TrialRecord):
         return found
-    factor = level / drift_of(found)
-    samples = [factor * sample for sample in found.samples_ns]
+    samples = [level.factor(found) * sample for sample in found.samples_ns]
     return Timed(
         configuration=found.configuration,
-        median_ns=level * _cost(found),
+        median_ns=level.time_ns(found),
         samples_ns=tuple(samples),
         interval=median_interval(samples),
         compile_ns=found.compile_ns,
@@ -147,17 +159,17 @@ def _default(summary: TaskSummary, trials: Sequence[TrialRecord]) -> TrialRecord
 
 
 def _tuned(
-    summary: TaskSummary, ranked: Sequence[TrialRecord], working: Sequence[TrialRecord]
+    summary: TaskSummary, latest: Sequence[TrialRecord], working: Sequence[TrialRecord]
 ) -> TrialRecord | Timed | None:
     """The winner; the fastest so far where the task is not concluded."""
     winner = summary.winner
     if winner is None:
-        return ranked[0] if ranked else None
+        return min((trial for trial in latest if trial.status == OK), key=_Level().time_ns, default=None)
     found = _find(winner.median_ns, working, winner.configuration)
     return found or Timed(winner.configuration, winner.median_ns)
 
 
-def _parameters(trials: Sequence[TrialRecord], level: float) -> dict[str, tuple[Value, ...]]:
+def _parameters(trials: Sequence[TrialRecord], level: _Level) -> dict[str, tuple[Value, ...]]:
     """By parameter, the best time with each of its values; parameters that were never varied are left out."""
     found: dict[str, dict[int, list[TrialRecord]]] = {}
     for trial in trials:
@@ -165,7 +177,7 @@ def _parameters(trials: Sequence[TrialRecord], level: float) -> dict[str, tuple[
             found.setdefault(name, {}).setdefault(value, []).append(trial)
     return {
         name: tuple(
-            Value(value, len(own), min((level * _cost(trial) for trial in own if trial.status == OK), default=None))
+            Value(value, len(own), min((level.time_ns(trial) for trial in own if trial.status == OK), default=None))
             for value, own in sorted(values.items())
         )
         for name, values in found.items()
