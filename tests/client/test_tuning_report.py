@@ -32,7 +32,8 @@ from gputune.kernels.family import problem_to_dict
 from gputune.runtime.context_format import read_header
 from headless import Browser, chromium, find_chromium
 
-from .commands import Gputune
+from . import models
+from .commands import Gputune, read_json
 
 VOID = {"meta", "link", "br", "input"}
 CONV, WIDE, *_ = made_up_cache.TASKS
@@ -482,6 +483,30 @@ def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tup
     assert content["places"][0]["operations"] == 20
     assert math.isfinite(content["places"][0]["before_ns"])
     assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_sums_are_those_of_the_generators_summary(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    """For two models in one cache: each report has its own model's sums, whatever else lies there."""
+    cache, sums = tmp_path / "cache", {}
+    for name, model in (("one", models.conv_relu_gemm()), ("two", models.residual_block())):
+        (tmp_path / name).mkdir()
+        path = models.save(model, tmp_path / name)
+        ran = gputune(
+            "context-binary-generator", "--model", path, "--binary_file", name, "--output_dir", tmp_path,
+            "--performance_cache_dir", cache, "--tuning_effort", "quick", "--summary_json", tmp_path / f"{name}.json",
+            *null_target,
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        tasks = read_json(tmp_path / f"{name}.json")["tasks"]
+        sums[name] = [sum(task["weight"] * task[time] for task in tasks) for time in ("default_ns", "tuned_ns")]
+        assert all(task["weight"] for task in tasks)
+    for name, expected in sums.items():
+        arguments = ("--performance_cache_dir", cache, "--context", tmp_path / f"{name}.bin", "--json")
+        (place,) = json.loads(gputune("tuning-report", *arguments).out)["places"]
+        assert [place["before_ns"], place["after_ns"]] == pytest.approx(expected)
+        assert place["others"] and place["summed"] == place["operations"] == len(place["runs"])
 
 
 def test_the_tier_says_which_file_of_a_folder_is_meant(
