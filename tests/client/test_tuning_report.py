@@ -224,6 +224,10 @@ def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], htm
     assert "Tuning of net &lt;1&gt;" in said
     assert "inference 2.09 ms, untuned 2.41 ms: 1.15× (1.12–1.18), measured end to end" in said
     assert "an estimate" not in html
+    untuned, tuned = (
+        float(width) for width in re.findall(r'<rect class="span \w+" x="50" y="\d+" width="([\d.]+)"', html)[:2]
+    )
+    assert untuned / tuned == pytest.approx(2.41 / 2.09, abs=0.01), "bars from 0"
     header = read_header(made[1])
     without = replace(header, configuration={})
     assert uses_of(without, "c").end_to_end == ()
@@ -365,7 +369,7 @@ def test_a_record_says_how_it_was_measured(report: Report) -> None:
     assert any("very code of another" in line for line in how)
 
 
-def test_the_best_task_is_on_the_roof_and_nobody_above(report: Report) -> None:
+def test_the_best_task_is_on_the_roof_and_none_above(report: Report) -> None:
     place = report.places[0]
     shares = [task.roofline.share for task in place.tasks if task.roofline]
     assert max(shares) == pytest.approx(1)
