@@ -124,7 +124,7 @@ def end_to_end(measured: EndToEnd) -> str:
     for row, (name, style, time_ns) in enumerate(both):
         y, end = 4 + 24 * row, across(time_ns)
         parts.append(_text(LEFT - 4, y + 12, name, "end"))
-        parts.append(f'<rect class="span {style}" x="{LEFT}" y="{y}" width="{end - LEFT:g}" height="16"/>')
+        parts.append(f'<rect class="whole {style}" x="{LEFT}" y="{y}" width="{end - LEFT:g}" height="16"/>')
         parts.append(_text(end + 4, y + 12, time_text(time_ns), "start", "strong"))
     return _svg(f"{measured.graph}: time of an inference, untuned and tuned", 50, parts)
 

@@ -81,7 +81,7 @@ def layers(place: Place) -> str:
 def _bar(graph: str, parts: Sequence[_Part], colours: Mapping[str, str]) -> str:
     total = sum(part.time_ns for part in parts)
     pieces = "".join(
-        f'<a class="{colours.get(part.op, "rest")}" href="#{part.anchor}" '
+        f'<a tabindex="-1" class="{colours.get(part.op, "rest")}" href="#{part.anchor}" '
         f'style="width:{100 * part.time_ns / total:.3f}%" title="{text(_said(part, total))}"></a>'
         for part in parts
     )

@@ -77,6 +77,7 @@ svg text.strong { fill: var(--ink); font-weight: 650; font-size: 11px; }
 .roof { stroke: var(--warm); stroke-width: 2; fill: none; stroke-linejoin: round; }
 .point { fill: var(--dot); stroke: var(--card); } .faint { fill: var(--soft); opacity: .35; }
 .span.default { fill: var(--warm); opacity: .25; } .span.tuned { fill: var(--good); opacity: .25; }
+.whole.default { fill: var(--warm); opacity: .7; } .whole.tuned { fill: var(--good); opacity: .8; }
 .median { stroke-width: 3; stroke-linecap: round; } .median.default { stroke: var(--warm); }
 .median.tuned { stroke: var(--good); }
 .values { display: flex; flex-wrap: wrap; gap: 6px; } .parameters { display: grid; gap: 10px 24px;

@@ -225,7 +225,7 @@ def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], htm
     assert "inference 2.09 ms, untuned 2.41 ms: 1.15× (1.12–1.18), measured end to end" in said
     assert "an estimate" not in html
     untuned, tuned = (
-        float(width) for width in re.findall(r'<rect class="span \w+" x="50" y="\d+" width="([\d.]+)"', html)[:2]
+        float(width) for width in re.findall(r'<rect class="whole \w+" x="50" y="\d+" width="([\d.]+)"', html)[:2]
     )
     assert untuned / tuned == pytest.approx(2.41 / 2.09, abs=0.01), "bars from 0"
     header = read_header(made[1])
