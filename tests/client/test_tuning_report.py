@@ -1,6 +1,5 @@
 """The report of a tuning: what is gathered, that nothing from a file becomes markup, and the page in a browser."""
 
-import json
 import math
 import re
 import statistics
@@ -21,19 +20,12 @@ from gputune.client.report.data import Place, Report, TaskView
 from gputune.client.report.gather import Peak, gather
 from gputune.client.report.markup import text
 from gputune.client.report.page import page
-from gputune.client.report.problems import problem_of, words, work_of
-from gputune.client.report.scales import Scale, log_scale, time_range, time_text
 from gputune.client.report.task_view import task_view
 from gputune.client.report.uses import uses_of
 from gputune.client.report.writer import read_report
-from gputune.client.tuning.intervals import median_interval, ratio_interval
-from gputune.kernels.catalogue import families
 from gputune.kernels.family import problem_to_dict
 from gputune.runtime.context_format import read_header
 from headless import Browser, chromium, find_chromium
-
-from . import models
-from .commands import Gputune, read_json
 
 VOID = {"meta", "link", "br", "input"}
 CONV, WIDE, *_ = made_up_cache.TASKS
@@ -70,78 +62,6 @@ def by_hand(path: Path, trials: list[TrialRecord], winner: WinnerRecord | None) 
         (place,) = gather(cache, None, Peak(), datetime.now(UTC)).places
     (task,) = place.tasks
     return task
-
-
-# Intervals.
-
-
-@pytest.mark.parametrize(
-    ("count", "low", "high", "confidence"),
-    [
-        (1, 1, 1, 0.0),
-        (5, 1, 5, 0.9375),
-        (6, 1, 6, 0.96875),
-        (8, 1, 8, 0.9921875),
-        (9, 2, 8, 0.9609375),
-        (16, 4, 13, 0.979),
-    ],
-)
-def test_a_median_lies_between_order_statistics(count: int, low: int, high: int, confidence: float) -> None:
-    interval = median_interval(range(count, 0, -1))
-    assert (interval.low, interval.high) == (low, high)
-    assert interval.confidence == pytest.approx(confidence, abs=1e-3)
-
-
-def test_a_gain_has_a_range() -> None:
-    interval = ratio_interval([float(n) for n in range(20, 40)], [float(n) for n in range(10, 30)])
-    assert interval.confidence >= 0.95
-    assert interval.low < 30 / 20 < interval.high
-    assert ratio_interval([2.0], [1.0]).confidence == 0
-
-
-@pytest.mark.parametrize(
-    ("over", "under", "left_out"), [(4, 4, 0), (5, 5, 2), (7, 7, 8), (10, 6, 11), (16, 16, 75), (3, 2, 0)]
-)
-def test_a_gain_lies_between_the_critical_pairs_of_mann_and_whitney(over: int, under: int, left_out: int) -> None:
-    """left_out: pairs beyond each end, the critical value of U for 5 % on both sides from printed tables."""
-    first, second = [1.01**n for n in range(over)], [1.0001**n for n in range(under)]
-    ratios = sorted(a / b for a in first for b in second)
-    interval = ratio_interval(first, second)
-    assert (interval.low, interval.high) == (ratios[left_out], ratios[-1 - left_out])
-    assert interval.confidence >= 0.95 or (over, under) == (3, 2)
-
-
-def test_an_outlier_moves_the_range_of_a_gain_little() -> None:
-    over, under = [286.0, 298, 285, 297, 286, 303, 222], [86.0, 125, 86, 120, 90, 252, 115]
-    assert ratio_interval(over, under).low > 1.7
-
-
-def test_many_samples_take_no_longer_than_some() -> None:
-    assert ratio_interval([2.0] * 10**5, [1.0] * 10**5).confidence >= 0.95
-
-
-# Problems.
-
-
-@pytest.mark.parametrize("task", made_up_cache.TASKS, ids=lambda task: f"{task.op}-{task.trials}")
-def test_a_problem_is_made_whole_again(task: made_up_cache.MadeUp) -> None:
-    plain = json.loads(json.dumps(problem_to_dict(task.problem)))
-    assert problem_of(task.op, plain) == task.problem
-    assert work_of(task.op, task.problem) == families()[task.op].work(task.problem)
-
-
-def test_a_problem_is_put_into_words() -> None:
-    assert words("Conv", CONV.key.problem) == "1×28×28×64 → 1×28×28×64, window 3×3, padding 1, bias, then relu"
-    joined = {"m": 49, "k": 45, "n": 8, "bias": True, "parts": [13, 1, 31]}
-    assert words("MatMul", joined) == "49×13 → 49×8, bias, parts of 13 + 1 + 31"
-    assert words("Nothing", {"size": 3, "none": []}) == "size=3"
-
-
-@pytest.mark.parametrize(
-    "change", [{"height": "28"}, {"height": True}, {"kernel": 3}, {"kernel": [3]}, {"extra": 1}, {"groups": 0}]
-)
-def test_a_problem_that_cannot_be_true_is_none(change: dict[str, object]) -> None:
-    assert problem_of("Conv", {**CONV.key.problem, **change}) is None
 
 
 # What is gathered.
@@ -395,35 +315,6 @@ def test_times_that_cannot_be_true_are_left_out_and_said(tmp_path: Path) -> None
     write_report(path, tmp_path / "report.html")
 
 
-# Scales and units.
-
-
-@pytest.mark.parametrize(
-    ("time_ns", "text"),
-    [(None, "–"), (0, "0"), (0.25, "0.25 ns"), (999.7, "1 µs"), (41_234, "41.2 µs"), (1e9, "1 s"), (5.4e12, "1.5 h")],
-)
-def test_times_are_read_in_their_best_unit(time_ns: float | None, text: str) -> None:
-    assert time_text(time_ns).replace("\u00a0", " ") == text
-
-
-def test_a_range_names_its_unit_once() -> None:
-    assert time_range(161e3, 163.2e3).replace("\u00a0", " ") == "161–163 µs"
-    assert time_range(900.0, 1100.0).replace("\u00a0", " ") == "900 ns–1.1 µs"
-
-
-@pytest.mark.parametrize(("low", "high"), [(1e-3, 1e18), (1, 2), (100, 101), (0.5, 7e3), (3, 3)])
-def test_every_logarithmic_axis_has_some_ticks_on_it(low: float, high: float) -> None:
-    scale = log_scale([low, high], 0, 100)
-    ticks = scale.ticks()
-    assert 1 <= len(ticks) <= 7
-    assert all(scale.low <= tick <= scale.high and 0 <= scale(tick) <= 100 for tick in ticks)
-
-
-def test_what_lies_outside_is_drawn_at_the_end() -> None:
-    assert Scale(0, 10, 0, 100)(25) == 100
-    assert Scale(0, 10, 100, 0)(-5) == 100
-
-
 # The page.
 
 
@@ -473,96 +364,6 @@ def test_an_empty_cache_says_so(tmp_path: Path) -> None:
     PerformanceCache.open(tmp_path / "c.sqlite").close()
     write_report(tmp_path / "c.sqlite", tmp_path / "report.html")
     assert "holds no measurements" in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-# The command.
-
-
-def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
-    output = tmp_path / "new" / "report.html"
-    context = ("--context", made[1])
-    ran = gputune("tuning-report", "--performance_cache_dir", made[0], *context, "--output", output, "--json")
-    assert ran.code == 0, ran.err
-    content = json.loads(ran.out)
-    assert content["places"][0]["operations"] == 20
-    assert math.isfinite(content["places"][0]["before_ns"])
-    assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_the_sums_are_those_of_the_generators_summary(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    """For two models in one cache: each report has its own model's sums, whatever else lies there."""
-    cache, sums = tmp_path / "cache", {}
-    for name, model in (("one", models.conv_relu_gemm()), ("two", models.residual_block())):
-        (tmp_path / name).mkdir()
-        path = models.save(model, tmp_path / name)
-        ran = gputune(
-            "context-binary-generator", "--model", path, "--binary_file", name, "--output_dir", tmp_path,
-            "--performance_cache_dir", cache, "--tuning_effort", "quick", "--summary_json", tmp_path / f"{name}.json",
-            *null_target,
-        )  # fmt: skip
-        assert ran.code == 0, ran.err
-        tasks = read_json(tmp_path / f"{name}.json")["tasks"]
-        sums[name] = [sum(task["weight"] * task[time] for task in tasks) for time in ("default_ns", "tuned_ns")]
-        assert all(task["weight"] for task in tasks)
-    for name, expected in sums.items():
-        arguments = ("--performance_cache_dir", cache, "--context", tmp_path / f"{name}.bin", "--json")
-        (place,) = json.loads(gputune("tuning-report", *arguments).out)["places"]
-        assert [place["before_ns"], place["after_ns"]] == pytest.approx(expected)
-        assert place["others"] and place["summed"] == place["operations"] == len(place["runs"])
-
-
-def test_the_tier_says_which_file_of_a_folder_is_meant(
-    gputune: Gputune, made: tuple[Path, Path], tmp_path: Path
-) -> None:
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.sqlite").write_bytes(made[0].read_bytes())
-    ran = gputune("tuning-report", "--cache", tmp_path, "--json")
-    assert (ran.code, "(there: one, two); --device_tier says which" in ran.err) == (7, True)
-    ran = gputune("tuning-report", "--cache", tmp_path, "--device_tier", "two", "--json")
-    assert json.loads(ran.out)["tier"] == "two"
-    ran = gputune("tuning-report", "--cache", tmp_path, "--device_tier", "three", "--json")
-    assert (ran.code, "no performance cache of the tier three" in ran.err) == (7, True)
-
-
-def test_the_folder_above_the_caches_will_do(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
-    """~/.cache/gputune holds the folder performance, which holds the files."""
-    (tmp_path / "performance").mkdir()
-    (tmp_path / "performance" / "one.sqlite").write_bytes(made[0].read_bytes())
-    ran = gputune("tuning-report", "--cache", tmp_path, "--json")
-    assert json.loads(ran.out)["tier"] == "one"
-    ran = gputune("performance-cache", "list", "--performance_cache_dir", tmp_path, "--json")
-    assert [entry["tier"] for entry in json.loads(ran.out)["files"]] == ["one"]
-    (tmp_path / "empty").mkdir()
-    ran = gputune("tuning-report", "--cache", tmp_path / "empty", "--json")
-    assert (ran.code, "--performance_cache_dir is the folder that tuning wrote to" in ran.last_line) == (7, True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        ([], 2, "nothing to make: give --output"),
-        (["--json", "--cache", "missing"], 7, "no performance cache missing"),
-        (["--json", "--context", "missing.bin"], 8, "missing.bin cannot be read"),
-        (["--json", "--peak_gflops", "0"], 2, "no device's peak"),
-        (["--json", "--peak_gb_per_s", "nan"], 2, "no device's peak"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(gputune: Gputune, arguments: list[str], code: int, says: str) -> None:
-    ran = gputune("tuning-report", *arguments)
-    assert ran.code == code
-    assert says in ran.last_line
-
-
-def test_a_context_of_another_device_is_noted(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
-    path = tmp_path / "c.sqlite"
-    with PerformanceCache.open(path) as cache:
-        trial = TrialRecord({"A": 1}, "ok", [1e3])
-        cache.store_trials(TaskKey(op="Other", problem={}), made_up_cache.VALIDITY, [trial])
-    ran = gputune("tuning-report", "--cache", path, "--context", made[1], "--output", tmp_path / "r.html")
-    assert ran.code == 0
-    assert "nothing that made_up.bin runs was measured here" in ran.err
 
 
 # In a browser.
