@@ -35,8 +35,17 @@ class Maker(Protocol):
     def device(self) -> dict[str, object]: ...
     def upload(self, data: Any) -> int: ...
     def free(self, *buffers: int) -> None: ...
-    def compile_kernel(self, request: CompileKernel) -> Compiled: ...
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        """Compiles, the first of them first, and several at a time where it can; tells each by its place."""
+
     def execute_kernel(self, request: ExecuteKernel) -> Mapping[str, memoryview]: ...
+
+
+class Progress(Protocol):
+    """What hears how far compiling has come."""
+
+    def begin(self, label: str, total: int) -> None: ...
+    def advance(self, steps: int, what: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -74,12 +83,17 @@ def build(
     return build_all([Wanted(plan, outcomes, persistent)], target, compiled)
 
 
-def build_all(graphs: Sequence[Wanted], target: Maker, compiled: Callable[[Task, Outcome], None]) -> Built:
+def build_all(
+    graphs: Sequence[Wanted],
+    target: Maker,
+    compiled: Callable[[Task, Outcome], None],
+    progress: Progress | None = None,
+) -> Built:
     """All graphs of a context.
 
-    A winner without a binary is compiled on the target, and `compiled` hears of the task and the outcome with its
-    binary. Weights are rearranged on the target; what is the same for several operations is kept once. Raises
-    TargetError, MemoryPlanError, and whatever else the maker raises.
+    Weights are rearranged on the target; what is the same for several operations is kept once. Then what has no binary
+    is compiled on the target, all of it together, and `compiled` hears of each task and its outcome with the binary.
+    Raises TargetError, MemoryPlanError, and whatever else the maker raises.
     """
     device = DeviceIdentity.from_dict(target.device)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
@@ -90,6 +104,7 @@ def build_all(graphs: Sequence[Wanted], target: Maker, compiled: Callable[[Task,
     for place, wanted in enumerate(graphs):
         if wanted.persistent and device.groups_at_once:
             built[place] = _persistently(built[place], programs, list(map(len, sections)), device)
+    programs.compile(progress)
     return Built(tuple(built), tuple(programs.records), sections)
 
 
@@ -173,39 +188,59 @@ def _persistently(
 
 
 class _Programs:
-    """The programs of a context: one for each configuration of each task, and those of persistent kernels."""
+    """The programs of a context: one for each configuration of each task, and those of persistent kernels. Those that
+    have no binary get theirs from `compile`."""
 
     def __init__(self, target: Maker, compiled: Callable[[Task, Outcome], None]) -> None:
         self.records: list[ProgramRecord] = []
         self._target = target
         self._compiled = compiled
         self._places: dict[tuple[str, str], int] = {}
+        self._missing: dict[int, tuple[CompileKernel, Callable[[bytes], None]]] = {}
 
     def index(self, task: Task, outcome: Outcome) -> int:
-        """The place of a task's program among the records; compiled first where it has no binary."""
+        """The place of a task's program among the records."""
         identity = task_key(task).digest, configuration_key(outcome.configuration)
         if identity not in self._places:
             family = family_of(task.op)
             instance = family.render(task.problem, outcome.configuration)
+            self._places[identity] = len(self.records)
             if not outcome.binary:
                 sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
                 sizes["output"] = family.output(task.problem).nbytes
-                reply = self._target.compile_kernel(
-                    CompileKernel(variant_message(instance, outcome.configuration), sizes)
+                self._missing[len(self.records)] = (
+                    CompileKernel(variant_message(instance, outcome.configuration), sizes),
+                    lambda binary: self._compiled(task, replace(outcome, binary=binary)),
                 )
-                outcome = replace(outcome, binary=bytes(reply.binary))
-                self._compiled(task, outcome)
-            self._places[identity] = len(self.records)
             self.records.append(ProgramRecord(outcome.binary, instance.main.source, instance.main.options))
         return self._places[identity]
 
     def add(self, kernel: Persistent, groups: int, arguments: Sequence[BufferRef]) -> int:
-        """The place of a persistent kernel's program, which is compiled and run once on zeros."""
+        """The place of a persistent kernel's program, which is run once on zeros when it is compiled."""
         sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
         launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
-        reply = self._target.compile_kernel(CompileKernel(variant_message(Instance(launch), {}), sizes))
-        self.records.append(ProgramRecord(bytes(reply.binary), kernel.source, kernel.options))
+        request = CompileKernel(variant_message(Instance(launch), {}), sizes)
+        self._missing[len(self.records)] = request, lambda binary: None
+        self.records.append(ProgramRecord(b"", kernel.source, kernel.options))
         return len(self.records) - 1
+
+    def compile(self, progress: Progress | None) -> None:
+        """Compiles what has no binary. The longest text comes first, so that none is left when all others are done."""
+        places = sorted(self._missing, key=lambda place: len(self.records[place].source), reverse=True)
+        if not places:
+            return
+        if progress is not None:
+            progress.begin("compiling", len(places))
+
+        def done(number: int, reply: Compiled) -> None:
+            place = places[number]
+            binary = bytes(reply.binary)
+            self.records[place] = replace(self.records[place], binary=binary)
+            self._missing.pop(place)[1](binary)
+            if progress is not None:
+                progress.advance(1, "")
+
+        self._target.compile_kernels([self._missing[place][0] for place in places], done)
 
 
 def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:

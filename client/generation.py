@@ -220,11 +220,13 @@ class Generation:
                     PerformanceCache.open(folder / self._tier.file_name, warn=self._reporter.warn)
                 )
             if cache is None:
-                return context_builder.build_all(wanted, self._client, _keeping(tuner))
+                with self._reporter:
+                    return context_builder.build_all(wanted, self._client, _keeping(tuner), self._reporter)
             if self._request.config.invalidate_kernel_repo:
                 cache.forget_programs()
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            built = context_builder.build_all(wanted, repository, _keeping(tuner))
+            with self._reporter:
+                built = context_builder.build_all(wanted, repository, _keeping(tuner), self._reporter)
         counts = repository.counts
         if counts.total():
             self._reporter.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")

@@ -3,7 +3,7 @@ finalists are made again without compiling."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gputune.cache import PerformanceCache, canonical_json
@@ -44,16 +44,26 @@ class KernelRepository:
     def execute_kernel(self, request: ExecuteKernel) -> Mapping[str, memoryview]:
         return self._maker.execute_kernel(request)
 
-    def compile_kernel(self, request: CompileKernel) -> Compiled:
-        """The program from the cache, else compiled and kept there. Raises CacheError, and what the maker does."""
-        digest = self._digest(request.variant.main)
-        if (binary := self._cache.program_of(digest)) is not None:
-            self.counts["found"] += 1
-            return Compiled(binary, 0, 0)
-        compiled = self._maker.compile_kernel(request)
-        self.counts["compiled"] += 1
-        self._cache.keep_program(digest, bytes(compiled.binary))
-        return compiled
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        """The programs from the cache, the others compiled and kept there. Raises CacheError, and what the maker
+        does."""
+        digests = [self._digest(request.variant.main) for request in requests]
+        missing = []
+        for place, digest in enumerate(digests):
+            if (binary := self._cache.program_of(digest)) is None:
+                missing.append(place)
+            else:
+                self.counts["found"] += 1
+                compiled(place, Compiled(binary, 0, 0))
+
+        def keep(number: int, reply: Compiled) -> None:
+            place = missing[number]
+            self.counts["compiled"] += 1
+            self._cache.keep_program(digests[place], bytes(reply.binary))
+            compiled(place, reply)
+
+        if missing:
+            self._maker.compile_kernels([requests[place] for place in missing], keep)
 
     def _digest(self, main: Launch) -> str:
         """Of the source and options, of the sizes that some compilers make code for, and of the compiler."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,13 @@ class LocalDevice:
         for handle in buffers:
             del self._buffers[handle]
 
-    def compile_kernel(self, request: messages.CompileKernel) -> messages.Compiled:
-        """No binary: the context stays in this process, where its programs are built from source when it is opened."""
-        return messages.Compiled(b"", 0, 0)
+    def compile_kernels(
+        self, requests: Sequence[messages.CompileKernel], compiled: Callable[[int, messages.Compiled], object]
+    ) -> None:
+        """No binaries: the context stays in this process, where its programs are built from source when it is
+        opened."""
+        for place in range(len(requests)):
+            compiled(place, messages.Compiled(b"", 0, 0))
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> Mapping[str, memoryview]:
         buffers = {name: self._buffers[handle] for name, handle in request.buffers.items()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -128,7 +129,39 @@ class Session:
             raise link.connection.refusal(reply)
         return reply
 
+    def ask_all(
+        self, link: Link, requests: Mapping[int, Any], expected: type[R], answered: Callable[[int, R], object]
+    ) -> None:
+        """Asks all requests, in their order and several at a time: answered(number, reply) hears of each reply as it
+        comes. Inside `work`, of one kind. Raises TargetError, the first one, when none is under way any more."""
+        waiting, again = deque(requests), set[int]()
+
+        def following() -> tuple[int, Any] | None:
+            if not waiting:
+                return None
+            number = waiting.popleft()
+            return number, self._to_send(link, requests[number])
+
+        def hear(number: int, reply: Any) -> None:
+            if isinstance(reply, Error) and reply.name == "unknown_source" and number not in again:
+                again.add(number)
+                link.sources.clear()
+                waiting.append(number)
+                return
+            if not isinstance(reply, expected):
+                raise link.connection.refusal(reply)
+            answered(number, reply)
+
+        with _noting(link, type(next(iter(requests.values()), None))):
+            link.connection.ask_all(following, hear)
+
     def _send(self, link: Link, request: Any, on_progress: OnProgress) -> Any:
+        with _noting(link, type(request)):
+            return link.connection.ask(self._to_send(link, request), on_progress)
+
+    def _to_send(self, link: Link, request: R) -> R:
+        """The request without the source texts that the server has, counted."""
+
         def only_new_source(launch: Launch) -> Launch:
             if launch.source_sha256 in link.sources:
                 return replace(launch, source="")
@@ -136,11 +169,7 @@ class Session:
             return launch
 
         self.requests[KINDS[type(request)]] += 1
-        try:
-            return link.connection.ask(with_launches(request, only_new_source), on_progress)
-        except TargetError:
-            link.lost_during = link.lost_during or type(request)
-            raise
+        return with_launches(request, only_new_source)
 
     def _connected(self) -> Link:
         if self._closed:
@@ -164,3 +193,13 @@ class Session:
                 self._lose(self.link, error)  # the next request connects again
             finally:
                 self._lock.release()
+
+
+@contextmanager
+def _noting(link: Link, kind: type) -> Iterator[None]:
+    """Notes which kind of request was under way when the connection was lost."""
+    try:
+        yield
+    except TargetError:
+        link.lost_during = link.lost_during or kind
+        raise

@@ -10,7 +10,7 @@ When the target is lost, the client connects again, puts what a request needs th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -175,10 +175,19 @@ class TargetClient:
 
     # --- kernels ----------------------------------------------------------------------------------
 
-    def compile_kernel(self, request: CompileKernel) -> Compiled:
-        """Builds a variant; its binary is read after a launch with the real sizes."""
-        self._check(request)
-        return self._session.through(lambda link: self._session.ask(link, request, Compiled))
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        """Builds variants, several at a time where the server has the cores; binaries are read after a launch with the
+        real sizes. compiled(place, reply) hears of each as it is done; the first that fails ends it. What was heard of
+        is not built again when the target is lost."""
+        for request in requests:
+            self._check(request)
+        left = dict(enumerate(requests))
+
+        def hear(place: int, reply: Compiled) -> None:
+            del left[place]
+            compiled(place, reply)
+
+        self._session.through(lambda link: self._session.ask_all(link, dict(left), Compiled, hear))
 
     def profile_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
         """Builds, verifies and races at most limits.variants variants; trials in their order. A variant that fails is

@@ -192,6 +192,47 @@ class TargetConnection:
             self.close()
             raise
 
+    def ask_all(self, request_of: Callable[[], tuple[int, Any] | None], answered: Callable[[int, Any], object]) -> None:
+        """Asks several requests, as many at a time as the server allows: request_of gives the next one with a number of
+        the caller's, None when there is none for now, and answered(number, reply) hears of each reply as it comes.
+
+        A TargetError that `answered` raises ends it: what is under way is cancelled, and its replies waited for. When
+        the wait is interrupted, by Ctrl-C or otherwise, the connection is closed as in `ask`, which cancels all.
+        """
+        window = max(1, self.limits.requests * 3 // 4)  # there must be room for pings and cancels
+        under_way: dict[int, int] = {}
+        failure: TargetError | None = None
+        with self._closing():
+            while True:
+                while failure is None and len(under_way) < window and (following := request_of()) is not None:
+                    number, request = following
+                    under_way[self._send(request)] = number
+                if not under_way:
+                    break
+                request_id, message = self._next()
+                if request_id == self._last_id:
+                    self._patience.delivered()
+                if request_id not in under_way or type(message) is Progress:
+                    continue
+                number = under_way.pop(request_id)
+                if failure is not None:
+                    continue
+                try:
+                    answered(number, message)
+                except TargetError as error:
+                    failure = error
+                    for each in under_way:
+                        self._send(Cancel(each))
+        if failure is not None:
+            raise failure
+
+    def _send(self, request: Any) -> int:
+        """The number under which a request was sent."""
+        self._last_id = request_id = self._last_id + 1
+        self._transmit(self._buffers(request, request_id))
+        self._patience.heard = self._sent
+        return request_id
+
     def ping(self) -> None:
         """Returns when the server has answered.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -82,9 +82,10 @@ class InProcess:
         """Frees buffers."""
         self._answer(Forget(buffers, ()), object)
 
-    def compile_kernel(self, request: CompileKernel) -> Compiled:
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
         """As TargetClient does. Raises TargetError."""
-        return self._ask(request, Compiled)
+        for place, request in enumerate(requests):
+            compiled(place, self._ask(request, Compiled))
 
     def profile_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
         """As TargetClient does. Raises TargetError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from gputune.runtime.devices import DeviceReport
@@ -54,4 +55,10 @@ class CompiledPrograms:
 
 
 def _used_bytes(folder: Path) -> int:
-    return sum(path.lstat().st_blocks * BLOCK_BYTES for path in folder.rglob("*"))
+    """What everything in there takes, while others may be writing: files come and go."""
+    used = 0
+    for where, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):
+                used += os.lstat(os.path.join(where, name)).st_blocks * BLOCK_BYTES  # noqa: PTH118 - there are many
+    return used

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ from gputune.server.service import Service
 from gputune.server.supervision import Supervisor
 from gputune.server.worker_link import WorkerReady
 from gputune.server.worker_process import WorkerProcess
+from gputune.server.workers import Workers, most_compilers
 
 log = logging.getLogger("gputune.server")
 
@@ -68,8 +68,10 @@ class Daemon:
         self._server: dict[str, object] = {}
         self._began = time.monotonic()
         self._compiled = CompiledPrograms(report)
-        second = SecondCompiler(self._start_second, self.limits) if _has_cores_for_two(report) else None
-        self._supervisor = Supervisor(self._start_worker, self.limits, self._compiled, second)
+        further = most_compilers() - 1 if _compiles_on_its_cores(report) else 0
+        second = SecondCompiler(self._start_compiler, self.limits) if further else None
+        first = Supervisor(self._start_worker, self.limits, second)
+        self._workers = Workers(first, self._further_supervisor, further, self._compiled)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._state = RecentState()
         self._stopping = asyncio.Event()
@@ -92,7 +94,7 @@ class Daemon:
         Raises DeviceUnavailable, CannotListen.
         """
         try:
-            if (ready := await self._unless_stopped(self._supervisor.start())) is None:
+            if (ready := await self._unless_stopped(self._workers.first.start())) is None:
                 return
             largest = ready.device["max_allocation_bytes"]
             assert isinstance(largest, int)
@@ -107,7 +109,7 @@ class Daemon:
             await self._serve_clients(announce)
         finally:
             self._listener.socket.close()
-            await self._supervisor.stop()
+            await self._workers.stop()
             self._compiled.remove()
 
     async def _unless_stopped(self, starting: Awaitable[WorkerReady]) -> WorkerReady | None:
@@ -121,7 +123,7 @@ class Daemon:
             stopping.cancel()
 
     async def _serve_clients(self, announce: Callable[[Welcome], None]) -> None:
-        self.service = Service(self._supervisor, self.limits, self._status)
+        self.service = Service(self._workers, self.limits, self._status)
         serving = asyncio.ensure_future(self.service.serve())
         others = [asyncio.ensure_future(self._tick())]
         if self._overlap:
@@ -177,8 +179,11 @@ class Daemon:
     async def _start_worker(self) -> WorkerProcess:
         return await WorkerProcess.start(self._report, self.limits, self._compiled.folder)
 
-    async def _start_second(self) -> WorkerProcess:
-        # it measures nothing, and keeps to no core, so that it takes that which the worker leaves
+    def _further_supervisor(self) -> Supervisor:
+        return Supervisor(self._start_compiler, self.limits)
+
+    async def _start_compiler(self) -> WorkerProcess:
+        # it measures nothing, and keeps to no core, so that it takes one which other workers leave
         return await WorkerProcess.start(self._report, self.limits, self._compiled.folder, POCL_AFFINITY="0")
 
     # --- for the links --------------------------------------------------------------------------------
@@ -217,18 +222,18 @@ class Daemon:
             clients=self.service.clients,
             queued=len(self.service.waiting()),
             running=self.service.running,
-            worker_restarts=self._supervisor.restarts,
-            last_restart=self._supervisor.last_restart,
+            worker_restarts=self._workers.restarts,
+            last_restart=self._workers.last_restart,
             requests=dict(sum((link.requests for link in self._links), self._requests)),
             memory_bytes=self.service.held_bytes,
             state=state,
         )
 
 
-def _has_cores_for_two(report: DeviceReport) -> bool:
-    """Whether a second process could compile for this device, on a core of its own."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores > 1 and report.identity is not None and report.identity.device_type == "cpu"
+def _compiles_on_its_cores(report: DeviceReport) -> bool:
+    """Whether further processes can compile for this device, and would disturb it while it measures."""
+    simulated = report.is_null or report.is_replay
+    return report.identity is not None and report.identity.device_type == "cpu" and not simulated
 
 
 async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ from gputune.server.session import Session, memory_of
 from gputune.server.supervision import Supervisor
 from gputune.server.turns import Turns
 from gputune.server.worker_link import PutContext
+from gputune.server.workers import Workers
 
 log = logging.getLogger("gputune.server")
 
@@ -44,16 +46,17 @@ class Service:
     queue_changed: called when something new waits for the device, has its turn, or does not wait any more.
     """
 
-    def __init__(self, supervisor: Supervisor, limits: Limits, status: Callable[[], Awaitable[StatusReport]]) -> None:
+    def __init__(self, workers: Workers, limits: Limits, status: Callable[[], Awaitable[StatusReport]]) -> None:
         self.queue_changed: Callable[[], None] = lambda: None
-        self._supervisor = supervisor
+        self._workers = workers
         self._limits = limits
         self._handles = itertools.count(1)
         self._turns: Turns[Client, Job] = Turns()
         self._sessions: dict[Client, Session] = {}
         self._jobs: dict[Client, dict[int, Job]] = {}
         self._held_back: set[Client] = set()
-        self._running: Job | None = None
+        self._running: dict[Job, asyncio.Task[None]] = {}  # several while nothing is measured
+        self._charged = 0.0  # until when their clients have been charged
         self._work = asyncio.Event()
         self._stopping = False
         self._status = status
@@ -138,7 +141,7 @@ class Service:
 
     def _cancel(self, client: Client, request: Cancel) -> None:
         job = self._jobs[client].get(request.request)
-        if job is not None and job is self._running:
+        if job is not None and job in self._running:
             _set(job.cancelled)
         elif job is not None and self._turns.remove(client, job):
             _set(job.cancelled)
@@ -156,18 +159,24 @@ class Service:
         return done
 
     def _forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> None:
-        if self._supervisor.forget(buffers, contexts):
+        if self._workers.forget(buffers, contexts):
             self._work.set()  # an idle worker is told at once
 
     # --- the device -----------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Has the worker do one job after the other; returns after `stop`, when the one in flight is answered."""
-        while not self._stopping:
-            self._work.clear()
-            if not await self._serve_next():
-                await self._supervisor.tidy()
-                await self._work.wait()
+        """Has the workers do one job after the other; returns after `stop`, when those in flight are answered."""
+        try:
+            while not self._stopping:
+                self._work.clear()
+                if not self._serve_next():
+                    await self._workers.tidy()
+                    await self._work.wait()
+            await asyncio.gather(*self._running.values())
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     def stop(self) -> None:
         """Takes no more requests for the device; those that wait are told so."""
@@ -179,29 +188,44 @@ class Service:
         self.queue_changed()
         self._work.set()
 
-    async def _serve_next(self) -> bool:
+    def _serve_next(self) -> bool:
         # a method of its own, so that no variable holds a job, and with it a client's buffers, while nothing is done
-        job = self._turns.next(self._held_back)
-        if job is None:
+        job = self._turns.first(self._held_back)
+        supervisor = None if job is None else self._workers.take(job.message)
+        if job is None or supervisor is None:
             return False
+        self._turns.next(self._held_back)
+        self._charge()
+        self._running[job] = asyncio.ensure_future(self._run(job, supervisor))
         self.queue_changed()
-        await self._run(job)
         return True
 
-    async def _run(self, job: Job) -> None:
-        self._running = job
-        began = time.monotonic()
+    async def _run(self, job: Job, supervisor: Supervisor) -> None:
+        work = Assignment(job.message, job.materials, job.progress, job.cancelled, job.programs or {})
         try:
-            reply = await self._supervisor.run(
-                Assignment(job.message, job.materials, job.progress, job.cancelled, job.programs or {})
-            )
+            reply = await self._workers.run(supervisor, work)
         except Exception as error:
             log.exception("a defect while serving %s", type(job.request).__name__)
             reply = _defect(error)
         finally:
-            self._running = None
-        self._turns.spent(job.client, time.monotonic() - began)
-        self._finish(job, reply)
+            self._charge()
+            del self._running[job]
+            self._work.set()
+        if reply is not None:
+            self._finish(job, reply)
+        elif self._stopping:
+            self._finish(job, as_message(_stopping()))
+        elif job.client in self._jobs:
+            self._turns.add(job.client, job)
+        else:
+            job.session.release(job.held_bytes)
+
+    def _charge(self) -> None:
+        """Charges the time since the last call to those whose jobs are served, in equal shares."""
+        now = time.monotonic()
+        for job in self._running:
+            self._turns.spent(job.client, (now - self._charged) / len(self._running))
+        self._charged = now
 
     def _finish(self, job: Job, reply: Any) -> None:
         job.session.release(job.held_bytes)
@@ -236,14 +260,15 @@ class Service:
     @property
     def running(self) -> str:
         """What the device does, in words; empty when nothing."""
-        if self._running is None:
-            return ""
-        request = self._running.request
-        return f"{KINDS[type(request)]} {request.task}" if isinstance(request, ProfileKernel) else KINDS[type(request)]
+        kinds = Counter(
+            f"{KINDS[type(request)]} {request.task}" if isinstance(request, ProfileKernel) else KINDS[type(request)]
+            for request in (job.request for job in self._running)
+        )
+        return ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
 
     def tell_places(self, now: float) -> None:
         """Tells those who wait how many are before them, when that has changed and every heartbeat."""
-        for before, job in enumerate(self._turns.order(), start=self._running is not None):
+        for before, job in enumerate(self._turns.order(), start=len(self._running)):
             if job.client in self._held_back:
                 continue
             if before != job.before or now - job.told >= self._limits.heartbeat_seconds:

@@ -18,7 +18,6 @@ from typing import Any
 from gputune.runtime.errors import LimitExceeded
 from gputune.runtime.variant import OUTPUT
 from gputune.server.batch import Batch
-from gputune.server.compiled import CompiledPrograms
 from gputune.server.jobs import Assignment
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (
@@ -70,21 +69,18 @@ class _Handles:
 class Supervisor:
     """One worker at a time, replaced as soon as it dies; one assignment at a time.
 
-    `start` makes a worker or raises DeviceUnavailable; `compiled` is what workers leave behind, `second`
-    compiles half of a batch for those that find that. restarts: how many
-    workers were replaced; last_restart: why the last of them was.
+    `start` makes a worker or raises DeviceUnavailable; `second` compiles half of a batch for workers that find what
+    others have compiled. restarts: how many workers were replaced; last_restart: why the last of them was.
     """
 
     def __init__(
         self,
         start: Callable[[], Awaitable[Worker]],
         limits: Limits,
-        compiled: CompiledPrograms | None = None,
         second: SecondCompiler | None = None,
     ) -> None:
         self._start = start
         self._limits = limits
-        self._compiled = compiled
         self._second = second
         self._worker: Worker | None = None
         self._known = _Handles()  # to this worker
@@ -111,6 +107,14 @@ class Supervisor:
             await self._second.stop()
         if self._worker is not None:
             await self._worker.stop()
+
+    async def end_worker(self) -> None:
+        """Ends the worker, and what compiles for it, until the next request; all that it had comes back then."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.stop()
+        if self._second is not None:
+            await self._second.stop()
 
     async def _living(self) -> Worker:
         """The worker, once there is one. Raises DeviceUnavailable."""
@@ -201,7 +205,6 @@ class Supervisor:
                 work.progress(Progress("recovering", 0, 1, f"{lost.death.message}; the request is tried once more"))
 
     async def _profile(self, work: Assignment) -> Any:
-        await self._make_folder_room()
         batch = Batch(work.request)
         recover_ns = 0  # from the loss of a worker until the next one is ready
         lost_ns = None
@@ -225,17 +228,6 @@ class Supervisor:
                 work.progress(told)
             except ValueError as error:
                 raise _nonsense(worker, str(error)) from None
-
-    async def _make_folder_room(self) -> None:
-        """Empties the folder of what was compiled when it is full. Programs of a living worker are in there, so that is
-        ended before; all that it had comes back when it is named."""
-        if self._compiled is None or self._worker is None or not self._compiled.full():
-            return
-        worker, self._worker = self._worker, None
-        await worker.stop()
-        if self._second is not None:
-            await self._second.stop()
-        self._compiled.empty()
 
     def _renew(self) -> None:
         """Copies on the device may be damaged: they are put there again before the next request that names them."""

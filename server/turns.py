@@ -45,14 +45,27 @@ class Turns(Generic[Owner, Item]):
             line.used = max(line.used, self._level)
         line.items.append((next(self._arrivals), item))
 
+    def first(self, held_back: Collection[Owner] = ()) -> Item | None:
+        """The item that is served next, which goes on waiting; none of an owner that is held back."""
+        line = self._first_line(held_back)
+        return None if line is None else line.items[0][1]
+
     def next(self, held_back: Collection[Owner] = ()) -> Item | None:
         """Takes the item that is served now; none of an owner that is held back."""
-        waiting = [line for owner, line in self._lines.items() if line.items and owner not in held_back]
-        if not waiting:
+        line = self._first_line(held_back)
+        if line is None:
             return None
-        self._level = min(line.used for line in waiting)
-        equals = (line for line in waiting if line.used <= self._level + self._tolerance)
-        return min(equals, key=lambda line: line.items[0][0]).items.popleft()[1]
+        self._level = min(each.used for each in self._waiting(held_back))
+        return line.items.popleft()[1]
+
+    def _first_line(self, held_back: Collection[Owner]) -> _Line[Item] | None:
+        waiting = self._waiting(held_back)
+        level = min((line.used for line in waiting), default=0.0)
+        equals = (line for line in waiting if line.used <= level + self._tolerance)
+        return min(equals, key=lambda line: line.items[0][0], default=None)
+
+    def _waiting(self, held_back: Collection[Owner]) -> list[_Line[Item]]:
+        return [line for owner, line in self._lines.items() if line.items and owner not in held_back]
 
     def spent(self, owner: Owner, seconds: float) -> None:
         """The owner has used the device for so long; nothing for one that has left."""

@@ -6,7 +6,7 @@ With one group they run on any device; with as many as run at the same time wher
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -171,12 +171,13 @@ class Compiling(LocalDevice):
         super().__init__(backend)
         self.own = backend
 
-    def compile_kernel(self, request: CompileKernel) -> Compiled:
-        main = request.variant.main
-        assert not main.stages
-        launch = Launch(main.source, main.entry, main.options, main.global_size, main.local_size, main.arguments)
-        variant = Variant({}, (), launch, dict(request.variant.packed))
-        return Compiled(compile_variant(self.own, variant, request.buffers).binary, 0, 0)
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        for place, request in enumerate(requests):
+            main = request.variant.main
+            assert not main.stages
+            launch = Launch(main.source, main.entry, main.options, main.global_size, main.local_size, main.arguments)
+            variant = Variant({}, (), launch, dict(request.variant.packed))
+            compiled(place, Compiled(compile_variant(self.own, variant, request.buffers).binary, 0, 0))
 
 
 def contexts(backend: Backend, plan: Plan, path: Path) -> Path:

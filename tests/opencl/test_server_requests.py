@@ -20,6 +20,7 @@ from gputune.client.target_client import TargetClient
 from gputune.runtime.devices import choose, discover
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
+    Compiled,
     CompileKernel,
     ExecuteKernel,
     Launch,
@@ -208,11 +209,13 @@ def test_execute_computes(client: TargetClient) -> None:
 
 
 def test_compile_harvests_a_binary(client: TargetClient) -> None:
-    compiled = client.compile_kernel(CompileKernel(variant(), {"input": COUNT * 4, "output": COUNT * 4}))
-    assert len(compiled.binary) > 0 and compiled.first_launch_ns > 0
+    heard: list[Compiled] = []
+    good = CompileKernel(variant(), {"input": COUNT * 4, "output": COUNT * 4})
+    client.compile_kernels([good], lambda place, reply: heard.append(reply))
+    assert len(heard[0].binary) > 0 and heard[0].first_launch_ns > 0
     broken = CompileKernel(variant("-DFACTOR=undefined"), {"input": COUNT * 4, "output": COUNT * 4})
     with pytest.raises(TargetError, match=r"undefined.*\[build_failed\]"):
-        client.compile_kernel(broken)
+        client.compile_kernels([good, broken, good], lambda place, reply: heard.append(reply))
 
 
 def test_a_kernel_that_crashes_the_driver_costs_itself_only(running: Running) -> None:

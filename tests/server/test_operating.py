@@ -235,7 +235,7 @@ def test_programs_are_built_while_another_request_is_measured(
         data, theirs = peer.upload(bytes(64)), other.upload(bytes(64))
         running = peer.send(make_profile(data, data))
         peer.reply(running)
-        worker = daemon._supervisor._worker.pid
+        worker = daemon._workers.first._worker.pid
         os.kill(worker, signal.SIGSTOP)
         try:
             running = peer.send(make_profile(data, data))

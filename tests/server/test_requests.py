@@ -11,6 +11,7 @@ from gputune.client.errors import TargetError
 from gputune.client.target_client import TargetClient
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
+    Compiled,
     CompileKernel,
     DownloadBuffer,
     ExecuteKernel,
@@ -111,8 +112,14 @@ def test_a_reference_of_another_size_is_refused(client: TargetClient, make_profi
 
 
 def test_compile(client: TargetClient, make_launch: Make) -> None:
-    compiled = client.compile_kernel(CompileKernel(Variant({}, (), make_launch(), {}), {"input": 64, "output": 64}))
-    assert bytes(compiled.binary).startswith(b"gputune-null")
+    variants = [Variant({}, (), make_launch(options=f"-DN={number}"), {}) for number in range(60)]
+    compiled: dict[int, Compiled] = {}
+    client.compile_kernels(
+        [CompileKernel(each, {"input": 64, "output": 64}) for each in variants], compiled.__setitem__
+    )
+    assert sorted(compiled) == list(range(60))
+    assert all(bytes(each.binary).startswith(b"gputune-null") for each in compiled.values())
+    assert len({bytes(each.binary) for each in compiled.values()}) == 60
 
 
 def test_execute_returns_the_outputs_asked_for(client: TargetClient, make_launch: Make) -> None:
@@ -179,7 +186,8 @@ def test_the_server_checks_the_limits_itself(
     with pytest.raises(TargetError, match="the server's limit variants is 16"):
         client.profile_kernel(make_profile(data, reference, tuple(f"-D{i}" for i in range(17))))
     with pytest.raises(TargetError, match="the server's limit buffer_bytes is"):
-        client.compile_kernel(CompileKernel(Variant({}, (), make_profile(1, 1).variants[0].main, {"p": 1 << 39}), {}))
+        variant = Variant({}, (), make_profile(1, 1).variants[0].main, {"p": 1 << 39})
+        client.compile_kernels([CompileKernel(variant, {})], lambda place, reply: None)
     assert bytes(client.download(data)) == bytes(64)  # the connection goes on
 
 

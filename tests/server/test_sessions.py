@@ -269,7 +269,7 @@ def test_more_open_requests_than_the_limit_are_refused_one_by_one(daemon_here: M
 @contextmanager
 def stopped(daemon: Any) -> Iterator[int]:
     """The daemon's worker does nothing meanwhile."""
-    worker = daemon._supervisor._worker.pid
+    worker = daemon._workers.first._worker.pid
     os.kill(worker, signal.SIGSTOP)
     try:
         yield worker
@@ -355,7 +355,7 @@ def test_a_running_request_can_be_cancelled_and_the_worker_lives_on(daemon_here:
         with pytest.raises(Refused, match="cancelled"):
             peer.reply(number)
         assert peer.ask(make_profile(data, reference)).best == 0
-        assert daemon._supervisor._worker.pid == worker
+        assert daemon._workers.first._worker.pid == worker
 
 
 def test_a_client_that_is_gone_does_not_keep_the_device(
@@ -366,7 +366,7 @@ def test_a_client_that_is_gone_does_not_keep_the_device(
         mine, reference = other.upload(bytes(64)), other.upload(bytes(64))
         gone = Peer(address)
         data = gone.upload(bytes(64))
-        os.kill(daemon._supervisor._worker.pid, signal.SIGSTOP)  # and it will not even react
+        os.kill(daemon._workers.first._worker.pid, signal.SIGSTOP)  # and it will not even react
         for _ in range(5):
             gone.send(make_profile(data, data))
         gone.ask(Ping())

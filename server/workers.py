@@ -1,0 +1,178 @@
+"""All workers of a daemon: one that does everything, and further ones that compile beside it while nothing is measured.
+
+A driver that compiles on one core at a time, as PoCL does, leaves the others idle while a client finalizes a context.
+So requests that measure nothing are spread over several processes, each with a supervisor of its own: a crash or a hang
+costs the request that it happens in and no other. Whatever else is asked for has the device alone: it begins when the
+others have come to an end, and none begins before it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gputune.server.compiled import CompiledPrograms
+from gputune.server.jobs import Assignment
+from gputune.server.protocol.messages import CompileKernel, Error, Handle
+from gputune.server.supervision import Supervisor
+
+log = logging.getLogger("gputune.server")
+
+WORKERS_AT_MOST = 16
+WORKER_BYTES = 512 << 20  # of memory for each: a compiler needs about half of that for a large program
+IDLE_SECONDS = 20.0  # further workers are ended when they had nothing to do for so long
+
+
+class Workers:
+    """The supervisors of all workers, at most one request for each at a time.
+
+    first: of the worker that does everything; more: makes one that compiles beside it; at_most: how many of those there
+    may be; compiled: the folder that all of them share.
+    """
+
+    def __init__(
+        self,
+        first: Supervisor,
+        more: Callable[[], Supervisor] | None = None,
+        at_most: int = 0,
+        compiled: CompiledPrograms | None = None,
+    ) -> None:
+        self.first = first
+        self._make = more
+        self._at_most = at_most
+        self._compiled = compiled
+        self._more: dict[Supervisor, asyncio.TimerHandle | None] = {}  # what ends those that idle
+        self._busy: set[Supervisor] = set()
+        self._alone = False
+        self._full = False
+        self._ending: set[asyncio.Task[None]] = set()
+        self._gone = 0  # workers that were replaced, of supervisors that are no more
+
+    # --- which of them ----------------------------------------------------------------------------------
+
+    def take(self, request: Any) -> Supervisor | None:
+        """The supervisor that serves a request now, by `run`; None while others have to come to an end before."""
+        alone = not isinstance(request, CompileKernel)
+        if not self._busy:
+            taken: Supervisor | None = self.first
+        elif alone or self._alone or self._full:
+            return None
+        else:
+            taken = next((one for one in (self.first, *self._more) if one not in self._busy), None)
+            if taken is None and self._make is not None and len(self._more) < self._at_most:
+                taken = self._make()
+                self._more[taken] = None
+        if taken is not None:
+            self._busy.add(taken)
+            self._alone = alone
+            self._keep(taken)
+        return taken
+
+    async def run(self, supervisor: Supervisor, work: Assignment) -> Any:
+        """The reply to the assignment's request, by the supervisor that was taken for it; every failure becomes an
+        Error with a name. None when there is no room for a further worker, which could not be started or was killed
+        from outside: there are fewer of them from then on, and the request is to be given to another."""
+        try:
+            if self._full and self._busy == {supervisor}:
+                await self._make_folder_room()
+            reply = await supervisor.run(work)
+        finally:
+            self._busy.discard(supervisor)
+            self._alone = False
+            self._full = self._full or (self._compiled is not None and self._compiled.full())
+            if supervisor in self._more:
+                loop = asyncio.get_running_loop()
+                self._more[supervisor] = loop.call_later(IDLE_SECONDS, self._end, supervisor)
+        if supervisor in self._more and _had_no_room(reply):
+            log.warning("fewer workers compile from now on: %s", reply.message)
+            self._at_most = len(self._more) - 1
+            self._end(supervisor)
+            return None
+        return reply
+
+    # --- all of them ------------------------------------------------------------------------------------
+
+    def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
+        """These handles are not used any more; whether a worker is to be told. Further ones have none."""
+        return self.first.forget(buffers, contexts)
+
+    async def tidy(self) -> None:
+        """Tells the first worker what it can forget, unless it is busy."""
+        if not self._busy:
+            self._busy.add(self.first)
+            try:
+                await self.first.tidy()
+            finally:
+                self._busy.discard(self.first)
+
+    async def stop(self) -> None:
+        """Ends all workers; no others are started."""
+        for one in list(self._more):
+            self._end(one)
+        await asyncio.gather(self.first.stop(), *self._ending)
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were replaced."""
+        return self._gone + sum(one.restarts for one in (self.first, *self._more))
+
+    @property
+    def last_restart(self) -> str:
+        """Why a worker was replaced last, the first one if it was."""
+        return next((one.last_restart for one in (self.first, *self._more) if one.last_restart), "")
+
+    def _keep(self, supervisor: Supervisor) -> None:
+        """It is not ended for being idle."""
+        if (timer := self._more.get(supervisor)) is not None:
+            timer.cancel()
+
+    def _end(self, supervisor: Supervisor) -> None:
+        """Ends a further worker; another is started when there is something to compile."""
+        self._keep(supervisor)
+        del self._more[supervisor]
+        self._gone += supervisor.restarts
+        ending = asyncio.ensure_future(supervisor.stop())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def _make_folder_room(self) -> None:
+        """Empties the folder of what was compiled. Programs of living workers are in there, so those are ended
+        before."""
+        for one in list(self._more):
+            self._end(one)
+        await asyncio.gather(self.first.end_worker(), *self._ending)
+        assert self._compiled is not None
+        self._compiled.empty()
+        self._full = False
+
+
+def _had_no_room(reply: Any) -> bool:
+    if not isinstance(reply, Error):
+        return False
+    killed = reply.name == "worker_died" and reply.details.get("ended_with") == "SIGKILL"
+    return killed or reply.name == "device_unavailable"
+
+
+def most_compilers() -> int:
+    """How many workers can compile on this machine at the same time: one for each processor that this process may use,
+    as far as there is memory for them."""
+    most = min(_processors(), WORKERS_AT_MOST)
+    with suppress(OSError, StopIteration, ValueError):  # not Linux
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        available = next(line for line in lines if line.startswith("MemAvailable:"))
+        most = min(most, int(available.split()[1]) * 1024 // WORKER_BYTES)
+    return max(most, 1)
+
+
+def _processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Those that the scheduler lets this process use, and the time that its control group gives it on them."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # no such group, or one without a quota
+        most, period = quota.read_text(encoding="ascii").split()
+        allowed = min(allowed, int(most) // int(period))
+    return max(allowed, 1)
