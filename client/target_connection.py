@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -90,6 +91,7 @@ class TargetConnection:
         self._arrived: deque[tuple[int, Any]] = deque()
         self._last_id = 0
         self._patience = Patience()
+        self._beat_seconds = math.inf  # the server hears of this side so often, once it has said how often
         self._asked = False  # by a ping whether it lives, since the server was heard last
         self._sent = time.monotonic()
         try:
@@ -136,7 +138,8 @@ class TargetConnection:
             except ValueError as error:
                 raise self.nonsense(str(error)) from None
         self.device, self.limits, self.server = welcome.device, welcome.limits, welcome.server
-        self._stream.patience(max(1, self.limits.heartbeat_seconds))
+        self._beat_seconds = max(1, self.limits.heartbeat_seconds)
+        self._stream.patience(self._beat_seconds)
         self._patience.seconds = max(1, self.limits.silence_seconds)
 
     # --- life -------------------------------------------------------------------------------------
@@ -193,13 +196,13 @@ class TargetConnection:
             raise
 
     def ask_all(self, request_of: Callable[[], tuple[int, Any] | None], answered: Callable[[int, Any], object]) -> None:
-        """Asks several requests, as many at a time as the server allows: request_of gives the next one with a number of
+        """Asks several requests, many of them at a time: request_of gives the next one with a number of
         the caller's, None when there is none for now, and answered(number, reply) hears of each reply as it comes.
 
         A TargetError that `answered` raises ends it: what is under way is cancelled, and its replies waited for. When
         the wait is interrupted, by Ctrl-C or otherwise, the connection is closed as in `ask`, which cancels all.
         """
-        window = max(1, self.limits.requests * 3 // 4)  # there must be room for pings and cancels
+        window = max(1, (self.limits.requests - 2) // 2)  # there must be room for a cancel of each, and for pings
         under_way: dict[int, int] = {}
         failure: TargetError | None = None
         with self._closing():
@@ -364,8 +367,7 @@ class TargetConnection:
                     raise self._lost("took too long to answer") from None
                 if not self._asked:  # it cannot hear more than one before what is on its way to it
                     self._asked = True
-                    self._last_id += 1
-                    self._transmit(self._buffers(_PING, self._last_id))
+                    self._show_life()
             except OSError as error:
                 raise self._lost(f"broke off: {error.strerror or error}") from None
             else:
@@ -373,7 +375,13 @@ class TargetConnection:
                     raise self._lost("closed the connection")
                 self._patience.heard = time.monotonic()
                 self._asked = False
+                if self.idle_seconds >= self._beat_seconds:  # what comes may be about requests that only wait
+                    self._show_life()
                 return count
+
+    def _show_life(self) -> None:
+        self._last_id += 1
+        self._transmit(self._buffers(_PING, self._last_id))
 
     def _receive_last_words(self) -> None:
         """A server that cuts us off says why before it does; raises that, if it came through."""

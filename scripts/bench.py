@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+import builds_bench
 import cache_bench
 import executor_bench
 import kernels_bench
@@ -218,6 +219,7 @@ def bench_survive(options: argparse.Namespace) -> None:
 
 
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "builds": builds_bench.run,
     "cache": bench_cache,
     "accuracy": bench_accuracy,
     "conv": bench_conv,
@@ -237,6 +239,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
     bench_cache: cache_bench.add_arguments,
     bench_validity: validity_bench.add_arguments,
+    builds_bench.run: builds_bench.add_arguments,
     executor_bench.run: executor_bench.add_arguments,
     kernels_bench.run: kernels_bench.add_arguments,
     load_bench.run: load_bench.add_arguments,

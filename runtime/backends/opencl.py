@@ -36,6 +36,7 @@ from gputune.runtime.errors import (
     LaunchFailed,
     LimitExceeded,
 )
+from gputune.runtime.general_code import spare_general_code
 from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.machine_code import digest_of
 from gputune.runtime.merging import OWN_NAMES
@@ -216,6 +217,8 @@ class OpenCLBackend(Backend):
     def harvest(self, program: Program) -> bytes:
         if program.binary is None:
             with _translated("reading a program's binary"):
+                if self.compiled is not None:
+                    spare_general_code(self.compiled, program.handle.kernel_names.split(";"))
                 binaries = program.handle.get_info(cl.program_info.BINARIES)
             program.binary = bytes(binaries[0])
         return program.binary

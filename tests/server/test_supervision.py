@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from gputune.runtime.devices import NULL_REPORT
 from gputune.server.activity import Activity
-from gputune.server.compiled import CompiledPrograms
 from gputune.server.jobs import Assignment
 from gputune.server.protocol.messages import (
     Compiled,
@@ -163,38 +161,6 @@ def test_a_segfault_costs_one_variant(batch: ProfileKernel) -> None:
         assert "SIGSEGV" in stage.supervisor.last_restart
         (told,) = stage.told
         assert (told.phase, told.variant, told.trial and told.trial.status) == ("recovering", 1, "crash")
-
-    asyncio.run(run())
-
-
-class FullTwice(CompiledPrograms):
-    """Counts how often it was emptied while no worker was alive."""
-
-    def __init__(self) -> None:
-        super().__init__(NULL_REPORT)
-        self.workers: list[FakeWorker] = []
-        self.emptied = 0
-
-    def full(self) -> bool:
-        return self.emptied < 2
-
-    def empty(self) -> None:
-        assert all(worker.ended.done() for worker in self.workers)
-        self.emptied += 1
-
-
-def test_a_full_folder_is_emptied_when_no_worker_uses_it(batch: ProfileKernel) -> None:
-    async def run() -> None:
-        compiled = FullTwice()
-        stage = Stage(works, compiled=compiled)
-        compiled.workers = stage.workers
-        materials = Materials(buffers={1: b"input"})
-        for times in range(4):  # the first batch finds no worker yet
-            assert statuses(await stage.run(batch, materials)) == ["ok"] * 3
-            assert compiled.emptied == min(times, 2)
-        assert len(stage.workers) == 3
-        assert all(isinstance(worker.asked[0], PutBuffer) for worker in stage.workers)
-        assert stage.supervisor.restarts == 0
 
     asyncio.run(run())
 
