@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> None:
         "shares_of_allowed": shares,
     }
     finalize = [phases["finalize"] for _, phases in generations]
+    against = [seconds * cores / alone for seconds, alone in zip(finalize, driver, strict=True)]
     longest = statistics.median(max(each) for each in alone)
     rows = [
         ("distinct tasks, programs", f"{tasks}, {len(alone[0])}"),
@@ -74,6 +75,7 @@ def run(options: argparse.Namespace) -> None:
         ("the driver alone, the longest program", f"{longest:.1f} s"),
         ("generation, effort none", f"{statistics.median(walls):.1f} s, spread {spread(walls):.1%}"),
         ("of that finalize", f"{statistics.median(finalize):.1f} s"),
+        ("finalize, of driver / cores", f"{statistics.median(against):.2f} x"),
         (
             f"allowed: {LARGEST_RATIO} x driver / cores + {OTHER_SECONDS:g} s",
             f"{statistics.median(allowed):.1f} s, of which it takes {statistics.median(shares):.0%}",

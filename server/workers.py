@@ -52,6 +52,7 @@ class Workers:
         self._full = False
         self._ending: set[asyncio.Task[None]] = set()
         self._gone = 0  # workers that were replaced, of supervisors that are no more
+        self._last_end = ""  # why the last of those was
 
     # --- which of them ----------------------------------------------------------------------------------
 
@@ -77,10 +78,15 @@ class Workers:
         """The reply to the assignment's request, by the supervisor that was taken for it; every failure becomes an
         Error with a name. None when there is no room for a further worker, which could not be started or was killed
         from outside: there are fewer of them from then on, and the request is to be given to another."""
+        replaced = supervisor.restarts
         try:
             if self._full and self._busy == {supervisor}:
                 await self._make_folder_room()
             reply = await supervisor.run(work)
+            no_room = supervisor in self._more and _had_no_room(reply)
+            if supervisor in self._more and (no_room or supervisor.restarts > replaced):
+                self._end(supervisor)  # a process that is being started would disturb what is measured next
+                await asyncio.gather(*self._ending)
         finally:
             self._busy.discard(supervisor)
             self._alone = False
@@ -88,10 +94,9 @@ class Workers:
             if supervisor in self._more:
                 loop = asyncio.get_running_loop()
                 self._more[supervisor] = loop.call_later(IDLE_SECONDS, self._end, supervisor)
-        if supervisor in self._more and _had_no_room(reply):
+        if no_room:
             log.warning("fewer workers compile from now on: %s", reply.message)
-            self._at_most = len(self._more) - 1
-            self._end(supervisor)
+            self._at_most = len(self._more)
             return None
         return reply
 
@@ -124,7 +129,7 @@ class Workers:
     @property
     def last_restart(self) -> str:
         """Why a worker was replaced last, the first one if it was."""
-        return next((one.last_restart for one in (self.first, *self._more) if one.last_restart), "")
+        return self.first.last_restart or self._last_end
 
     def _keep(self, supervisor: Supervisor) -> None:
         """It is not ended for being idle."""
@@ -136,6 +141,7 @@ class Workers:
         self._keep(supervisor)
         del self._more[supervisor]
         self._gone += supervisor.restarts
+        self._last_end = supervisor.last_restart or self._last_end
         ending = asyncio.ensure_future(supervisor.stop())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)

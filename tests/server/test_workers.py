@@ -185,6 +185,19 @@ def test_a_crash_costs_its_program_and_no_other(program: Make, code: int) -> Non
     played(hall, play)
 
 
+def test_a_process_that_crashed_is_not_replaced_while_something_may_be_measured(program: Make) -> None:
+    hall = Hall(at_most=1, acts={"-D1": lambda worker: worker.die(-signal.SIGSEGV)})
+
+    async def play() -> None:
+        client = hall.client()
+        numbers = [hall.ask(client, program(number)) for number in range(2)]
+        await until(lambda: all(isinstance(client.told.get(number), Compiled | Error) for number in numbers))
+        assert isinstance(client.told[numbers[1]], Error)
+        assert [worker for worker in hall.started if not worker.ended.done()] == hall.started[:1]
+
+    played(hall, play)
+
+
 def test_a_hang_is_ended_by_its_limit_while_others_go_on(program: Make) -> None:
     def hangs(worker: FakeWorker) -> None:
         worker.activity.begin("building", None, 0.2)
