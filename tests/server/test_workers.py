@@ -310,8 +310,11 @@ def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make, make_pro
         hall.ask(client, UploadBuffer(bytes(64)))
         (ready,) = client.told.values()
         profile = make_profile(ready.buffer, ready.buffer)
-        numbers = [hall.ask(client, each) for each in (profile, *map(program, range(12)), profile)]
+        numbers = [hall.ask(client, each) for each in (profile, *map(program, range(12)))]
         await until(lambda: all(isinstance(client.told.get(n), Compiled | Profiled) for n in numbers))
+        assert compiled.emptied == 1, "also while there is always something to compile"
+        last = hall.ask(client, profile)
+        await until(lambda: isinstance(client.told.get(last), Profiled))
 
     played(hall, play)
     assert compiled.emptied == 1
