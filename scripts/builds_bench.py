@@ -19,7 +19,7 @@ from gputune.client.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.task_search import device_limits
 from gputune.runtime.identity import DeviceIdentity
-from gputune.server.protocol.messages import CompileKernel
+from gputune.server.protocol.messages import Compiled, CompileKernel
 from gputune.server.workers import most_compilers
 from in_process import in_process
 from layered import Network
@@ -113,9 +113,11 @@ def _alone(model: Path, device: str | None) -> tuple[int, list[float]]:
 
         def timed(requests: list[CompileKernel], compiled: Any) -> None:
             for place, request in enumerate(requests):
+                replies: list[Compiled] = []
                 began = time.perf_counter()
-                compile_kernels([request], lambda _, reply, place=place: compiled(place, reply))
+                compile_kernels([request], lambda _, reply: replies.append(reply))  # noqa: B023 - it is called at once
                 seconds.append(time.perf_counter() - began)
+                compiled(place, replies[0])
 
         target.compile_kernels = timed  # type: ignore[method-assign,assignment]
         context_builder.build(plan, outcomes, target, lambda task, outcome: None, persistent=True)

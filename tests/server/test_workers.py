@@ -271,10 +271,10 @@ def test_further_workers_are_ended_when_they_have_nothing_to_do(program: Make, m
     hall = Hall(at_most=2)
 
     async def play() -> None:
-        client = hall.client()
+        client, numbers = hall.client(), list[int]()
         for _ in range(2):
-            numbers = [hall.ask(client, program(number)) for number in range(6)]
-            await until(lambda numbers=numbers: all(isinstance(client.told.get(n), Compiled) for n in numbers))
+            numbers.extend(hall.ask(client, program(number)) for number in range(6))
+            await until(lambda: all(isinstance(client.told.get(number), Compiled) for number in numbers))
             await until(lambda: [worker.ended.done() for worker in hall.started].count(False) == 1)
             assert not hall.started[0].ended.done()
 
@@ -333,7 +333,7 @@ def test_clients_share_the_time_that_several_workers_give_them(program: Make) ->
         spent[client] = spent.get(client, 0.0) + seconds
         charge(client, seconds)
 
-    turns.spent = noted  # type: ignore[method-assign]
+    turns.spent = noted  # type: ignore[method-assign,assignment]
 
     async def play() -> None:
         loop = asyncio.get_running_loop()
