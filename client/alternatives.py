@@ -66,6 +66,11 @@ class Alternatives:
                 chosen.add(group)
         return tuple(group for group in self.groups if group in chosen)
 
+    def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: float) -> float:
+        """What an inference takes by the plan that `choose` chooses."""
+        plain_ns = sum(time_ns(each.task) + launch_ns for each in self.plan.operations)
+        return plain_ns - sum(group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.gainful(time_ns, launch_ns))
+
     def plan_with(self, chosen: Collection[Group]) -> Plan:
         """The plan in which the chosen ones of `groups` are fused. Its tasks have the weights that they have in it.
 

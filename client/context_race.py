@@ -1,9 +1,12 @@
-"""Contexts of one model side by side on a target: built, loaded, and run in turns, so that drift meets all alike."""
+"""Contexts of one model side by side on a target: built, loaded, and run in turns, so that drift meets all alike.
+
+The time of a turn is the lower quartile of its inferences. Beside other programs an inference takes what it takes, or
+whole time slices of the scheduler more; the median of a turn is then one or the other by chance, a low quantile is not.
+"""
 
 from __future__ import annotations
 
 import math
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +29,11 @@ from gputune.client.tuning.outcome import Outcome
 from gputune.kernels.space import configuration_key
 
 ROUNDS = 12
-"""Turns of each context. The interval of the median of so many leaves out the two outermost on either side."""
-TURN_NS = 30e6
-MOST_INFERENCES = 16
+"""Turns of each context when its tasks are timed."""
+LEAST_ROUNDS = 3
+"""A budget that is used up ends a comparison after no fewer rounds."""
+TURN_NS = 40e6
+MOST_INFERENCES = 24
 """Inferences of a turn, one more goes before them: as many as TURN_NS has room for, at least two."""
 FAR = 0.01
 """Outputs of two contexts of a model that are further apart, by their largest value, are not of the same model."""
@@ -38,11 +43,15 @@ Outcomes = Mapping[str, Outcome]
 """By task digest."""
 
 
+class OutOfTime(TuningError):
+    """The budget is used up before contexts could be compared."""
+
+
 class ContextRace:
     """The contexts on the target; leaving a with statement frees them. Methods raise GputuneError, ContextError and
     OSError.
 
-    Samples are lists of as many medians as there are rounds, one for each turn, in nanoseconds.
+    Samples are lists of as many times as there are rounds, one for each turn, in nanoseconds.
     """
 
     def __init__(
@@ -87,8 +96,9 @@ class ContextRace:
 
     def load(self, plan: Plan, outcomes: Outcomes, persistent: bool = False) -> RemoteExecutor:
         """A context of a plan on the target, run twice; persistent: by persistent kernels. Raises TuningError when its
-        outputs are not those of the first one, or when there is no time left."""
-        self._check_time()
+        outputs are not those of the first one, OutOfTime when there is no time left."""
+        if self._late:
+            raise OutOfTime("--tuning_budget is used up")
         known = {key: replace(outcome, binary=self.binary(outcome)) for key, outcome in outcomes.items()}
         built = context_builder.build(plan, known, self._maker, self._keep, persistent)
         self._files += 1
@@ -106,17 +116,17 @@ class ContextRace:
             context.close()
         self._loaded = [one for one in self._loaded if one not in contexts]
 
-    def inference_ns(self, contexts: Sequence[RemoteExecutor]) -> list[list[float]]:
-        """Each context's whole inferences, as an application would run them."""
+    def inference_ns(self, contexts: Sequence[RemoteExecutor], rounds: int = ROUNDS) -> list[list[float]]:
+        """Each context's whole inferences, as an application would run them; fewer rounds where a budget ends them."""
 
         def turn(context: RemoteExecutor) -> float:
-            return statistics.median([context.run_timed(self._inputs)[1] for _ in range(1 + self._inferences)][1:])
+            return _quartile([context.run_timed(self._inputs)[1] for _ in range(1 + self._inferences)][1:])
 
-        return self._in_turns(contexts, turn)
+        return self._in_turns(contexts, turn, rounds)
 
     def task_ns(self, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
         """By task digest, what all its operations take together in an inference, by the device's clock."""
-        rounds = self._in_turns(contexts, self._task_times)
+        rounds = self._in_turns(contexts, self._task_times, ROUNDS)
         return [{task: [times[task] for times in own] for task in own[0]} for own in rounds]
 
     def _task_times(self, context: RemoteExecutor) -> dict[str, float]:
@@ -128,16 +138,19 @@ class ContextRace:
             )
         times = dict.fromkeys(tasks.values(), 0.0)
         for task, samples in zip(tasks.values(), operations.values(), strict=True):
-            times[task] += statistics.median(samples[1:])
+            times[task] += _quartile(samples[1:])
         return times
 
-    def _in_turns(self, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any]) -> list[list[Any]]:
+    def _in_turns(
+        self, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any], rounds: int
+    ) -> list[list[Any]]:
         """What the turns of each context gave, there and back again."""
         results: list[list[Any]] = [[] for _ in contexts]
         with self._reporter:
-            self._reporter.begin("comparing contexts", ROUNDS * len(contexts))
-            for number in range(ROUNDS):
-                self._check_time()
+            self._reporter.begin("comparing contexts", rounds * len(contexts))
+            for number in range(rounds):
+                if self._late and number >= LEAST_ROUNDS:
+                    break
                 places = range(len(contexts))
                 for place in places if number % 2 == 0 else reversed(places):
                     results[place].append(turn(contexts[place]))
@@ -164,9 +177,14 @@ class ContextRace:
         self._binaries[outcome.key, configuration_key(outcome.configuration)] = outcome.binary
         self._compiled(task, outcome)
 
-    def _check_time(self) -> None:
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise TuningError("--tuning_budget is used up")
+    @property
+    def _late(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+
+def _quartile(samples: Sequence[float]) -> float:
+    """The lower quartile, of fewer than four samples the least."""
+    return sorted(samples)[len(samples) // 4] if len(samples) >= 4 else min(samples)
 
 
 def _near(value: Array, expected: Array) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gputune.cache import PerformanceCache, named, tier_of
 from gputune.client import context_builder
+from gputune.client.chain_comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.config import Config, check_precision
 from gputune.client.context_race import ContextRace
 from gputune.client.credentials import NONE, Credentials
@@ -121,11 +122,21 @@ class Generation:
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)
         self.outcomes: list[Outcome] = []
-        self.in_chain: Mapping[str, Any] | None = None
+        self.decisions: Sequence[Decision] = ()
         self.verified: Mapping[str, Mapping[str, float]] | None = None
         check_precision(request.config, self._device)
         if questions is not None and not self._computes:
             raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
+
+    @property
+    def in_chain(self) -> dict[str, Mapping[str, Any]]:
+        """What comparing whole contexts has led to, by graph."""
+        return {one.plan.name: one.summary for one in self.decisions if one.summary is not None}
+
+    @property
+    def end_to_end(self) -> dict[str, Mapping[str, Any]]:
+        """What an inference takes and by what it is faster than an untuned one, by graph."""
+        return {one.plan.name: one.end_to_end for one in self.decisions if one.end_to_end is not None}
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
@@ -151,7 +162,15 @@ class Generation:
             options = self._request.tuning
             if budget_seconds is not None and self._compares:
                 options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
-            tuner = Tuner(self.clients, cache, self._request.effort, self._reporter, options, self._graphs.nodes_of)
+            tuner = Tuner(
+                self.clients,
+                cache,
+                self._request.effort,
+                self._reporter,
+                options,
+                self._graphs.nodes_of,
+                self._inference_ns if self._compares else None,
+            )
             tuner.check(self._tasks)
             fingerprint = self._fingerprint()
             if mode != "frozen":
@@ -177,6 +196,10 @@ class Generation:
                 write_report(path, report, self._request.binary_file)
                 self._reporter.info(f"wrote the report {report}")
 
+    def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
+        """What an inference is expected to take by the times of its tasks, before any context was timed."""
+        return self._graphs.inference_ns(time_ns, INSIDE_NS if self._persistent else GUESSED_LAUNCH_NS)
+
     def _borrow(self, tuner: Tuner) -> None:
         """Takes in what the system's cache knows and the user's does not. Raises CacheError."""
         if (folder := self._request.config.system_performance_cache_dir) is None:
@@ -192,8 +215,7 @@ class Generation:
     def _make(self, decisions: Sequence[Decision], tuner: Tuner | None, cache: PerformanceCache | None = None) -> None:
         """Finalizes, writes and verifies what was decided."""
         self.outcomes = _outcomes(decisions)
-        told = {decision.plan.name: decision.summary for decision in decisions if decision.summary is not None}
-        self.in_chain = next(iter(told.values()), None) if len(decisions) == 1 else told or None
+        self.decisions = decisions
         with self._clock.phase("finalize"):
             wanted = [context_builder.Wanted(one.plan, one.outcomes, one.persistent) for one in decisions]
             try:
@@ -207,6 +229,8 @@ class Generation:
             self._write(built)
         with self._clock.phase("verify"):
             self._verify(decisions)
+        for graph, found in self.end_to_end.items():
+            self._reporter.info(_gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
 
     def _built(
         self, wanted: Sequence[context_builder.Wanted], tuner: Tuner | None, cache: PerformanceCache | None
@@ -279,7 +303,9 @@ class Generation:
             contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
             race = ContextRace(self._client, repository, self._write_to, tuner.store_binary, self._reporter, deadline)
-            in_chain = InChain(model, tuner, cache, self._reporter, contexts, self._persistent, frozen)
+            in_chain = InChain(
+                model, tuner, cache, self._reporter, contexts, device_limits(self._device), self._persistent, frozen
+            )
             decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
         return decisions
 
@@ -325,7 +351,17 @@ class Generation:
             ],
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
+            "end_to_end": {graph: dict(found) for graph, found in self.end_to_end.items()},
         }
+
+
+def _gain_line(found: Mapping[str, Any], where: str) -> str:
+    """What tuning gains, end to end, for people."""
+    gain = found["gain"]
+    return (
+        f"{where}inference {found['tuned_ns'] / 1e6:.2f} ms, untuned {found['untuned_ns'] / 1e6:.2f} ms: "
+        f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
+    )
 
 
 def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:

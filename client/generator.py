@@ -35,7 +35,14 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
             generation = _generate(request, packages, environment, reporter, clock)
     requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
     totals = Totals(requests["profile"], requests["compile"], clock.seconds)
-    summary = summarise(generation.outcomes, totals, generation.in_chain, generation.verified)
+    summary = summarise(
+        generation.outcomes,
+        totals,
+        generation.in_chain,
+        generation.verified,
+        generation.end_to_end,
+        len(generation.decisions),
+    )
     if request.summary_json is not None:
         write_json(request.summary_json, summary)
     return summary

@@ -7,16 +7,24 @@ conclude what was begun.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from gputune.cache import TaskKey, WinnerRecord
 from gputune.client.tuning.effort import Effort
-from gputune.client.tuning.schedule import Standing, first_first, most_promising
-from gputune.client.tuning.task_search import TaskSearch
+from gputune.client.tuning.schedule import Inference, Standing, largest_first, most_promising, times_of
+from gputune.client.tuning.task_search import BATCH, TaskSearch
 from gputune.client.tuning.task_tuning import TaskTuning
 from gputune.kernels.space import Configuration
+
+SMALL_SHARE = 0.005
+"""A task that takes less of an inference than this gets its first, small batch and no other: all of them together take
+a few trials."""
+
+FIRST_BATCHES = ((0.02, BATCH), (SMALL_SHARE, 4), (0.0, 2))
+"""How many configurations the first batch of a task has, the default among them, by the share of an inference that it
+may take at least."""
 
 
 class Todo(Enum):
@@ -47,7 +55,7 @@ class Entry:
     @property
     def standing(self) -> Standing:
         search = self.search
-        return Standing(search.task.weight, search.work, search.best_ns or None, search.fruitless)
+        return Standing(search.work, search.best_ns or None, search.fruitless)
 
 
 class Agenda:
@@ -60,10 +68,13 @@ class Agenda:
         pool: int,
         budget_seconds: float | None,
         clock: Callable[[], float] = time.monotonic,
+        inference: Inference | None = None,
     ) -> None:
-        """pool: how many trials all of them may take together; clock: seconds."""
+        """pool: how many trials all of them may take together; clock: seconds; inference: what an inference takes by
+        the times of these tasks, by default the sum of all."""
         works = [(entry.search.task.weight, entry.search.work) for entry in entries]
-        self._entries = [entries[place] for place in first_first(works)]
+        self._entries = [entries[place] for place in largest_first(works)]
+        self._inference = inference or self._sum
         self._effort = effort
         self._clock = clock
         self._deadline = None if budget_seconds is None else clock() + budget_seconds
@@ -109,6 +120,22 @@ class Agenda:
             idle = [other.search for other in self._entries if other is not entry and not other.busy]
             return {search.key: best for search in idle if (best := search.best) is not None}
 
+    def batch(self, entry: Entry) -> int:
+        """How many configurations the next batch of a task may have. The first one, with the default in it, is measured
+        whatever is left."""
+        if entry.search.begun:
+            return min(BATCH, self.pool)
+        if not self._selective:
+            return BATCH
+        with self._lock:
+            share = self._share(entry)
+        return next(count for least, count in FIRST_BATCHES if share >= least)
+
+    @property
+    def _selective(self) -> bool:
+        """Whether tasks that take little of an inference get fewer trials; not where everything is measured."""
+        return self._effort.worth > 0
+
     def _choose(self, mine: Sequence[Entry]) -> tuple[Entry, Todo] | None:
         if not mine:
             return None
@@ -123,18 +150,31 @@ class Agenda:
         waiting = [entry for entry in begun if not entry.search.begun and not (late and entry.search.best)]
         if waiting:  # what was to be measured first is, however little is left
             return waiting[0], Todo.STEP
-        few = [entry for entry in begun if len(entry.search.known) < entry.search.least]
-        if few and self._deadline is None:
-            return few[0], Todo.STEP
         if self.pool > 0 and not late:
-            everything = [entry.standing for entry in self._entries if not entry.busy or entry.finished]
-            place = most_promising([entry.standing for entry in begun], everything, self._effort.worth)
+            candidates = {entry.place: entry for entry in begun if self._may_pay(entry)}
+            place = most_promising(candidates, self._standings, self._inference, self._effort.worth)
             if place is not None:
-                return begun[place], Todo.STEP
+                return candidates[place], Todo.STEP
         for entry in begun:
             entry.hurried = late
             return entry, Todo.CONCLUDE
         return mine[0], Todo.SKIP
+
+    def _may_pay(self, entry: Entry) -> bool:
+        return not self._selective or entry.search.best is None or self._share(entry) >= SMALL_SHARE
+
+    def _share(self, entry: Entry) -> float:
+        """Of the time of an inference, what a task takes where it runs as often as it can."""
+        times = times_of(self._standings)
+        whole = self._inference(times)
+        return entry.search.task.weight * times[entry.place] / whole if whole > 0 else 1.0
+
+    @property
+    def _standings(self) -> dict[int, Standing]:
+        return {entry.place: entry.standing for entry in self._entries}
+
+    def _sum(self, times: Mapping[int, float]) -> float:
+        return sum(entry.search.task.weight * times[entry.place] for entry in self._entries)
 
     def _late(self, mine: Sequence[Entry]) -> bool:
         """Whether the time that is left is needed to conclude what was begun."""

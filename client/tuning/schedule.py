@@ -1,31 +1,43 @@
 """Which task the next batch belongs to: the one where it is expected to save most time of an inference.
 
 What a task may still gain is its distance from the roofline of Williams, Waterman, Patterson: Roofline: An Insightful
-Visual Performance Model (2009), drawn by the best rates that any task of this generation has reached: nobody has to
-know the device's peaks. What a batch may gain of that halves with every batch in a row that brought nothing.
+Visual Performance Model (2009), drawn by the best rates that any task of this generation has reached, so that the
+device's peaks need not be known. What a batch may gain of that halves with every batch in a row that brought nothing.
+What an inference saves by it is asked of a model of the inference, which knows which tasks are alternatives to others:
+a fused task that would not be used even at its roofline saves nothing, and neither does a part of one that is used.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.kernels.family import Work
 
-LEAST_SHARE = 0.05
+LEAST_SHARE = 0.02
 """So much of a task's time may always be to gain: the roofline is drawn by tasks that are not at their best either."""
 
 HALVED = 0.5
 """What another batch may gain, by that of one before which brought nothing."""
+
+FLOPS_PER_BYTE = 10
+"""About where the two slopes of a roofline meet, on CPUs as on GPUs."""
+
+GUESSED_FLOPS_PER_NS = 10.0
+"""The rate that a task is taken to run at before any is measured; only shares of an inference follow from it."""
+
+FAR_FROM_ROOFLINE = 2.0
+"""How many times as long as the roofline a task is taken to need before it is measured."""
+
+Inference = Callable[[Mapping[int, float]], float]
+"""The time of an inference by the times of all tasks, which are given by their places; in nanoseconds."""
 
 
 @dataclass(frozen=True)
 class Standing:
     """How far the tuning of a task has come.
 
-    weight: how often an inference runs it; best_ns: its fastest time, None where nothing has worked; fruitless: batches
-    in a row that brought nothing.
+    best_ns: its fastest time, None where nothing has worked; fruitless: batches in a row that brought nothing.
     """
 
-    weight: int
     work: Work
     best_ns: float | None
     fruitless: int
@@ -54,33 +66,46 @@ def rates_of(standings: Iterable[Standing]) -> Rates:
     )
 
 
-def expected_gain_ns(standing: Standing, rates: Rates) -> float:
-    """What the next batch may save of an inference, in nanoseconds; infinite where nothing has worked so far."""
+def times_of(standings: Mapping[int, Standing]) -> dict[int, float]:
+    """The best time of each task, by its place; one that has none yet is guessed by its work."""
+    rates = rates_of(standings.values())
+    return {place: one.best_ns or _guess_ns(one.work, rates) for place, one in standings.items()}
+
+
+def expected_gain_ns(place: int, standings: Mapping[int, Standing], inference: Inference) -> float:
+    """What the next batch of a task may save of an inference, in nanoseconds; infinite where nothing has worked."""
+    standing = standings[place]
     if standing.best_ns is None:
         return float("inf")
-    gap_ns = max(standing.best_ns - rates.roofline_ns(standing.work), LEAST_SHARE * standing.best_ns)
-    return standing.weight * gap_ns * HALVED**standing.fruitless
+    gap_ns = standing.best_ns - rates_of(standings.values()).roofline_ns(standing.work)
+    gap_ns = max(gap_ns, LEAST_SHARE * standing.best_ns) * HALVED**standing.fruitless
+    times = times_of(standings)
+    return inference(times) - inference({**times, place: standing.best_ns - gap_ns})
 
 
-def most_promising(candidates: Sequence[Standing], everything: Sequence[Standing], worth: float) -> int | None:
-    """The place of the candidate whose next batch is expected to gain most; None when none is worth it.
+def most_promising(
+    candidates: Iterable[int], standings: Mapping[int, Standing], inference: Inference, worth: float
+) -> int | None:
+    """The candidate whose next batch is expected to gain most; None when none is worth it.
 
-    everything: all tasks of the generation, by whose best rates and times it is judged. worth: the share of the time of
-    an inference that a batch must be expected to gain.
+    standings: of all tasks of the generation, by place. worth: the share of the time of an inference that a batch must
+    be expected to gain.
     """
-    rates = rates_of(everything)
-    inference_ns = sum(standing.weight * (standing.best_ns or 0.0) for standing in everything)
-    gains = [expected_gain_ns(standing, rates) for standing in candidates]
-    place = max(range(len(gains)), key=gains.__getitem__, default=None)
-    return place if place is not None and gains[place] >= worth * inference_ns else None
+    gains = {place: expected_gain_ns(place, standings, inference) for place in candidates}
+    if not gains:
+        return None
+    place = max(gains, key=gains.__getitem__)
+    return place if gains[place] > 0 and gains[place] >= worth * inference(times_of(standings)) else None
 
 
-def first_first(works: Sequence[tuple[int, Work]]) -> list[int]:
+def largest_first(works: Sequence[tuple[int, Work]]) -> list[int]:
     """In which order tasks, each a weight and its work, are begun: what is likely to take most of an inference first,
     so that a budget that runs out is spent on that. A byte counts as much as FLOPS_PER_BYTE operations."""
-    guesses = [weight * max(work.flops, FLOPS_PER_BYTE * work.bytes) for weight, work in works]
+    guesses = [weight * _guess_ns(work, Rates(0.0, 0.0)) for weight, work in works]
     return sorted(range(len(works)), key=lambda place: -guesses[place])
 
 
-FLOPS_PER_BYTE = 10
-"""About where the two slopes of a roofline meet, on CPUs as on GPUs."""
+def _guess_ns(work: Work, rates: Rates) -> float:
+    """What a task may take that was not measured."""
+    roofline_ns = rates.roofline_ns(work)
+    return FAR_FROM_ROOFLINE * roofline_ns or max(work.flops, FLOPS_PER_BYTE * work.bytes) / GUESSED_FLOPS_PER_NS

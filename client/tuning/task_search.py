@@ -8,7 +8,7 @@ from dataclasses import replace
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.client.errors import TuningError
 from gputune.client.plan import Task
-from gputune.client.tuning.effort import FEW, Effort, most_trials, trials_for
+from gputune.client.tuning.effort import Effort, most_trials, trials_for
 from gputune.client.tuning.stop_conditions import NoImprovement, StopCondition, Trials
 from gputune.client.tuning.strategies import Evaluation, Strategy
 from gputune.client.tuning.strategies.catalogue import STRATEGIES
@@ -119,7 +119,6 @@ class TaskSearch:
         self.title = f"{task.op} {self.key.digest[:10]}"
         self.base = trials_for(effort, task.op, self.space.size)
         self.most = most_trials(effort, self.space.size)
-        self.least = min(FEW, self.base)
         self.seed = int(self.key.digest[:15], 16)
         self.seeds: Sequence[Configuration] = ()
         """Configurations for the strategy to begin with; nobody looks at them before `next_batch` needs more than the
@@ -190,13 +189,13 @@ class TaskSearch:
 
     @property
     def begun(self) -> bool:
-        """Whether the default and the starters are known, and what is to be measured again was."""
-        return not self._waiting()
+        """Whether the default is known, and what is to be measured again was."""
+        return configuration_key(self.default) in self.known and not self._again_waits()
 
     @property
     def over(self) -> bool:
         """Whether there is nothing more to measure."""
-        return self.begun and self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1
+        return not self._waiting() and self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1
 
     def next_batch(self, most: int = BATCH) -> list[dict[str, int]]:
         """The next configurations to measure, at most so many; empty when the search is over."""
@@ -302,12 +301,13 @@ class TaskSearch:
         """The baseline's time on the device as it was at first; None where there is no baseline yet."""
         return None if self.baseline is None else self.cost(self.baseline)
 
-    def finalists(self, count: int) -> list[dict[str, int]]:
-        """The default and the best of the rest, as far as they worked."""
+    def finalists(self, count: int, before: Configuration | None = None) -> list[dict[str, int]]:
+        """The default, the best of the rest, so many, and what has won before, as far as they worked."""
         ranked = sorted((r for r in self.known.values() if cost_of(r) is not None), key=lambda r: cost_of(r) or 0.0)
         best = [dict(record.configuration) for record in ranked]
         others = [configuration for configuration in best if configuration != self.default]
-        return ([self.default] if self.default in best else []) + others[:count]
+        last = [one for one in others[count:] if before is not None and one == dict(before)]
+        return ([self.default] if self.default in best else []) + others[:count] + last
 
     def statuses(self) -> dict[str, int]:
         """Number of configurations by the status of their last trial."""

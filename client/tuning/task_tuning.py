@@ -2,7 +2,8 @@
 
 The default and the family's starters are measured first, then what the strategy asks for. One configuration, the
 default where it works, is raced in every batch, and all times are held against its times beside them. The finalists
-are measured once more, side by side, and the default configuration wins a tie.
+are measured once more, side by side: the fastest of them is the winner, and the default configuration wins a tie.
+Whether a winner that is faster by little really is, is decided inside the model (client/chain_comparison.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +13,13 @@ from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerReco
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.tuning.drift import Drift
 from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.intervals import paired_interval
 from gputune.client.tuning.task_search import BATCH, TaskSearch
 from gputune.client.tuning.workbench import Harvest, Workbench
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.server.protocol.messages import Trial
 
 TIE = 0.01
-"""A configuration that is not faster than the default by more than this share does not replace it; nor does one that
-may be slower after all, by an interval of 95 %."""
+"""A configuration that is not faster than the default by more than this share does not replace it."""
 
 
 class Progress(Protocol):
@@ -80,7 +79,7 @@ class TaskTuning:
 
         Raises TuningError when nothing works, TargetError, CacheError."""
         search = self.search
-        finalists = search.finalists(self._effort.finalists)
+        finalists = search.finalists(self._effort.finalists, None if before is None else before.configuration)
         if not finalists:
             raise TuningError(
                 f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
@@ -106,14 +105,11 @@ class TaskTuning:
         return winner
 
     def _choose(self, finalists: Sequence[Configuration]) -> Configuration:
-        """The fastest of the finalists, or the default when it is not slower for certain."""
+        """The fastest of the finalists, or the default when that is as fast."""
         search, best = self.search, self._fastest(finalists)
         cost, default_cost = search.cost(best), search.cost(search.default)
         assert cost is not None
-        if default_cost is None or best == search.default:
-            return best
-        ratio = paired_interval(search.record(best).samples_ns, search.record(search.default).samples_ns)
-        return best if cost < default_cost * (1 - TIE) and ratio.high < 1 else search.default
+        return best if default_cost is None or cost < default_cost * (1 - TIE) else search.default
 
     def _fastest(self, finalists: Sequence[Configuration]) -> Configuration:
         """The least cost of those that were in the race to its end: of few samples a median may be small by chance."""

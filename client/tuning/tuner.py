@@ -25,8 +25,9 @@ from gputune.client.tuning.effort import EFFORTS, Effort
 from gputune.client.tuning.finalists import runners_up
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
+from gputune.client.tuning.schedule import Inference
 from gputune.client.tuning.seeding import Seeding
-from gputune.client.tuning.task_search import BATCH, OK, TaskSearch, device_limits, task_key
+from gputune.client.tuning.task_search import OK, TaskSearch, device_limits, task_key
 from gputune.client.tuning.task_tuning import Progress, TaskTuning
 from gputune.client.tuning.workbench import Workbench
 from gputune.kernels.space import Configuration, configuration_key
@@ -80,14 +81,17 @@ class Tuner:
         progress: Progress | None = None,
         options: TuningOptions | None = None,
         nodes: Mapping[Task, Sequence[str]] | None = None,
+        inference_ns: Callable[[Callable[[Task], float]], float] | None = None,
     ) -> None:
-        """nodes: the names of the model's nodes that run a task, for the patterns of the options."""
+        """nodes: the names of the model's nodes that run a task, for the patterns of the options; inference_ns: what an
+        inference takes when its tasks take what a function says, all of them together unless told otherwise."""
         self._targets = targets
         self._cache = cache
         self._effort = effort
         self._progress: Progress = progress or Silent()
         self._options = options or TuningOptions()
         self._nodes = nodes or {}
+        self._inference_ns = inference_ns
         self._device = DeviceIdentity.from_dict(targets[0].device)
         self._limits = device_limits(self._device)
         self._settings = settings_of(targets[0].server)
@@ -164,7 +168,13 @@ class Tuner:
                 tell(place, found)
         if self._options.cache_mode == "frozen":
             entries = self._frozen(entries, tell)
-        agenda = Agenda(entries, self._effort, self._pool(entries), self._options.budget_seconds)
+        agenda = Agenda(
+            entries,
+            self._effort,
+            self._pool(entries),
+            self._options.budget_seconds,
+            inference=self._inference(tasks, outcomes),
+        )
         if entries:
             self._run(agenda, tell)
         self._progress.shrink(max(agenda.pool, 0))
@@ -175,6 +185,19 @@ class Tuner:
             )
         self._report([entry.tuning for entry in entries if entry.tuning is not None])
         return [outcomes[place] for place in range(len(tasks))]
+
+    def _inference(self, tasks: Sequence[Task], known: Mapping[int, Outcome]) -> Inference | None:
+        """What an inference takes by the times of the tasks that are tuned, beside those that are known."""
+        if (inference_ns := self._inference_ns) is None:
+            return None
+        fixed = {place: outcome.tuned_ns or 0.0 for place, outcome in known.items()}
+        places = {(task.op, task.problem): place for place, task in enumerate(tasks)}
+
+        def inference(times: Mapping[int, float]) -> float:
+            by_place = fixed | dict(times)
+            return inference_ns(lambda task: by_place[places[task.op, task.problem]])
+
+        return inference
 
     def _report(self, tunings: Sequence[TaskTuning]) -> None:
         """Says in one line how the device changed; more of it is said of each task to who wants to hear everything."""
@@ -211,16 +234,18 @@ class Tuner:
         return self._options.pin_of(names) is None and self._options.wants(names)
 
     def finalists(self, task: Task, most: int) -> list[WinnerRecord]:
-        """The winner of a task that was tuned, and at most so many in all with those that come close to it; they are as
-        it is but for configuration, time and launches, and have no binary. Nothing where the user has chosen, or where
-        nobody has won. Raises CacheError."""
+        """The winner of a task that was tuned, those that come close to it, at most so many in all, and the default;
+        they are as it is but for configuration, time and launches, and have no binary. Nothing where the user has
+        chosen, or where nothing has won. Raises CacheError."""
         search = self._search(task)
         winner = self._winner(search)
         if winner is None or not self.is_free(task):
             return []
         if not search.known:
             search.resume(self._cache.trials_of(search.key, search.validity))
-        near = runners_up(search, winner.configuration)[: most - 1]
+        others = runners_up(search, winner.configuration)[: most - 1]
+        if search.default != winner.configuration and search.default not in others and search.time_ns(search.default):
+            others.append(search.default)
         return [winner] + [
             replace(
                 winner,
@@ -229,7 +254,7 @@ class Tuner:
                 binary=b"",
                 rendered_sha256=search.rendered_sha256(configuration),
             )
-            for configuration in near
+            for configuration in others
         ]
 
     def still_holds(self, task: Task, winner: WinnerRecord) -> bool:
@@ -371,8 +396,8 @@ class Tuner:
                 tell(entry.place, self._skipped(entry))
             elif todo is Todo.STEP:
                 tuning = self._begun(lane, entry, agenda)
-                if not entry.search.begun or agenda.pool > 0:
-                    trials = tuning.step(min(BATCH, agenda.pool) if entry.search.begun else BATCH)
+                if (most := agenda.batch(entry)) > 0:
+                    trials = tuning.step(most)
                 there = self._making_room([*(one for one in there if one is not tuning), tuning])
             else:
                 tuning = self._begun(lane, entry, agenda)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gputune.client import context_race, generation
-from gputune.client.context_race import ContextRace
+from gputune.client.context_race import ContextRace, OutOfTime
 from gputune.client.credentials import Credentials
 from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import TargetError, TuningError
@@ -31,7 +31,9 @@ from .test_alternatives import two_blocks
 TASK_NS = ContextRace.task_ns
 
 
-def by_kernels(race: ContextRace, contexts: Sequence[RemoteExecutor]) -> list[list[float]]:
+def by_kernels(
+    race: ContextRace, contexts: Sequence[RemoteExecutor], rounds: int = context_race.ROUNDS
+) -> list[list[float]]:
     """Whole inferences that take what their kernels do and 1 us per launch: those of the null device take the host's
     time."""
     found = []
@@ -86,7 +88,7 @@ def test_a_choice_is_remembered_so_that_a_warm_generation_asks_for_nothing(gener
     assert told["groups"] == 3
     assert told["fused"], "a launch of the null device costs 3 us here, and its kernels next to nothing"
     assert told["changed"]
-    assert "in the chain: " in ran.err
+    assert "end to end, " in ran.err
     changed = {change["key"]: change["chosen"] for change in told["changed"]}
     for task in first["tasks"]:
         assert task["in_chain"] == (task["key"] in changed)
@@ -119,7 +121,7 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
     with monkeypatch.context() as broken:
         broken.setattr(ContextRace, "task_ns", failing)
         ran, summary = generate("one")
-    assert "warning: nothing is chosen in the chain" in ran.err
+    assert "warning: whole contexts were not compared" in ran.err
     assert "the device is tired" in ran.err
     assert summary["in_chain"] is None
     assert not any(task["in_chain"] for task in summary["tasks"])
@@ -127,6 +129,42 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
     _, again = generate("two")
     assert again["in_chain"]["remembered"] is False, "a failure is not remembered"
     assert again["totals"]["profile_requests"] == 0
+
+
+def test_a_budget_that_leaves_no_time_keeps_the_last_choice(generate: Any, tmp_path: Path) -> None:
+    _, first = generate("one")
+    assert first["in_chain"]["fused"]
+    ran, second = generate("two", "--tuning_effort", "normal", "--tuning_budget", "0.01s")
+    assert "the last choice stays" in ran.err
+    assert second["in_chain"]["fused"] == first["in_chain"]["fused"]
+    assert second["end_to_end"] == first["end_to_end"]
+    one, two = (tmp_path / name / "small.bin" for name in ("one", "two"))
+    assert operations(one) == operations(two)
+
+
+def test_a_budget_that_leaves_no_time_for_the_first_choice_goes_by_the_kernels(
+    generate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*arguments: Any) -> Any:
+        raise OutOfTime("--tuning_budget is used up")
+
+    monkeypatch.setattr(ContextRace, "load", late)
+    ran, summary = generate("one")
+    assert "the times of single kernels decide" in ran.err
+    assert summary["end_to_end"] is None
+    assert "SeparableConv" in {task["op"] for task in summary["tasks"] if task["weight"]}
+
+
+def test_the_gain_is_told_last(generate: Any, tmp_path: Path) -> None:
+    ran, summary = generate("one")
+    told = summary["end_to_end"]
+    assert told["untuned_ns"] > told["tuned_ns"]
+    assert told["gain"]["low"] <= told["gain"]["median"] <= told["gain"]["high"]
+    last = ran.err.strip().splitlines()[-1]
+    assert last.startswith("inference ") and f"{told['gain']['median']:.2f}x" in last
+    with open_context(tmp_path / "one" / "small.bin") as file:
+        (found,) = file.header.configuration["end_to_end"].values()
+    assert found == told
 
 
 def test_code_that_has_changed_since_is_compared_again(

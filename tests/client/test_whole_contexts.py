@@ -1,0 +1,94 @@
+"""Which of several contexts is kept: made-up times, no device."""
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from gputune.client.whole_contexts import CHECKS, RACES_KEPT, Run, compare_contexts, races_from
+
+
+class Device:
+    """Runs contexts that take what `means` says; noise: the standard deviation of a round, a share; rounds: how many
+    there is time for."""
+
+    def __init__(self, means: dict[str, float], noise: float = 0.0, rounds: int = 1000, seed: int = 0) -> None:
+        self.means, self.noise, self.rounds = means, noise, rounds
+        self.asked: list[tuple[tuple[str, ...], int]] = []
+        self._random = random.Random(seed)
+
+    def __call__(self, digests: Sequence[str], rounds: int) -> list[list[float]]:
+        self.asked.append((tuple(digests), rounds))
+        rounds = max(1, min(rounds, self.rounds))
+        self.rounds -= rounds
+        return [
+            [self.means[one] * (1 + abs(self._random.gauss(0, self.noise))) for _ in range(rounds)] for one in digests
+        ]
+
+
+def runner(**means: float) -> Run:
+    return Device(means)
+
+
+def test_the_fastest_is_kept_and_its_gain_told() -> None:
+    found = compare_contexts(["estimate", "other"], "untuned", runner(estimate=200.0, other=100.0, untuned=300.0))
+    assert (found.chosen, found.gain_median, found.open) == ("other", 3.0, ("other",))
+    assert (found.gain.low, found.gain.high) == (3.0, 3.0)
+    assert found.times_ns == {"estimate": 200.0, "other": 100.0, "untuned": 300.0}
+
+
+def test_what_is_slower_for_certain_is_not_run_again_and_the_reference_is() -> None:
+    device = Device({"a": 100.0, "b": 101.0, "slow": 300.0, "untuned": 200.0}, noise=0.05)
+    compare_contexts(["a", "b", "slow"], "untuned", device)
+    assert device.asked[0] == (("a", "b", "slow", "untuned"), CHECKS[0])
+    assert all("slow" not in digests and "untuned" in digests for digests, _ in device.asked[1:])
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["a", "b", "c"])))
+def test_where_nothing_is_certain_the_order_of_preference_decides(order: tuple[str, ...]) -> None:
+    device = Device({"a": 100.0, "b": 100.5, "c": 101.0, "untuned": 150.0}, noise=0.5)
+    found = compare_contexts(order, "untuned", device)
+    assert found.chosen == next(one for one in order if one in found.open)
+    assert sum(rounds for _, rounds in device.asked) == CHECKS[-1], "noise keeps it open to the end"
+
+
+def test_the_untuned_context_is_kept_where_everything_else_is_slower() -> None:
+    found = compare_contexts(["a", "untuned"], "untuned", runner(a=120.0, untuned=100.0))
+    assert (found.chosen, found.gain.low, found.gain.high) == ("untuned", 1.0, 1.0)
+
+
+def test_it_never_keeps_what_is_slower_than_untuned_for_certain() -> None:
+    for seed in range(20):
+        device = Device({"a": 110.0, "b": 104.0, "untuned": 100.0}, noise=0.02, seed=seed)
+        assert compare_contexts(["a", "b", "untuned"], "untuned", device).chosen == "untuned"
+
+
+def test_without_noise_nothing_is_run_longer_than_needed() -> None:
+    device = Device({"a": 100.0, "b": 100.0, "untuned": 120.0})
+    assert compare_contexts(["a", "b"], "untuned", device).chosen == "a"
+    assert [rounds for _, rounds in device.asked] == [CHECKS[0]]
+
+
+def test_no_time_for_more_ends_it_with_what_is_known() -> None:
+    device = Device({"a": 100.0, "b": 50.0, "untuned": 120.0}, rounds=6)
+    found = compare_contexts(["a", "b"], "untuned", device)
+    assert (found.chosen, len(device.asked)) == ("b", 1)
+    assert len(found.race["b"]) == 6
+
+
+def test_earlier_rounds_count() -> None:
+    """What twelve noisy rounds leave open is certain with those of before."""
+    means = {"a": 103.0, "b": 100.0, "untuned": 120.0}
+    earlier = [compare_contexts(["a", "b"], "untuned", Device(means, 0.02, seed=seed)).race for seed in range(3)]
+    alone = compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9))
+    assert (alone.chosen, set(alone.open)) == ("a", {"a", "b"})
+    assert compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9), earlier).chosen == "b"
+
+
+def test_races_survive_json_and_nonsense_does_not() -> None:
+    race = {"a": [1.0, 1.1], "untuned": [1.0, 1.0]}
+    assert races_from([race]) == [race]
+    assert races_from([{"a": [0.0], "b": ["x"], "c": 3, "d": [float("inf")], "e": [True]}, 7, None]) == [{}]
+    assert races_from("nothing") == []
+    assert len(races_from([race] * 9)) == RACES_KEPT
