@@ -72,12 +72,20 @@ class Bound:
 class Timing:
     """Launches that ran one after the other: their total on the device's clock and on the host's.
 
-    event_ns is 0 when the device's clock ran backwards in one of them.
+    event_ns is 0 when the device's clock ran backwards in one of them. quartile_ns is the lower quartile of single
+    launches on the device's clock, 0 where they cannot be told apart.
     """
 
     launches: int
     event_ns: int
     wall_ns: int
+    quartile_ns: int = 0
+
+    @property
+    def launch_ns(self) -> float:
+        """What a launch takes on the device's clock while nothing else has the device. Beside other programs on a CPU
+        some launches take a time slice of the scheduler more, which says nothing about the kernel."""
+        return self.quartile_ns or self.event_ns / self.launches
 
 
 @dataclass(eq=False)

@@ -274,7 +274,11 @@ class OpenCLBackend(Backend):
             queue.finish()
             wall_ns = time.perf_counter_ns() - start
             events_ns = [event.profile.end - event.profile.start for event in events]
-        return Timing(launches, sum(events_ns) if min(events_ns) >= 0 else 0, wall_ns)
+        if min(events_ns) < 0:
+            return Timing(launches, 0, wall_ns)
+        stages = len(events_ns) // launches
+        each_ns = sorted(sum(events_ns[first : first + stages]) for first in range(0, len(events_ns), stages))
+        return Timing(launches, sum(events_ns), wall_ns, each_ns[launches // 4])
 
     def code_of(self, bound: Bound) -> str | None:
         codes = [code for one in bound.sequence if (code := self._code_of_one(one)) is not None]
