@@ -1,4 +1,4 @@
-"""One generation of a context binary: tuning, choosing in the chain, finalizing, writing, verifying."""
+"""One generation of a context binary: tuning, choosing by whole contexts, finalizing, writing, verifying."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import tune_gains
 import tune_peer
 import tune_remote
 import tune_retime
+import tune_stable
 import tune_twice
 from gputune.client.errors import GputuneError
 from tune_tools import WORK, NotTimed, Result
@@ -34,6 +35,7 @@ TOOLS: Mapping[str, _Tool] = {
     "peer": tune_peer,
     "remote": tune_remote,
     "retime": tune_retime,
+    "stable": tune_stable,
     "twice": tune_twice,
 }
 
@@ -53,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """What tuning finds, how surely, how fast, and what it gains: six tools; each says how long it takes."""
+    """What tuning finds, how surely, how fast, and what it gains: seven tools; each says how long it takes."""
     try:
         result = TOOLS[options.tool].run(options)
     except (GputuneError, NotTimed) as error:
