@@ -65,7 +65,7 @@ _CHAINS = """
 -- What was chosen inside a whole model: one row per digest of its operations and of the winners of its tasks.
 CREATE TABLE chain (
     digest TEXT PRIMARY KEY,
-    times_ns TEXT NOT NULL,         -- JSON object: task digest -> time inside the model
+    times_ns TEXT NOT NULL,         -- JSON object: task digest -> time in the chain
     launch_ns REAL NOT NULL,
     measured TEXT NOT NULL,         -- JSON object
     stored_at REAL NOT NULL
