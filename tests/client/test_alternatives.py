@@ -214,3 +214,18 @@ def test_other_expansions_stay_as_they_are(alternated: Alternated, body: str) ->
     weights = {**BLOCK_WEIGHTS, "w3": (8, 4, 1, 1), "b3": (8,), "v3": (8, 1, 3, 3), "w4": (4, 8, 1, 1)}
     both = alternated(build("(float[2,4,7,5] x) => (float[n,c,h,w] y)", body, weights))
     assert [group.task.op for group in both.groups] == ["SeparableConv"]
+
+
+@pytest.mark.parametrize("launch_ns", [0.0, 7.0, 1000.0])
+@pytest.mark.parametrize("fused_ns", [50.0, 150.0, 500.0])
+def test_an_inference_takes_what_the_chosen_plan_does(
+    alternated: Alternated, fused_ns: float, launch_ns: float
+) -> None:
+    model = alternated(two_blocks())
+
+    def time_ns(task: Task) -> float:
+        return fused_ns if task.op == "SeparableConv" else 100.0
+
+    plan = model.choose(time_ns, launch_ns)
+    expected = sum(time_ns(each.task) + launch_ns for each in plan.operations)
+    assert model.inference_ns(time_ns, launch_ns) == pytest.approx(expected)
