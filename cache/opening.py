@@ -16,6 +16,9 @@ FULLY_CHECKED_BYTES = 32 << 20
 slow, so only their schema is checked. Damage inside shows when it is met; the mark that this leaves beside the
 file has it read in full when it is opened again, whatever its size."""
 
+LONGEST_SAID = 200
+"""Characters of an SQLite message that an error repeats."""
+
 
 class Damaged(Exception):
     """The file is not a performance cache, or no longer."""
@@ -100,13 +103,13 @@ def _inspect(connection: sqlite3.Connection, path: Path) -> int:
             check = "integrity_check" if suspect else "quick_check"
             verdict = connection.execute(f"PRAGMA {check}(1)").fetchone()[0]
             if verdict != "ok":
-                raise Damaged(" ".join(str(verdict).split()))
+                raise Damaged(_one_line(verdict))
     except UnicodeDecodeError as error:  # Python could not read what SQLite says of a bad name in the schema
         raise Damaged("malformed database schema") from error
     except sqlite3.DatabaseError as error:
         # Our statements are right, so a plain SQLITE_ERROR also comes from the file.
         if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
-            raise Damaged(str(error)) from error
+            raise Damaged(_one_line(error)) from error
         raise
     return int(version)
 
@@ -128,6 +131,14 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
+def _one_line(said: object) -> str:
+    """What SQLite says, as one short printable line. It quotes from the file: a name, or its schema from a stray quote
+    mark to the end, line ends included."""
+    printable = "".join(character if character.isprintable() else " " for character in str(said))
+    line = " ".join(printable.split())
+    return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]}..."
+
+
 @contextlib.contextmanager
 def named_errors(path: Path, doing: str) -> Iterator[None]:
     """Turn what SQLite raises into one clear line; damage also leaves its mark."""
@@ -137,13 +148,14 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
         if _code(error) == sqlite3.SQLITE_CORRUPT:
             with contextlib.suppress(OSError):  # a folder that cannot be written
                 suspicion(path).touch()
+        said = _one_line(error)
         hints = {
             sqlite3.SQLITE_BUSY: "another process keeps it locked; try again when that one has finished",
-            sqlite3.SQLITE_NOTADB: f"it is damaged ({error}); the next generation sets it aside",
-            sqlite3.SQLITE_CORRUPT: f"it is damaged ({error}); the next generation sets it aside",
+            sqlite3.SQLITE_NOTADB: f"it is damaged ({said}); the next generation sets it aside",
+            sqlite3.SQLITE_CORRUPT: f"it is damaged ({said}); the next generation sets it aside",
             sqlite3.SQLITE_FULL: "the disk is full",
-            sqlite3.SQLITE_IOERR: f"{error}; a disk or a quota that is full looks like this, too",
+            sqlite3.SQLITE_IOERR: f"{said}; a disk or a quota that is full looks like this, too",
         }
-        why = hints.get(_code(error), " ".join(str(error).split()))
+        why = hints.get(_code(error), said)
         kind = CacheFull if _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else CacheError
         raise kind(f"performance cache {path}: cannot {doing}: {why}") from error
