@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 NO_CI = ("", "0", "false", "no")
 """Values of CI that say that this is not continuous integration; systems differ in what they set it to."""
@@ -20,6 +22,15 @@ os.environ.update(
     PYOPENCL_NO_CACHE="1",
 )
 os.environ.pop("TARGET_SERVER_SOCKET", None)
+
+# Property tests run the same examples every time, on any machine (pyproject.toml asks for `repeatable`);
+# `scripts/fuzz tests` explores with new ones.
+ANY_SPEED = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow,)}
+settings.register_profile("repeatable", derandomize=True, **ANY_SPEED)
+settings.register_profile("exploring", database=None, print_blob=True, **ANY_SPEED)
+# Hypothesis also draws constants that it finds in whatever modules of ours are imported at that moment, so examples
+# would depend on which tests ran before in the same process.
+providers.is_local_module_file = lambda path: False
 
 
 @pytest.fixture(autouse=True, scope="session")

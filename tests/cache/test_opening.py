@@ -162,7 +162,7 @@ def survives(content: bytes, folder: Path) -> None:
 PLACES = st.integers(0, 99) | st.integers(0, len(whole_file()) - 1)  # the header more often than chance has it
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(changes=st.lists(st.tuples(PLACES, st.integers(0, 255)), min_size=1, max_size=6))
 @example(changes=[(whole_file().index(b" TABLE trial"), ord("'"))])  # SQLite quotes all that comes after it
 @example(changes=[(whole_file().index(b"trialtrial"), ord("\n"))])  # a name of two lines
@@ -173,7 +173,7 @@ def test_changed_bytes_never_crash(tmp_path: Path, changes: list[tuple[int, int]
     survives(bytes(content), tmp_path / "x")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_truncated_files_never_crash(tmp_path: Path, data: st.DataObject) -> None:
     whole = whole_file()
@@ -181,7 +181,7 @@ def test_truncated_files_never_crash(tmp_path: Path, data: st.DataObject) -> Non
     survives(whole[:length], tmp_path / "x")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(content=st.binary(max_size=3000), start=st.sampled_from([b"", b"SQLite format 3\0"]))
 def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) -> None:
     survives(start + content, tmp_path / "x")

@@ -63,7 +63,7 @@ def _float(sizes: Iterable[str], name: str) -> str:
     return f"float[{listed}] {name}" if listed else f"float {name}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(model=reductions())
 def test_reductions_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_same(model, lowered(model))

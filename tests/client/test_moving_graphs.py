@@ -140,7 +140,7 @@ def graphs(draw: st.DrawFn) -> Growing:
     return graph
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_random_graphs_of_moves_agree_with_onnxruntime(graph: Growing) -> None:
     model = graph.model()

@@ -57,7 +57,7 @@ def matmuls(draw: st.DrawFn) -> onnx.ModelProto:
     return build(f"({inputs}) => ({float_of(result, 'y')})", "y = MatMul(x, v)", weights)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(model=matmuls())
 def test_matmuls_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
     plan = lowered(model)
@@ -65,7 +65,7 @@ def test_matmuls_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert len(plan.operations) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.tuples(*[st.integers(1, 5)] * 3),
     turned=st.tuples(st.booleans(), st.booleans()),
@@ -319,7 +319,7 @@ def rearranged_products(draw: st.DrawFn) -> onnx.ModelProto:
     return build(f"({float_of(shape, 'x')}) => ({float_of(result, 'y')})", body, weights)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(model=rearranged_products())
 def test_products_of_what_was_rearranged(lowered: Lowered, model: onnx.ModelProto) -> None:
     plan = lowered(model)

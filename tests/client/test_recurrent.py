@@ -85,7 +85,7 @@ def test_cells_agree_with_onnxruntime(op: str, direction: str) -> None:
     agree(*case(op, "", direction=direction))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(st.data())
 def test_options_go_together_as_in_onnxruntime(data: st.DataObject) -> None:
     op = data.draw(st.sampled_from(sorted(GATES)))

@@ -56,7 +56,7 @@ def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(draw(st.integers(1, 3)), groups * seen, size), body, weights)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(model=convolutions())
 def test_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
@@ -96,7 +96,7 @@ def transposed_convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(draw(st.integers(1, 2)), groups * seen, size), body, weights)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(model=transposed_convolutions())
 def test_transposed_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
@@ -122,7 +122,7 @@ def poolings(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(2, 3, size), f"y = {op}<{attributes}>(x)", opset=opset, ir_version=10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(model=poolings())
 def test_poolings(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
@@ -143,7 +143,7 @@ def products(draw: st.DrawFn) -> onnx.ModelProto:
     return build(f"(float[{dims(rows, depth)}] x) => (float[a,b] y)", body, weights)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(model=products())
 def test_products(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))

@@ -59,7 +59,7 @@ def test_a_border_of_numbers_grows_with_the_loop_inside_and_others_do_not() -> N
     assert move(20, 0, loops, "edge").sizes == (6, 5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_loops_mean_the_same_before_and_behind_merging(data: st.DataObject) -> None:
     """A slice of a padded, transposed tensor, against numpy."""

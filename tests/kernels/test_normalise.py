@@ -83,7 +83,7 @@ def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) ->
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
     family = family_of(op)

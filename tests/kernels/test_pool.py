@@ -90,7 +90,7 @@ def test_the_epilogue_reads_output_shaped_operands() -> None:
     assert FAMILY.render(problem, FAMILY.default(problem, LIMITS)).main.arguments == ("input", "output", "operand0")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_padding_and_strides_do_not_move_the_window(data: st.DataObject) -> None:
     """Every output is the maximum over exactly the positions that the formula names."""

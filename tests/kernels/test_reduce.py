@@ -103,7 +103,7 @@ def test_running_sums_are_what_loops_give(product: bool, exclusive: bool, revers
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
     family = family_of(op)

@@ -45,7 +45,7 @@ def devices(draw: st.DrawFn) -> DeviceLimits:
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
     family = family_of(op)

@@ -43,8 +43,6 @@ def on_device(bench: Any, plan: Plan, inputs: dict[str, Array]) -> dict[str, Arr
 @seed(6)
 @settings(
     max_examples=16,
-    deadline=None,
-    database=None,
     phases=(Phase.generate,),
     suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
 )

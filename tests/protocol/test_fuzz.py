@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.server.protocol import codec, framing
@@ -76,14 +76,12 @@ def bounded(hint: Any, low: float, high: float) -> st.SearchStrategy[Any]:
     return st.lists(strategy_of(get_args(hint)[0]), min_size=int(low), max_size=int(low) + 1).map(tuple)
 
 
-@settings(deadline=None)
 @given(st.data(), st.integers(0, 2**63 - 1))
 def test_any_message_comes_back_as_it_was(data: st.DataObject, request_id: int) -> None:
     message = data.draw(strategy_of(data.draw(st.sampled_from(list(KINDS.values())))))
     assert from_bytes(to_bytes(message, request_id), Limits()) == [(request_id, message)]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.booleans())
 def test_garbage_is_refused_by_name(garbage: bytes, framed: bool) -> None:
     data = struct.pack("<4sII", b"gpt1", len(garbage), 0) + garbage if framed and garbage else garbage
@@ -93,7 +91,6 @@ def test_garbage_is_refused_by_name(garbage: bytes, framed: bool) -> None:
         assert error.name in REFUSALS
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_damaged_frame_is_a_message_or_refused_by_name(data: st.DataObject) -> None:
     frame = bytearray(to_bytes(data.draw(st.sampled_from(EXAMPLES)), 5))
@@ -107,7 +104,6 @@ def test_a_damaged_frame_is_a_message_or_refused_by_name(data: st.DataObject) ->
         assert error.name in REFUSALS
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60) | st.sampled_from([to_bytes(m, 1) for m in EXAMPLES]), max_size=5), st.data())
 def test_a_connection_survives_any_bytes_in_any_pieces(parts: list[bytes], data: st.DataObject) -> None:
     state = data.draw(st.sampled_from([state for state in State if state is not State.CLOSED]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import fuzz
+import fuzz_connections
 import soak_crowd
 import soak_sessions
 from attack import HANDLE, STAGES, Input, Outcome, Stage, ends_whole
@@ -23,7 +23,7 @@ PATIENT_SECONDS = 20.0
 
 def run_fuzz(count: int, connections: int) -> tuple[dict[str, Any], list[str]]:
     promises = Promises()
-    figures = fuzz.fuzz(count, 1, 0.5, connections, promises, answer_seconds=PATIENT_SECONDS)
+    figures = fuzz_connections.fuzz(count, 1, 0.5, connections, promises, answer_seconds=PATIENT_SECONDS)
     return figures, promises.broken
 
 
