@@ -1,16 +1,19 @@
-"""Tunes the page-orientation model on an OpenCL device of this machine and checks what gputune promises.
+"""Tunes the page-orientation model on an OpenCL device of this machine and shows what that gained.
 
-Prints what the model says about a page turned clockwise by four angles, what tuning gained per task and end
-to end, how close the outputs are to onnxruntime's, and what a second generation from the warm cache costs.
-Everything it writes lies in build/. Ends with exit code 1 when anything is not as it should be.
+Prints what the model says about a page turned clockwise by four angles, what tuning gained per task and end to end,
+what a fresh process pays, and what a second generation from the warm cache costs. Everything it writes lies in build/.
+Times are only reported, since they depend on what else the machine does. Ends with exit code 1 when a result is wrong:
+a label, an output, or a request of the second generation.
 """
 
 import argparse
-import math
 import os
+import resource
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +23,14 @@ import onnxruntime
 
 import material
 import tool
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.plan import Task
-from gputune.client.tuning.task_search import device_limits, task_key
-from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import DeviceLimits
 from gputune.runtime.devices import NULL, Choice, choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound
 
 ANGLES = tuple(material.TURNS)
 WORK = material.ROOT / "build" / "demo"
 DIMENSIONS = f"{material.ORIENTATION_INPUT}={','.join(map(str, material.ORIENTATION_SHAPE))}"
-TUNED_OPS = {"Conv", "DepthwiseConv", "MatMul"}
-# What is promised, see README.md.
 LARGEST_DEVIATION = 1e-3
-SMALLEST_SPACE = 200
-FEWEST_SHAPES = 2
-FEWEST_TRIALS = 20
-WARM_SPEED_UP = 20
-LARGEST_START_MS = 150
+"""max|a-b| / max|b| against onnxruntime, as README promises."""
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -56,8 +47,35 @@ class Checks:
             self.failed.append(what)
 
 
-def headline(text: str) -> None:
-    print(f"\n== {text}", flush=True)
+class Steps:
+    """Prints a headline before each step, and after all of them what each has taken."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def __call__(self, text: str) -> Iterator[None]:
+        print(f"\n== {text}", flush=True)
+        wall, processor = time.perf_counter(), _processor_seconds()
+        yield
+        self._rows.append((text, time.perf_counter() - wall, _processor_seconds() - processor))
+
+    def table(self) -> str:
+        """The seconds of each step and of all together: wall time, and processor time of all processes."""
+        total = ("all", sum(row[1] for row in self._rows), sum(row[2] for row in self._rows))
+        rows = [[text, f"{wall:.1f}", f"{processor:.1f}"] for text, wall, processor in [*self._rows, total]]
+        return tool.table(["step", "seconds", "processor seconds"], rows)
+
+
+def _processor_seconds() -> float:
+    """User and system time of this process and of all that it has started and that have ended."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def say(what: str) -> None:
+    """Prints a measured value, which is neither right nor wrong."""
+    print(f"         {what}")
 
 
 def write_inputs(picture: Path) -> tuple[Path, list[FloatArray]]:
@@ -107,42 +125,33 @@ def show_gains(tasks: list[dict[str, Any]]) -> None:
     print(tool.table(["task", "valid", "measured", "rejected", "default ms", "tuned ms", "gain"], rows))
 
 
-def tile_shapes(task: Task, limits: DeviceLimits, enough: int) -> set[tuple[int, int]]:
-    """Tile shapes (rows, columns) among a task's valid configurations; the search ends when there are enough."""
-    shapes: set[tuple[int, int]] = set()
-    for configuration in family_of(task.op).space(task.problem, limits).configurations():
-        shapes.add((configuration["MR"], configuration.get("NV", 1) * configuration["VW"]))
-        if len(shapes) >= enough:
-            break
-    return shapes
-
-
-def check_spaces(check: Checks, model: Path, limits: DeviceLimits, tasks: list[dict[str, Any]]) -> None:
-    plan = lower(read_model(model, {material.ORIENTATION_INPUT: material.ORIENTATION_SHAPE}))
-    known = {task_key(task).digest: task for task in plan.tasks}
-    searched = [known[task["key"]] for task in tasks if task["op"] in TUNED_OPS]
-    fewest = min(len(tile_shapes(task, limits, FEWEST_SHAPES)) for task in searched)
-    check(fewest >= FEWEST_SHAPES, f"the spaces of all {len(searched)} of them have at least {fewest} tile shapes")
-
-
-def check_start(check: Checks, run: tool.Run) -> None:
+def show_start(run: tool.Run) -> None:
     """What a fresh process pays before its first result, beyond a steady inference."""
     load, first, steady = (run.summary[f"{name}_ns"] for name in ("load", "first_inference", "median_inference"))
     over_ms = (load + first - steady) / 1e6
-    check(over_ms <= LARGEST_START_MS, f"load + first - steady inference in a fresh process: {over_ms:.0f} ms")
+    say(f"a fresh process: load + first inference - steady inference = {over_ms:.0f} ms")
 
 
-def check_tasks(check: Checks, tasks: list[dict[str, Any]]) -> None:
-    searched = [task for task in tasks if task["op"] in TUNED_OPS]
-    smallest = min(task["space_size"] for task in searched)
-    fewest = min(task["trials"].get("ok", 0) for task in searched)
-    check(
-        smallest >= SMALLEST_SPACE,
-        f"smallest space of a convolution or gemm: {smallest} valid configurations",
+def end_to_end(first: tool.Run, model: Path, device: str, inputs: FloatArray) -> Mapping[str, Any]:
+    """The times of whole inferences without and with tuning, in the form of the summary's end_to_end: the generator's
+    own, or taken here where it has none."""
+    known: Mapping[str, Any] | None = first.summary.get("end_to_end")
+    if known is not None:
+        return known
+    untuned = tool.generate(WORK / "untuned", model, DIMENSIONS, "none", None, device)
+    return tool.interleaved(untuned.context, first.context, {material.ORIENTATION_INPUT: inputs})
+
+
+def gain_line(times: Mapping[str, Any]) -> str:
+    """Untuned by tuned, with what the interval says of it."""
+    gain = times["gain"]
+    line = (
+        f"inference {tool.milliseconds(times['tuned_ns'])} ms, untuned {tool.milliseconds(times['untuned_ns'])} ms: "
+        f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
     )
-    check(fewest >= FEWEST_TRIALS, f"fewest configurations measured for one of them: {fewest}")
-    slower = [title_of(task) for task in tasks if task["tuned_ns"] > (task["default_ns"] or math.inf)]
-    check(not slower, f"tasks that tuning made slower: {', '.join(slower) or 'none'}")
+    if gain["low"] > 1:
+        return line
+    return f"{line}; {'slower than untuned' if gain['high'] < 1 else 'no difference that is certain'}"
 
 
 def check_outputs(check: Checks, run: tool.Run, session: Any, arrays: list[FloatArray]) -> None:
@@ -166,9 +175,7 @@ def check_warm(check: Checks, first: tool.Run, second: tool.Run, outputs_equal: 
     configurations = [{task["key"]: task["configuration"] for task in run.summary["tasks"]} for run in (first, second)]
     check(configurations[0] == configurations[1], "the same configurations")
     check(outputs_equal, "bitwise the same outputs")
-    ratio = first.seconds / second.seconds
-    times = f"{first.seconds:.1f} s and {second.seconds:.2f} s"
-    check(ratio >= WARM_SPEED_UP, f"the two generations took {times}: the second is {ratio:.0f} times faster")
+    say(f"the generations took {first.seconds:.1f} s and {second.seconds:.2f} s: {first.seconds / second.seconds:.0f}x")
 
 
 def choose_device(wanted: str | None) -> Choice:
@@ -192,41 +199,30 @@ def main() -> int:
     assert identity is not None
     device = os.environ["GPUTUNE_DEVICE"] = options.device or os.environ.get("GPUTUNE_DEVICE") or identity.name
 
-    started = time.perf_counter()
     shutil.rmtree(WORK, ignore_errors=True)
-    check = Checks()
-    model, picture = material.orientation_model(), material.page_picture()
-    input_list, arrays = write_inputs(picture)
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    output = session.get_outputs()[0].name
+    check, step = Checks(), Steps()
+    with step("the model and a page"):
+        model, picture = material.orientation_model(), material.page_picture()
+        input_list, arrays = write_inputs(picture)
+        session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+        output = session.get_outputs()[0].name
+    with step(f"tuned with effort {options.effort} from an empty cache"):
+        first = tool.generate(WORK / "first", model, DIMENSIONS, options.effort, WORK / "cache", device)
+    with step("what it says about the page"):
+        first_run = tool.net_run(WORK / "first_run", first.context, input_list, len(ANGLES))
+        check_outputs(check, first_run, session, arrays)
+    with step("what tuning gained"):
+        show_gains(first.summary["tasks"])
+        say(gain_line(end_to_end(first, model, device, arrays[0])))
+        show_start(tool.net_run(WORK / "start", first.context, input_list, 40, quiet=True))
+    with step("a second generation into an empty folder, from the warm cache"):
+        second = tool.generate(WORK / "second", model, DIMENSIONS, options.effort, WORK / "cache", device)
+        second_run = tool.net_run(WORK / "second_run", second.context, input_list, len(ANGLES))
+        numbers = range(len(ANGLES))
+        equal = all(first_run.result(number, output) == second_run.result(number, output) for number in numbers)
+        check_warm(check, first, second, equal)
 
-    headline(f"the model with default configurations, then tuned with effort {options.effort} from an empty cache")
-    default = tool.generate(WORK / "default", model, DIMENSIONS, "none", None, device)
-    first = tool.generate(WORK / "first", model, DIMENSIONS, options.effort, WORK / "cache", device)
-
-    headline("what it says about a page")
-    first_run = tool.net_run(WORK / "first_run", first.context, input_list, len(ANGLES))
-    check_outputs(check, first_run, session, arrays)
-
-    headline("what tuning gained, per task")
-    show_gains(first.summary["tasks"])
-    check_tasks(check, first.summary["tasks"])
-    check_spaces(check, model, device_limits(identity), first.summary["tasks"])
-
-    headline("what tuning gained, end to end")
-    slow, fast = tool.interleaved_median_ns(WORK / "timing", [default.context, first.context], input_list)
-    times = f"{tool.milliseconds(slow)} ms with defaults, {tool.milliseconds(fast)} ms tuned"
-    check(fast <= slow, f"median inference: {times}, {slow / fast:.2f} times faster")
-    check_start(check, tool.net_run(WORK / "start", first.context, input_list, 40, quiet=True))
-
-    headline("a second generation into an empty folder, from the warm cache")
-    second = tool.generate(WORK / "second", model, DIMENSIONS, options.effort, WORK / "cache", device)
-    second_run = tool.net_run(WORK / "second_run", second.context, input_list, len(ANGLES))
-    numbers = range(len(ANGLES))
-    equal = all(first_run.result(number, output) == second_run.result(number, output) for number in numbers)
-    check_warm(check, first, second, equal)
-
-    headline(f"{'something is wrong' if check.failed else 'all right'} after {time.perf_counter() - started:.0f} s")
+    print(f"\n{step.table()}\n\n== {'something is wrong' if check.failed else 'all right'}")
     for what in check.failed:
         print(f"  WRONG  {what}")
     return 1 if check.failed else 0

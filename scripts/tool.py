@@ -6,12 +6,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
+from gputune import runtime
 from gputune.client.net_run import file_stem
+from gputune.client.tuning.intervals import median_interval
 
 ROOT = Path(__file__).parents[1]
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
@@ -85,15 +89,27 @@ def net_run(folder: Path, context: Path, input_list: Path, inferences: int, quie
     return gputune(folder, "net-run", *arguments, quiet=quiet)
 
 
-def interleaved_median_ns(
-    folder: Path, contexts: Sequence[Path], input_list: Path, rounds: int = 5, inferences: int = 40
-) -> list[float]:
-    """Median inference time of each context; their runs take turns, so that drift meets all alike."""
-    times: list[list[float]] = [[] for _ in contexts]
-    for _ in range(rounds):
-        for samples, context in zip(times, contexts, strict=True):
-            samples += net_run(folder, context, input_list, inferences, quiet=True).summary["inference_ns"]
-    return [statistics.median(samples) for samples in times]
+def interleaved(
+    untuned: Path, tuned: Path, inputs: Mapping[str, npt.NDArray[Any]], rounds: int = 50, inferences: int = 5
+) -> dict[str, Any]:
+    """Runs two contexts of a model in turns in this process; their times as the summary's end_to_end has them.
+
+    In each round both run so many inferences, and the medians of these are held against each other, so that drift and
+    other work on the machine meet both alike. The interval is the 95 % one of the median over rounds.
+    """
+    contexts = [runtime.load(untuned), runtime.load(tuned)]
+    times: list[list[float]] = [[], []]
+    for number in range(rounds):
+        for place in (0, 1) if number % 2 == 0 else (1, 0):
+            samples = [contexts[place].run_timed(inputs)[1] for _ in range(1 + inferences)]
+            times[place].append(statistics.median(samples[1:]))
+    gains = [slow / fast for slow, fast in zip(*times, strict=True)]
+    interval = median_interval(gains)
+    return {
+        "untuned_ns": statistics.median(times[0]),
+        "tuned_ns": statistics.median(times[1]),
+        "gain": {"median": statistics.median(gains), "low": interval.low, "high": interval.high},
+    }
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

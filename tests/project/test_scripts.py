@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bench
@@ -17,9 +18,6 @@ import comparing
 import demo
 import material
 import tool
-from gputune.client.plan import Task
-from gputune.kernels.family import DeviceLimits
-from gputune.kernels.ops.matmul import MatMulProblem
 from tests import conftest as rules
 
 ROOT = Path(__file__).parents[2]
@@ -118,20 +116,66 @@ def test_gains_are_shown_where_the_default_failed(capsys: pytest.CaptureFixture[
     assert "2.00x" in out
 
 
-def test_tile_shapes_are_counted_until_there_are_enough() -> None:
-    limits = DeviceLimits(4096, (4096, 4096, 4096), 1 << 19, 1 << 30, 2, "cpu", 16)
-    task = Task("MatMul", MatMulProblem(m=64, k=64, n=64), 1)
-    shapes = demo.tile_shapes(task, limits, 3)
-    assert len(shapes) == 3
-    assert all(rows >= 1 and columns >= 1 for rows, columns in shapes)
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (1.12, 1.18, "inference 2.090 ms, untuned 2.410 ms: 1.15x (1.12-1.18)"),
+        (0.99, 1.18, "(0.99-1.18); no difference that is certain"),
+        (1.0, 1.18, "(1.00-1.18); no difference that is certain"),
+        (0.91, 0.97, "(0.91-0.97); slower than untuned"),
+    ],
+)
+def test_the_demo_says_what_a_gain_is_worth(low: float, high: float, said: str) -> None:
+    times = {"untuned_ns": 2.41e6, "tuned_ns": 2.09e6, "gain": {"median": 1.15, "low": low, "high": high}}
+    assert demo.gain_line(times).endswith(said)
 
 
-@pytest.mark.parametrize(("first_ns", "failures"), [(100e6, 0), (150e6, 1)])
-def test_the_demo_limits_what_a_fresh_process_pays(first_ns: float, failures: int) -> None:
+def test_the_demo_takes_the_gain_that_the_generator_has_measured(tmp_path: Path) -> None:
+    times = {"untuned_ns": 2.0, "tuned_ns": 1.0, "gain": {"median": 2.0, "low": 1.9, "high": 2.1}}
+    run = tool.Run({"end_to_end": times}, 1.0, tmp_path)
+    assert demo.end_to_end(run, tmp_path, "null", np.zeros(1, np.float32)) == times
+
+
+def test_two_contexts_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine becomes slower all the time, which meets both alike."""
+    order: list[str] = []
+
+    class Context:
+        def __init__(self, path: Path) -> None:
+            self.name = path.name
+
+        def run_timed(self, inputs: object) -> tuple[dict[str, Any], int]:
+            order.append(self.name)
+            return {}, (3 if self.name == "untuned" else 2) * (1_000_000 + 10 * len(order))
+
+    monkeypatch.setattr(tool.runtime, "load", Context)
+    times = tool.interleaved(tmp_path / "untuned", tmp_path / "tuned", {}, rounds=40, inferences=3)
+    assert order[:16] == ["untuned"] * 4 + ["tuned"] * 8 + ["untuned"] * 4
+    assert times["gain"]["low"] <= times["gain"]["median"] <= times["gain"]["high"]
+    assert times["gain"]["median"] == pytest.approx(1.5, rel=1e-3)
+    assert times["untuned_ns"] / times["tuned_ns"] == pytest.approx(1.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(("profile", "compiled", "equal"), [(0, 0, True), (1, 0, True), (0, 1, True), (0, 0, False)])
+def test_the_demo_fails_for_requests_and_for_other_outputs_but_not_for_time(
+    profile: int, compiled: int, equal: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     check = demo.Checks()
-    summary = {"load_ns": 60e6, "first_inference_ns": first_ns, "median_inference_ns": 20e6}
-    demo.check_start(check, tool.Run(summary, 1.0, Path()))
-    assert len(check.failed) == failures
+    totals = {"profile_requests": profile, "compile_requests": compiled}
+    first, second = (tool.Run({"tasks": [], "totals": totals}, seconds, Path()) for seconds in (1.0, 2.0))
+    demo.check_warm(check, first, second, equal)
+    assert len(check.failed) == (profile + compiled > 0) + (not equal)
+
+
+def test_the_demo_shows_what_each_step_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    step = demo.Steps()
+    with step("reading"):
+        pass
+    with step("running"):
+        pass
+    rows = step.table().splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:]] == ["reading", "running", "all"]
+    assert capsys.readouterr().out == "\n== reading\n\n== running\n"
 
 
 @pytest.mark.parametrize("deviation", [2e-3, math.nan])
