@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import unused_ports as ports
 from tests.conftest import NO_CI
 
 from .phone import Phone
@@ -38,8 +38,7 @@ def adb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adb]:
         if os.environ.get("CI", "").lower() not in NO_CI:
             pytest.fail(f"{reason}; under CI this is a failure", pytrace=False)
         pytest.skip(reason)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = ports.unused_port()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
         patch.setenv("HOME", str(tmp_path_factory.mktemp("adb home")))  # its keys
@@ -84,6 +83,4 @@ def give_python(phone: Phone, path: str = "python3") -> None:
 
 @pytest.fixture
 def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
+    return ports.unused_port()

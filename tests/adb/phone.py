@@ -20,6 +20,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from tests.unused_ports import unused_port
+
 from .transport import Stream, Transport
 
 T = TypeVar("T")
@@ -58,7 +60,7 @@ class Phone:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits: set[asyncio.Task[int]] = set()  # for commands whose stream has ended
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._port = unused_port()
         self.plug()
 
     @property
@@ -81,7 +83,6 @@ class Phone:
 
         async def listen() -> None:
             self._server = await asyncio.start_server(self._client, "127.0.0.1", self._port)
-            self._port = self._server.sockets[0].getsockname()[1]
 
         self._do(listen())
 

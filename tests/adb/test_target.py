@@ -21,6 +21,7 @@ from gputune.client.adb_device import AdbDevice
 from gputune.client.credentials import Credentials
 from gputune.client.errors import TargetError
 from gputune.client.target_connection import dial
+from tests.waiting import becomes
 
 from .conftest import Adb, give_python
 from .phone import Phone
@@ -75,15 +76,6 @@ def facts(phone: Phone) -> dict[str, Any]:
     """What the little server was given."""
     result: dict[str, Any] = json.loads(phone.path(f"{PRIVATE}/server.json").read_text())
     return result
-
-
-def becomes(condition: Callable[[], object], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def runs(pid: int) -> bool:

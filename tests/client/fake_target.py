@@ -32,12 +32,13 @@ from gputune.server.protocol.messages import (
     Trial,
     UploadBuffer,
 )
+from tests.waiting import PATIENCE_SECONDS
 
 HANG_UP = object()
 """Given as an answer: the connection is closed."""
 SILENCE = object()
 """Given as an answer: nothing is said."""
-FAST = Limits(heartbeat_seconds=1, silence_seconds=2)
+FAST = Limits(heartbeat_seconds=1, silence_seconds=4)
 """For tests that wait for heartbeats."""
 
 Answer = Callable[[int, Any], Any]
@@ -104,13 +105,13 @@ class FakeTarget:
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Waits until something that this server hears makes the condition true."""
         with self.something:
-            assert self.something.wait_for(condition, 20), f"it never came to that; heard {self.heard}"
+            assert self.something.wait_for(condition, PATIENCE_SECONDS), f"it never came to that; heard {self.heard}"
 
     def close(self) -> None:
         """Listens no more."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_SECONDS)
 
     def reopen(self) -> None:
         """Listens on the same port again."""

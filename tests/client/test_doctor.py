@@ -30,6 +30,7 @@ from gputune.client.errors import TargetError
 from gputune.runtime.devices import NULL_REPORT, DeviceReport
 from gputune.server.protocol.errors import ERROR_NAMES
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
+from tests.unused_ports import unused_port
 
 SECRET = "a token that nobody may see"
 
@@ -274,8 +275,7 @@ def test_the_steps_before_the_handshake_are_told_apart(port: int, monkeypatch: p
 
     assert "is not HOST:PORT" in line("nonsense")
     assert "the name no-such-host.invalid leads nowhere" in line(f"no-such-host.invalid:{port}")
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        free = closed.getsockname()[1]
+    free = unused_port()
     assert line(f"127.0.0.1:{free}") == f"nothing listens on port {free} of 127.0.0.1"
 
     def slow(*arguments: object) -> Any:

@@ -1,7 +1,7 @@
 """Kernels on a real device: launched between guard regions on poisoned memory, and held against their reference."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,9 +12,13 @@ import pytest
 from gputune.client.tuning.task_search import device_limits
 from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.space import Configuration
-from gputune.runtime.backends import Backend, Buffer, open_backend
+from gputune.runtime import variant
+from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.launching import Launcher
+from gputune.runtime.merging import groups
 from gputune.runtime.verify import guarded, mismatch
+from gputune.runtime.watch import UNWATCHED, Course
 
 MOST_LISTED = 20_000
 
@@ -32,12 +36,14 @@ class KernelBench:
         """The output of a configuration, and what it did outside the buffers it may write (empty: nothing)."""
         instance = family.render(problem, configuration)
         output = family.output(problem)
+        launcher = Launcher(self.backend, Course(UNWATCHED))
         names = {**instance.packed, **instance.scratch, "output": output.nbytes}
         written = {name: guarded(self.backend, nbytes) for name, nbytes in names.items()}
         buffers = {name: self.backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
         buffers |= {name: buffer.inner for name, buffer in written.items()}
-        for launch in (*instance.prepare, instance.main):
-            self._launch(launch, buffers)
+        for launch in instance.prepare:  # all configurations share what rearranges weights
+            launcher.run(launcher.build(runtime_launch(launch), buffers, harvested=False).bound)
+        launcher.run(launcher.build(runtime_launch(instance.main), buffers, shared=True).bound)
         contents = {name: buffer.read(self.backend) for name, buffer in written.items()}
         damage = "; ".join(f"{name} {wrong}" for name, (_, wrong) in contents.items() if wrong)
         return contents["output"][0].view(output.dtype).reshape(output.shape), damage
@@ -50,20 +56,30 @@ class KernelBench:
         space = family.space(problem, self.limits)
         tried = [family.default(problem, self.limits), *family.starters(problem, self.limits)]
         listed = list(islice(space.configurations(), MOST_LISTED))
-        others = random.Random(repr(problem)).sample(listed, min(sampled, len(listed)))
-        for configuration in (*tried, *others):
+        tried += random.Random(repr(problem)).sample(listed, min(sampled, len(listed)))
+        self.build_together(family, problem, tried)
+        for configuration in tried:
             assert space.violations(configuration) == []
             got, damage = self.run(family, problem, configuration, inputs)
             wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
             assert not wrong, f"{configuration} of {problem}: {wrong}"
 
-    def _launch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
-        program = self.backend.build(launch.source, launch.options)
-        for kernel in launch.sequence:
-            arguments = [buffers[name] if isinstance(name, str) else name for name in kernel.arguments]
-            bound = self.backend.bind(program, kernel.entry, kernel.global_size, kernel.local_size, arguments)
-            self.backend.enqueue(bound)
-            self.backend.finish()
+    def build_together(self, family: KernelFamily, problem: Any, configurations: Iterable[Configuration]) -> None:
+        """Builds configurations in as few programs as a target server does, where the driver charges for each program;
+        `run` finds them there."""
+        if self.backend.merges:
+            launches = [runtime_launch(family.render(problem, each).main) for each in configurations]
+            for group in groups(launches):
+                self.backend.build_together(group)
+
+
+def runtime_launch(launch: Launch) -> variant.Launch:
+    """A family's launch as the runtime has it."""
+    stages = tuple(
+        variant.Stage(each.entry, each.global_size, each.local_size, each.arguments) for each in launch.stages
+    )
+    sizes = (launch.global_size, launch.local_size)
+    return variant.Launch(launch.source, launch.entry, launch.options, *sizes, launch.arguments, stages)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from gputune.kernels.family import Array
 from gputune.kernels.space import configuration_key
 from tests.client import models
 from tests.client.commands import config_file, read_json
+from tests.waiting import becomes
 
 INPUT = np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32)
 
@@ -159,12 +159,14 @@ def logging_server(log: Path) -> Iterator[str]:
 
 def profile_requests(log: Path) -> int:
     """How many batches the server was asked for by a client that has gone."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if match := re.search(r"closed after .*?(\d+) profile", log.read_text()):
-            return int(match[1])
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+    found: list[str] = []
+
+    def closed() -> bool:
+        found.extend(re.findall(r"closed after .*?(\d+) profile", log.read_text()))
+        return bool(found)
+
+    assert becomes(closed), log.read_text()
+    return int(found[0])
 
 
 def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

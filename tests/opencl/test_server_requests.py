@@ -29,6 +29,7 @@ from gputune.server.protocol.messages import (
     Variant,
     Work,
 )
+from tests.waiting import PATIENCE_SECONDS
 
 COUNT = 4096
 SOURCE = """
@@ -272,8 +273,8 @@ def test_an_endless_kernel_does_not_keep_the_server_from_stopping() -> None:
         client._session._reconnecting = replace(client._session._reconnecting, seconds=0.0)
         with pytest.raises(TargetError, match="not back after"):
             client.profile_kernel(request)
-        stopping.join(60)
-        server._process.wait(30)
+        stopping.join(PATIENCE_SECONDS)
+        server._process.wait(PATIENCE_SECONDS)
     assert subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0
     server.stop()
 

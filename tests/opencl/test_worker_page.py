@@ -20,9 +20,9 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import Done, Launch, Limits, Profiled, ProfileKernel, Progress, Variant, Work
 from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, PutBuffer, PutSources, WorkerReady
+from tests.waiting import PATIENCE_SECONDS
 
 SIZE = 1024
-PATIENCE_SECONDS = 60.0
 VALUES = np.arange(SIZE, dtype=np.float32)
 SOURCE = """
 __kernel void copy(__global const float *x, __global float *output) {

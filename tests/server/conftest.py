@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from gputune.server.daemon import Daemon
 from gputune.server.listener import Listener
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import Launch, Limits, ProfileKernel, Variant, Work
+from tests.waiting import PATIENCE_SECONDS, becomes
 
 from .peer import Peer
 
@@ -98,7 +98,7 @@ def launch_shared() -> Iterator[Callable[..., Server]]:
 def end(server: Server) -> None:
     server.process.terminate()
     try:
-        server.process.communicate(timeout=10)
+        server.process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         server.process.kill()
 
@@ -187,13 +187,13 @@ def serving(limits: Limits | None = None, **options: Any) -> Iterator[tuple[Daem
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(PATIENCE_SECONDS)
     daemon, loop = made[0]
     try:
         yield daemon, listener.socket.getsockname()
     finally:
         loop.call_soon_threadsafe(daemon.stop_now)
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 
@@ -203,14 +203,16 @@ def daemon_here() -> Callable[..., Any]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, within ten seconds."""
-    for _ in range(1000):
+    """Whether a process ends."""
+
+    def ended() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        time.sleep(0.01)
-    return False
+        return False
+
+    return becomes(ended)
 
 
 @pytest.fixture

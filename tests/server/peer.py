@@ -6,7 +6,6 @@ import itertools
 import socket
 import ssl
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.messages import Error, Hello, Limits, Ping, Pong, Progress, Proof, UploadBuffer, Welcome
+from tests.waiting import PATIENCE_SECONDS, becomes
 
-SECONDS = 20.0
 _ANSWERS = codec.registry((Hello, Welcome, Error, Pong))
 
 
@@ -29,7 +28,7 @@ class Refused(Exception):
 
 
 class Peer:
-    """One connection, blocking. Every wait ends after SECONDS with TimeoutError; a closed connection is EOFError."""
+    """One connection, blocking. A wait of PATIENCE_SECONDS ends with TimeoutError; a closed connection is EOFError."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Peer:
         plain = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         if receive_bytes is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        plain.settimeout(SECONDS)
+        plain.settimeout(PATIENCE_SECONDS)
         plain.connect(address)
         self.socket = tls.wrap_socket(plain, server_hostname=address[0]) if tls else plain
         self.connection = Connection("client", "peer", token)
@@ -104,11 +103,13 @@ class Peer:
         return handle
 
     def ping_until(self, done: Callable[[], bool]) -> None:
-        """Asks again and again until something is as it should be."""
-        deadline = time.monotonic() + SECONDS
-        while not done():
-            assert time.monotonic() < deadline
+        """Waits until something is as it should be, while the server takes this client for alive."""
+
+        def pinged() -> bool:
             self.ask(Ping())
+            return done()
+
+        assert becomes(pinged)
 
 
 def frame(message: object, request_id: int = 0) -> bytes:
@@ -120,7 +121,7 @@ def converse(server: Any, *parts: bytes) -> list[Any]:
     """Everything that the server answers before it closes the connection; it answers each part before the next."""
     answers: list[Any] = []
     reader = framing.FrameReader(Limits())
-    with socket.create_connection((server.host, server.port), timeout=SECONDS) as sock:
+    with socket.create_connection((server.host, server.port), timeout=PATIENCE_SECONDS) as sock:
         for number, part in enumerate(parts, start=1):
             sock.sendall(part)
             if number == len(parts):
@@ -148,7 +149,7 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
     if faults:
         raise faults[0]

@@ -28,8 +28,9 @@ from gputune.server.protocol.messages import (
     Proof,
     UploadBuffer,
 )
+from tests.waiting import PATIENCE_SECONDS
 
-from .peer import SECONDS, Peer, Refused, converse, frame
+from .peer import Peer, Refused, converse, frame
 
 Make = Callable[..., Any]
 TOKEN = "correct horse battery staple"
@@ -91,7 +92,7 @@ def test_a_client_with_a_token_keeps_away_from_a_server_without_one(shared_serve
 
 def test_nothing_can_be_asked_before_the_proof(guarded: Any) -> None:
     for request in (Ping(), UploadBuffer(bytes(100)), UploadBuffer(bytes(1 << 20))):
-        with socket.create_connection((guarded.host, guarded.port), timeout=SECONDS) as sock:
+        with socket.create_connection((guarded.host, guarded.port), timeout=PATIENCE_SECONDS) as sock:
             connection = Connection("client", "thief", TOKEN.encode())
             sock.sendall(b"".join(connection.send(connection.hello())))
             assert len(connection.filled(sock.recv_into(connection.space()))) == 1
@@ -208,7 +209,9 @@ def test_handshakes_that_never_end_keep_nobody_out(
     monkeypatch.setattr("gputune.server.entrance.UNPROVEN_AT_MOST", 4)
     guard = Guard(TOKEN.encode(), server_context(*ours.sign("server"), None))
     with daemon_here(guard=guard) as (daemon, address), ExitStack() as stack:
-        strangers = [stack.enter_context(socket.create_connection(address, timeout=SECONDS)) for _ in range(20)]
+        strangers = [
+            stack.enter_context(socket.create_connection(address, timeout=PATIENCE_SECONDS)) for _ in range(20)
+        ]
         with Peer(address, TOKEN.encode(), ours.context()) as peer:
             assert peer.ask(Ping()) == Pong()
             for sock in strangers[:16]:
@@ -242,7 +245,7 @@ def test_a_client_that_does_not_trust_the_server_keeps_away(
     with server.peer(tls=ours.context()) as peer:
         assert peer.ask(Ping()) == Pong()
     server.process.terminate()
-    assert server.process.communicate(timeout=10) == ("", "")  # nobody can fill the log with handshakes
+    assert server.process.communicate(timeout=PATIENCE_SECONDS) == ("", "")  # nobody can fill the log with handshakes
 
 
 def test_clients_can_be_asked_for_a_certificate(launch_server: Make, ours: Authority, theirs: Authority) -> None:

@@ -32,6 +32,7 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
     Welcome,
 )
+from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, converse, frame, in_threads
 
@@ -159,7 +160,7 @@ def test_ctrl_c_in_the_terminal_reaches_the_daemon_only(launch_server: Make, is_
     server = launch_server()
     (worker,) = server.children()
     os.killpg(server.process.pid, signal.SIGINT)
-    assert server.process.wait(5) == 0
+    assert server.process.wait(PATIENCE_SECONDS) == 0
     assert is_gone(worker)
 
 
@@ -174,7 +175,7 @@ def test_it_exits_with_its_parent(launch_server: Make, is_gone: Callable[[int], 
     server = launch_server("--exit_with_parent", stdin=subprocess.PIPE)
     (worker,) = server.children()
     server.process.stdin.close()
-    assert server.process.wait(5) == 0
+    assert server.process.wait(PATIENCE_SECONDS) == 0
     assert is_gone(worker)
     server.process.stdin = None
 

@@ -36,6 +36,7 @@ from gputune.server.protocol.messages import (
 )
 from gputune.server.worker_link import PutPrograms, program_key
 from gputune.server.worker_process import WorkerEnded
+from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, Refused
 
@@ -87,7 +88,7 @@ def test_a_signal_finishes_the_batch_in_flight(
     assert bytes(busy.peer.ask(DownloadBuffer(busy.data)).data) == bytes(64)
     busy.let_go()
     assert busy.peer.reply(busy.running).best == 0
-    assert busy.server.process.wait(10) == 0
+    assert busy.server.process.wait(PATIENCE_SECONDS) == 0
     assert is_gone(busy.worker)
     assert busy.server.process.communicate() == ("", "")
 
@@ -100,7 +101,7 @@ def test_a_second_signal_ends_it_at_once(
     busy.server.process.send_signal(signal.SIGTERM)
     busy.stopping()
     busy.server.process.send_signal(number)
-    assert busy.server.process.wait(10) == 0
+    assert busy.server.process.wait(PATIENCE_SECONDS) == 0
     assert is_gone(busy.worker)
     with pytest.raises((EOFError, ConnectionError)):
         busy.peer.reply(busy.running)
@@ -111,7 +112,7 @@ def test_the_end_of_the_parent_ends_it_at_once(
 ) -> None:
     busy = Busy(launch_server("--exit_with_parent", stdin=subprocess.PIPE), make_profile)
     busy.server.process.stdin.close()
-    assert busy.server.process.wait(10) == 0
+    assert busy.server.process.wait(PATIENCE_SECONDS) == 0
     assert is_gone(busy.worker)
     busy.server.process.stdin = None
 
@@ -120,7 +121,7 @@ def test_an_idle_server_stops_at_once(launch_server: Make) -> None:
     server = launch_server()
     with server.peer() as peer:
         server.process.terminate()
-        assert server.process.wait(10) == 0
+        assert server.process.wait(PATIENCE_SECONDS) == 0
         with pytest.raises((EOFError, ConnectionError)):
             peer.receive()
 
@@ -131,7 +132,7 @@ def test_a_large_reply_is_sent_to_its_end(launch_server: Make) -> None:
         number = peer.send(DownloadBuffer(peer.upload(b"\x07" * (8 << 20))))
         server.process.terminate()
         assert bytes(peer.reply(number).data) == b"\x07" * (8 << 20)
-        assert server.process.wait(10) == 0
+        assert server.process.wait(PATIENCE_SECONDS) == 0
 
 
 # --- the log ----------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ def test_every_line_of_a_json_log_is_an_object(launch_server: Make, make_profile
         threading.Timer(0.2, os.kill, (worker, signal.SIGKILL)).start()
         assert peer.ask(make_profile(data, data)).best == 0
     server.process.terminate()
-    _, errors = server.process.communicate(timeout=10)
+    _, errors = server.process.communicate(timeout=PATIENCE_SECONDS)
     lines = [json.loads(line) for line in errors.splitlines()]
     assert all(set(line) == {"time", "level", "logger", "message"} for line in lines)
     assert {line["level"] for line in lines} == {"info", "warning"}
@@ -322,7 +323,7 @@ def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_crashes(
         await asyncio.wait({serving})
         assert good.killed_for
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))
 
 
 def test_a_stop_is_obeyed_while_the_device_opens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,13 +332,13 @@ def test_a_stop_is_obeyed_while_the_device_opens(monkeypatch: pytest.MonkeyPatch
 
         async def never(self: Daemon) -> Any:
             opening.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         monkeypatch.setattr(Daemon, "_start_worker", never)
         daemon = Daemon(Listener("127.0.0.1", 0), NULL_REPORT)
         serving = asyncio.ensure_future(daemon.serve(lambda welcome: None))
         await opening.wait()
         daemon.stop()
-        await asyncio.wait_for(serving, 5)
+        await asyncio.wait_for(serving, PATIENCE_SECONDS)
 
     asyncio.run(run())

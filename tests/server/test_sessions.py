@@ -41,6 +41,7 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
 )
 from gputune.server.session import Session, memory_of
+from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, Refused, in_threads
 
@@ -377,7 +378,7 @@ def test_a_client_that_is_gone_does_not_keep_the_device(
 
 
 def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here: Make, make_profile: Make) -> None:
-    with daemon_here(Limits(silence_seconds=1)) as (daemon, address), Peer(address) as alive:
+    with daemon_here(Limits(silence_seconds=3)) as (daemon, address), Peer(address) as alive:
         silent = Peer(address)
         silent.upload(bytes(1 << 20))
         data = alive.upload(bytes(64))
@@ -444,14 +445,14 @@ def test_a_request_that_was_served_counts_no_more(peer: Peer, make_profile: Make
 
 
 def test_fifty_clients_are_served_evenly(shared_server: Any, make_profile: Make) -> None:
-    ready, end = threading.Barrier(50), time.monotonic() + 60
+    ready, end = threading.Barrier(50), time.monotonic() + PATIENCE_SECONDS
     served = [0] * 50
     enough = threading.Event()
 
     def work(number: int) -> None:
         with shared_server.peer() as peer:
             request = make_profile(peer.upload(bytes(64)), peer.upload(bytes(64)))
-            ready.wait(30)
+            ready.wait(PATIENCE_SECONDS)
             while not enough.is_set() and time.monotonic() < end:
                 peer.ask(request)
                 served[number] += 1

@@ -35,6 +35,7 @@ from gputune.server.session import Materials
 from gputune.server.supervision import Supervisor
 from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
 from gputune.server.worker_process import DeviceUnavailable, OnProgress, WorkerEnded
+from tests.waiting import PATIENCE_SECONDS, becomes
 
 from .peer import Peer
 
@@ -174,7 +175,7 @@ def test_a_hang_costs_one_variant_and_no_more_than_its_limit(batch: ProfileKerne
         message = "launching took longer than 0.2 s (3x the fastest, at least 1.5 s)"
         assert reply.trials[2].message == message
         assert stage.supervisor.last_restart == f"the worker was ended: {message}"
-        assert 0.2 <= time.monotonic() - began < 5
+        assert time.monotonic() - began >= 0.2
 
     asyncio.run(run())
 
@@ -337,14 +338,21 @@ def test_recovering_is_the_time_without_a_worker(batch: ProfileKernel) -> None:
     async def run() -> None:
         stage = Stage(hits(2, hangs))
         start = stage._start
+        starting_ns: list[int] = []
 
         async def slowly() -> FakeWorker:
+            began = time.monotonic_ns()
             await asyncio.sleep(0.1 if stage.workers else 0)
+            starting_ns.append(time.monotonic_ns() - began)
             return await start()
 
         stage.supervisor = Supervisor(slowly, Limits())
+        await stage.supervisor.start()
+        began = time.monotonic_ns()
         reply = await stage.run(batch)
-        assert 0.09e9 < reply.spent_ns["recover"] < 0.19e9  # without the hang, which took 0.2 s
+        spent_ns = time.monotonic_ns() - began
+        hang_ns = 200_000_000
+        assert starting_ns[1] <= reply.spent_ns["recover"] <= spent_ns - hang_ns
 
     asyncio.run(run())
 
@@ -437,7 +445,7 @@ def test_a_replacement_is_started_at_once_and_not_with_the_next_request(monkeypa
         while len(stage.workers) < 2:
             await asyncio.sleep(0.01)
 
-    asyncio.run(asyncio.wait_for(run(), 10))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))
 
 
 def test_a_worker_that_always_dies_at_once_is_not_started_for_ever() -> None:
@@ -589,11 +597,8 @@ class Killing:
         self._server = server
 
     def worker(self) -> int:
-        deadline = time.monotonic() + 20
-        while not (children := self._server.children()):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        (worker,) = children
+        assert becomes(self._server.children)
+        (worker,) = self._server.children()
         assert isinstance(worker, int)
         return worker
 

@@ -24,6 +24,8 @@ from gputune.client.target_client import TargetClient
 from gputune.client.target_connection import probe
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import Hello
+from tests.unused_ports import unused_port
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -64,12 +66,6 @@ def test_bad_addresses_are_one_clear_line(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 @contextmanager
 def something_else(answer: bytes) -> Iterator[int]:
     """A program on a port that answers every connection with these bytes."""
@@ -87,7 +83,7 @@ def something_else(answer: bytes) -> Iterator[int]:
         thread.start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +117,7 @@ def test_a_server_on_the_default_port_comes_before_an_embedded_one(shared_server
 
 
 def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
-    port = free_port()
+    port = unused_port()
     with choose_target(None, {}, default_port=port) as target:
         assert isinstance(target.server, EmbeddedServer)
         server = target.server._process.pid
@@ -254,7 +250,7 @@ def test_an_embedded_server_is_started_again_and_its_last_words_are_said() -> No
 
 
 def test_an_embedded_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.client.target.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("gputune.client.target.CONNECT_SECONDS", 3.0)
     with choose_target(None, {}, "null") as target, target.connect() as client:
         assert isinstance(target.server, EmbeddedServer)
         first = target.server._process
@@ -269,7 +265,7 @@ def test_a_probe_reads_the_hello_only(shared_server: Any) -> None:
 
 
 def test_an_unreachable_target_says_what_to_do() -> None:
-    port = free_port()
+    port = unused_port()
     with pytest.raises(TargetError) as caught:
         TargetClient.connect("127.0.0.1", port)
     assert isinstance(caught.value, GputuneError) and caught.value.exit_code == 4

@@ -17,6 +17,7 @@ from gputune.server import logs
 from gputune.server.protocol.messages import Limits
 from gputune.server.worker_link import Forget
 from gputune.server.worker_process import DeviceUnavailable, WorkerEnded, WorkerProcess
+from tests.waiting import PATIENCE_SECONDS
 
 HELPER = f"""
 import os, subprocess, sys
@@ -127,7 +128,7 @@ def test_without_descriptors_a_worker_is_refused_and_nothing_is_left_behind() ->
             await asyncio.sleep(0.05)
         raise AssertionError("descriptors are left behind")
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))
 
 
 def test_once_a_kernel_has_printed_too_much_nothing_is_done_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
