@@ -1,7 +1,6 @@
 """Batched products on the device: shapes and steps that hurt, packed and in place, alone and in work-groups."""
 
 import random
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from gputune.kernels.ops.batched_matmul import FAMILY, BatchedMatMulProblem
 from gputune.kernels.template import BASE_OPTIONS, template
-from gputune.runtime.verify import mismatch
 
 from ..kernels.batched_problems import BATCHED
 from ..kernels.problems import GPU, random_inputs
@@ -18,21 +16,12 @@ LARGE = BatchedMatMulProblem((3,), 41, 33, 70, (1353, 33, 1), (2310, 70, 1), (28
 TURNED = BatchedMatMulProblem((3,), 41, 33, 70, (1353, 1, 41), (2310, 1, 33), (2870, 70, 1), (4059, 6930))
 
 
-def check(bench: Any, problem: BatchedMatMulProblem, configurations: Sequence[dict[str, int]]) -> None:
-    """Every configuration computes the reference and leaves the memory around its buffers alone."""
-    inputs = random_inputs("BatchedMatMul", problem)
-    want, tolerance = FAMILY.reference(problem, inputs), FAMILY.tolerance(problem)
-    for configuration in configurations:
-        got, damage = bench.run(FAMILY, problem, configuration, inputs)
-        wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
-        assert not wrong, f"{configuration}: {wrong}"
-
-
 @pytest.mark.parametrize("name", BATCHED)
 def test_configurations_compute_the_reference(bench: Any, name: str) -> None:
     problem, dice = BATCHED[name], random.Random(name)
     every = [list(islice(FAMILY.space(problem, limits).configurations(), 5000)) for limits in (bench.limits, GPU)]
-    check(bench, problem, [FAMILY.default(problem, bench.limits), *(dice.choice(some) for some in every)])
+    chosen = [FAMILY.default(problem, bench.limits), *(dice.choice(some) for some in every)]
+    bench.compare(FAMILY, problem, chosen, random_inputs("BatchedMatMul", problem))
 
 
 @pytest.mark.parametrize("problem", [LARGE, TURNED], ids=["rows", "turned"])
@@ -46,7 +35,8 @@ def test_configurations_compute_the_reference(bench: Any, name: str) -> None:
     ids=["wide", "scalar", "even"],
 )
 def test_tiles_and_groups_that_divide_nothing(bench: Any, problem: BatchedMatMulProblem, tile: dict[str, int]) -> None:
-    check(bench, problem, [tile | {"PACK": packs} for packs in ((1, 0) if problem is LARGE else (1,))])
+    chosen = [tile | {"PACK": packs} for packs in ((1, 0) if problem is LARGE else (1,))]
+    bench.compare(FAMILY, problem, chosen, random_inputs("BatchedMatMul", problem))
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:

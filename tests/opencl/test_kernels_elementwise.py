@@ -50,9 +50,10 @@ STEPS = [
 def test_every_function_is_right_also_for_infinities_and_nan(bench: Any) -> None:
     value = np.concatenate([np.linspace(-8, 8, 33), [0, -0.0, 1e-30, 88, -88, np.inf, -np.inf, np.nan]])
     inputs = {"input": value.astype(np.float32)}
-    for step in STEPS:
-        problem = ElementwiseProblem(value.shape, (), value.shape, Chain((step,)))
-        configuration = FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}
+    problems = [ElementwiseProblem(value.shape, (), value.shape, Chain((step,))) for step in STEPS]
+    tried = [(problem, FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}) for problem in problems]
+    bench.build_together(FAMILY, tried)
+    for step, (problem, configuration) in zip(STEPS, tried, strict=True):
         got, damage = bench.run(FAMILY, problem, configuration, inputs)
         want = FAMILY.reference(problem, inputs)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=str(step))

@@ -12,8 +12,9 @@ from gputune.kernels.template import BASE_OPTIONS, template
 @pytest.mark.parametrize("kind", TAPS)
 @pytest.mark.parametrize("padding", PADDINGS)
 def test_grid_sample_is_right(bench: Any, kind: str, padding: str) -> None:
-    for aligned in (False, True):
-        problem = GridSampleProblem(2, 5, 7, 3, (4, 3), kind, padding, aligned)
+    problems = [GridSampleProblem(2, 5, 7, 3, (4, 3), kind, padding, aligned) for aligned in (False, True)]
+    bench.build_together(FAMILY, [(problem, FAMILY.default(problem, bench.limits)) for problem in problems])
+    for problem in problems:
         inputs = FAMILY.sample_inputs(problem, np.random.default_rng(2))
         got, damage = bench.run(FAMILY, problem, FAMILY.default(problem, bench.limits), inputs)
         np.testing.assert_allclose(got, FAMILY.reference(problem, inputs), rtol=0, atol=1e-4)

@@ -7,7 +7,6 @@ import pytest
 
 from gputune.kernels.ops.inverted_residual import FAMILY
 from gputune.kernels.template import BASE_OPTIONS, template
-from gputune.runtime.verify import mismatch
 
 from ..kernels.inverted_residual_problems import INVERTED
 from ..kernels.problems import GPU, random_inputs
@@ -20,12 +19,7 @@ def test_configurations_compute_the_reference(bench: Any, name: str) -> None:
     spaces = [list(FAMILY.space(problem, limits).configurations()) for limits in (bench.limits, GPU)]
     for space in (spaces[0], [each for each in spaces[1] if each["LN"] > 1]):
         chosen += dice.sample(space, min(1, len(space)))
-    inputs = random_inputs("InvertedResidual", problem)
-    want, tolerance = FAMILY.reference(problem, inputs), FAMILY.tolerance(problem)
-    for configuration in chosen:
-        got, damage = bench.run(FAMILY, problem, configuration, inputs)
-        wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
-        assert not wrong, f"{configuration}: {wrong}"
+    bench.compare(FAMILY, problem, chosen, random_inputs("InvertedResidual", problem))
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:

@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.kernels.cells import RecurrentProblem
 from gputune.kernels.ops.recurrent import FAMILY
 from gputune.kernels.template import BASE_OPTIONS, template
-from gputune.runtime.verify import mismatch
 
 from ..kernels.recurrent_problems import RECURRENT
 
@@ -21,17 +19,11 @@ SHAPES = [
 TRIED = [*zip(RECURRENT, SHAPES * len(RECURRENT), strict=False), *((name, None) for name in ("rnn", "gru", "lstm"))]
 
 
-def check(bench: Any, problem: RecurrentProblem, configuration: dict[str, int]) -> None:
-    inputs = FAMILY.sample_inputs(problem, np.random.default_rng(1))
-    want, tolerance = FAMILY.reference(problem, inputs), FAMILY.tolerance(problem)
-    got, damage = bench.run(FAMILY, problem, configuration, inputs)
-    wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
-    assert not wrong, f"{configuration} of {problem}: {wrong}"
-
-
 @pytest.mark.parametrize(("name", "shape"), TRIED, ids=[name + ("" if shape else "-default") for name, shape in TRIED])
 def test_every_cell_is_right(bench: Any, name: str, shape: dict[str, int] | None) -> None:
-    check(bench, RECURRENT[name], shape or FAMILY.default(RECURRENT[name], bench.limits))
+    problem = RECURRENT[name]
+    inputs = FAMILY.sample_inputs(problem, np.random.default_rng(1))
+    bench.compare(FAMILY, problem, [shape or FAMILY.default(problem, bench.limits)], inputs)
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:

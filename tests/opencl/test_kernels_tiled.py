@@ -11,19 +11,8 @@ from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.template import BASE_OPTIONS, template
-from gputune.runtime.verify import mismatch
 
 from ..kernels.problems import CASE_NAMES, CASES, GPU, RELU, random_inputs
-
-
-def check(bench: Any, op: str, problem: Any, configurations: Sequence[dict[str, int]]) -> None:
-    """Every configuration computes the reference and leaves the memory around its buffers alone."""
-    family, inputs = family_of(op), random_inputs(op, problem)
-    want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
-    for configuration in configurations:
-        got, damage = bench.run(family, problem, configuration, inputs)
-        wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
-        assert not wrong, f"{configuration}: {wrong}"
 
 
 @pytest.mark.parametrize(("op", "name", "problem"), CASES, ids=CASE_NAMES)
@@ -33,7 +22,7 @@ def test_configurations_compute_the_reference(bench: Any, op: str, name: str, pr
     for limits, count in ((bench.limits, 1), (GPU, 2)):
         every = list(family.space(problem, limits).configurations())
         chosen += dice.sample(every, min(count, len(every)))
-    check(bench, op, problem, chosen)
+    bench.compare(family, problem, chosen, random_inputs(op, problem))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +82,7 @@ def test_configurations_compute_the_reference(bench: Any, op: str, name: str, pr
 def test_tiles_and_groups_that_divide_nothing(
     bench: Any, op: str, problem: Any, configurations: Sequence[dict[str, int]]
 ) -> None:
-    check(bench, op, problem, configurations)
+    bench.compare(family_of(op), problem, configurations, random_inputs(op, problem))
 
 
 @pytest.mark.parametrize(

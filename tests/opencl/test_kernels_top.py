@@ -23,7 +23,9 @@ def test_kernels_are_right(bench: Any, problem: TopProblem) -> None:
     if problem.dtype == "float32" and problem.axis > 1:
         value[numbers.random(problem.shape) < 0.1] = np.nan
     want = FAMILY.reference(problem, {"input": value})
-    for configuration in (FAMILY.default(problem, bench.limits), *FAMILY.starters(problem, bench.limits)):
+    configurations = [FAMILY.default(problem, bench.limits), *FAMILY.starters(problem, bench.limits)]
+    bench.build_together(FAMILY, [(problem, configuration) for configuration in configurations])
+    for configuration in configurations:
         got, damage = bench.run(FAMILY, problem, configuration, {"input": value})
         assert not damage
         assert np.array_equal(got, want), configuration

@@ -63,33 +63,42 @@ def operands(function: str) -> list[tuple[tuple[str, ...], str]]:
     return [((dtype,) * known.inputs, "bool" if known.gives == "bool" else dtype) for dtype in chosen[known.takes]]
 
 
-def run(bench: Any, function: str, dtypes: tuple[str, ...], dtype: str, inputs: list[Array]) -> None:
-    given = {f"input{k}": value for k, value in enumerate(inputs)}
-    problem = TypedProblem(function, inputs[-1].shape, tuple(x.shape for x in inputs), dtypes, dtype)
-    configuration = FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}
-    got, damage = bench.run(FAMILY, problem, configuration, given)
-    want = FAMILY.reference(problem, given)
-    wrong = damage or mismatch(got, want, 1e-6, 0.0)
-    assert not wrong, f"{function} of {dtypes}: {wrong}"
+def compare(bench: Any, function: str, tried: list[tuple[tuple[str, ...], str, list[Array]]]) -> None:
+    """A function of inputs of these types, with a result of that type, computes the reference."""
+    problems = [
+        TypedProblem(function, inputs[-1].shape, tuple(x.shape for x in inputs), dtypes, dtype)
+        for dtypes, dtype, inputs in tried
+    ]
+    configured = [(problem, FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}) for problem in problems]
+    bench.build_together(FAMILY, configured)
+    for (problem, configuration), (dtypes, _, inputs) in zip(configured, tried, strict=True):
+        given = {f"input{k}": value for k, value in enumerate(inputs)}
+        got, damage = bench.run(FAMILY, problem, configuration, given)
+        wrong = damage or mismatch(got, FAMILY.reference(problem, given), 1e-6, 0.0)
+        assert not wrong, f"{function} of {dtypes}: {wrong}"
 
 
 @pytest.mark.parametrize("function", [name for name in TYPED if name != "cast"])
 def test_every_function_is_right_also_at_the_ends_of_its_types(bench: Any, function: str) -> None:
+    tried = []
     for dtypes, dtype in operands(function):
         inputs = [np.roll(extremes(each), shift * 4) for shift, each in enumerate(dtypes)]
         if function == "pow" and dtypes[1] == "float32":
             inputs[1] = np.array([0, 1, 2, 3, 0.5] * 4, np.float32)[:19]
             inputs[0] = np.abs(inputs[0]) % 1000
-        run(bench, function, dtypes, dtype, inputs)
+        tried.append((dtypes, dtype, inputs))
+    compare(bench, function, tried)
 
 
 @pytest.mark.parametrize("target", (*WHOLE, "uint64", "bool", "float32"))
 def test_casts_are_right(bench: Any, target: str) -> None:
+    tried = []
     for source in ("float32", "uint64", "int8"):
         values = extremes(source)
         if source == "float32" and target != "bool":
             values = np.array([*np.linspace(-9.75, 100.75, 18), 0], np.float32)
-        run(bench, "cast", (source,), target, [values])
+        tried.append(((source,), target, [values]))
+    compare(bench, "cast", tried)
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:

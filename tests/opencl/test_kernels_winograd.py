@@ -9,7 +9,6 @@ import pytest
 from gputune.kernels.chain import EMPTY
 from gputune.kernels.ops.conv import FAMILY, ConvProblem
 from gputune.kernels.template import BASE_OPTIONS, template
-from gputune.runtime.verify import mismatch
 
 from ..kernels.problems import GATED, GPU, RELU, RESIDUAL, random_inputs
 
@@ -33,15 +32,11 @@ def run(bench: Any, problem: ConvProblem, configuration: dict[str, int], inputs:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_algorithm_computes_the_reference(bench: Any, name: str) -> None:
     problem, dice = PROBLEMS[name], random.Random(name)
-    inputs, tolerance = random_inputs("Conv", problem), FAMILY.tolerance(problem)
-    want = FAMILY.reference(problem, inputs)
     chosen = {one["ALG"]: one for one in reversed(FAMILY.starters(problem, bench.limits))}
     del chosen[0]
     assert set(chosen) == ({2, 4} if problem.strides == (1, 1) else {2})
     others = [one for one in FAMILY.space(problem, GPU).configurations() if one["ALG"]]
-    for one in (*chosen.values(), dice.choice(others)):
-        wrong = mismatch(run(bench, problem, one, inputs), want, tolerance.relative, tolerance.absolute)
-        assert not wrong, f"{one}: {wrong}"
+    bench.compare(FAMILY, problem, [*chosen.values(), dice.choice(others)], random_inputs("Conv", problem))
 
 
 @pytest.mark.parametrize("channels", [16, 512])
