@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,82 @@ def run(path: Path) -> Array:
     return result
 
 
+def stored_batches(folder: Path) -> list[int]:
+    """How many trials each batch in the cache has; those of a batch are stored at one time."""
+    (file,) = (folder / "cache").glob("*.sqlite")
+    connection = sqlite3.connect(file)
+    rows = connection.execute("SELECT count(*) FROM trial GROUP BY stored_at ORDER BY stored_at").fetchall()
+    connection.close()
+    return [count for (count,) in rows]
+
+
+@contextlib.contextmanager
+def logging_server(log: Path) -> Iterator[str]:
+    """The address of a server of our own, which says at the end of each connection what was asked of it."""
+    command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent", "--log_level", "info"]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
+    ):
+        assert server.stdin is not None and server.stdout is not None
+        for line in server.stdout:
+            if match := re.search(r"listening on (\S+) ", line):
+                yield match[1]
+                server.stdin.close()
+                return
+    raise AssertionError(log.read_text())
+
+
+def profile_requests(log: Path) -> int:
+    """How many batches the server was asked for by a client that has gone."""
+    found: list[str] = []
+
+    def closed() -> bool:
+        found.extend(re.findall(r"closed after .*?(\d+) profile", log.read_text()))
+        return bool(found)
+
+    assert becomes(closed), log.read_text()
+    return int(found[0])
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A generation that was killed while it tuned: what it had said, had asked for and had stored by then."""
+
+    heard: list[str]
+    asked: int
+    batches: list[int]
+    stored: dict[str, int]
+
+
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A folder with a tuned context in one/ and a warm cache, and the first generation's summary."""
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Killed, Any]:
+    """A folder, a generation into it that was killed, and the summary of the same command given again, which leaves a
+    tuned context in one/ and a warm cache."""
     folder = tmp_path_factory.mktemp("tuned")
     models.save(models.conv_relu_gemm(), folder)
-    return folder, generate(folder, "one")
+    log = folder / "server.log"
+    with logging_server(log) as address, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TARGET_SERVER_SOCKET", address)
+        command = [sys.executable, "-m", "gputune.client.cli.main", *generator_arguments(folder, "one", "verbose")]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as generator:
+            assert generator.stderr is not None
+            trials = (line for line in generator.stderr if re.search(rf" \{{.*: ({'|'.join(STATUSES)}), ", line))
+            heard = list(itertools.islice(trials, BATCH + 1))  # the second batch is measured, the third may be
+            generator.kill()
+            assert generator.wait() == -signal.SIGKILL, "it was done before it could be killed"
+        asked, batches = profile_requests(log), stored_batches(folder)
+        with PerformanceCache.open_readonly(next((folder / "cache").glob("*.sqlite"))) as cache:
+            found = {one.task.op: cache.trials_of(one.task, one.validity) for one in cache.tasks()}
+        stored = {op: len({configuration_key(trial.configuration) for trial in trials}) for op, trials in found.items()}
+        return folder, Killed(heard, asked, batches, stored), generate(folder, "one")
+
+
+@pytest.fixture
+def tuned(resumed: tuple[Path, Killed, Any]) -> tuple[Path, Any]:
+    """A folder with a tuned context in one/ and a warm cache, and the summary of the generation."""
+    folder, _, summary = resumed
+    return folder, summary
 
 
 def configurations(summary: Any) -> Any:
@@ -131,67 +202,13 @@ def test_the_same_context_comes_through_a_server_that_runs_already(
     assert (folder / "one" / "small.bin").read_bytes() == (folder / "three" / "small.bin").read_bytes()
 
 
-def stored_batches(folder: Path) -> list[int]:
-    """How many trials each batch in the cache has; those of a batch are stored at one time."""
-    (file,) = (folder / "cache").glob("*.sqlite")
-    connection = sqlite3.connect(file)
-    rows = connection.execute("SELECT count(*) FROM trial GROUP BY stored_at ORDER BY stored_at").fetchall()
-    connection.close()
-    return [count for (count,) in rows]
-
-
-@contextlib.contextmanager
-def logging_server(log: Path) -> Iterator[str]:
-    """The address of a server of our own, which says at the end of each connection what was asked of it."""
-    command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent", "--log_level", "info"]
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
-    ):
-        assert server.stdin is not None and server.stdout is not None
-        for line in server.stdout:
-            if match := re.search(r"listening on (\S+) ", line):
-                yield match[1]
-                server.stdin.close()
-                return
-    raise AssertionError(log.read_text())
-
-
-def profile_requests(log: Path) -> int:
-    """How many batches the server was asked for by a client that has gone."""
-    found: list[str] = []
-
-    def closed() -> bool:
-        found.extend(re.findall(r"closed after .*?(\d+) profile", log.read_text()))
-        return bool(found)
-
-    assert becomes(closed), log.read_text()
-    return int(found[0])
-
-
-def test_a_killed_generator_loses_at_most_the_batch_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models.save(models.conv_relu_gemm(), tmp_path)
-    log = tmp_path / "server.log"
-    with logging_server(log) as address:
-        monkeypatch.setenv("TARGET_SERVER_SOCKET", address)
-        command = [sys.executable, "-m", "gputune.client.cli.main", *generator_arguments(tmp_path, "out", "verbose")]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as generator:
-            assert generator.stderr is not None
-            trials = (line for line in generator.stderr if re.search(rf" \{{.*: ({'|'.join(STATUSES)}), ", line))
-            heard = list(itertools.islice(trials, BATCH + 1))  # the second batch is measured, the third may be
-            generator.kill()
-            assert generator.wait() == -signal.SIGKILL, "it was done before it could be killed"
-        assert len(heard) == BATCH + 1
-        asked, batches = profile_requests(log), stored_batches(tmp_path)
-        assert asked - len(batches) <= 1
-        assert max(batches) <= BATCH
-        with PerformanceCache.open_readonly(next((tmp_path / "cache").glob("*.sqlite"))) as cache:
-            found = {one.task.op: cache.trials_of(one.task, one.validity) for one in cache.tasks()}
-        stored = {op: len({configuration_key(trial.configuration) for trial in trials}) for op, trials in found.items()}
-
-        summary = generate(tmp_path, "out")
-    assert {task["op"]: task["resumed"] for task in summary["tasks"] if task["resumed"]} == stored
-    assert sum(stored.values()) > BATCH
+def test_a_killed_generator_loses_at_most_the_batch_in_flight(resumed: tuple[Path, Killed, Any]) -> None:
+    _, killed, summary = resumed
+    assert len(killed.heard) == BATCH + 1
+    assert killed.asked - len(killed.batches) <= 1
+    assert max(killed.batches) <= BATCH
+    assert {task["op"]: task["resumed"] for task in summary["tasks"] if task["resumed"]} == killed.stored
+    assert sum(killed.stored.values()) > BATCH
     for task in (task for task in summary["tasks"] if not task["hit"]):
         finalists = min(EFFORTS["quick"].finalists + 1, task["trials"]["ok"])
         once = sum(task["trials"].values()) + finalists

@@ -15,20 +15,18 @@ from crew import Crew, Promises
 from gputune.server.protocol.messages import DownloadBuffer, Error, Limits, Pong, UploadBuffer, Welcome
 from hostile_inputs import inputs
 from observed import Usage
+from tests.waiting import PATIENCE_SECONDS
 from wire import frame
 
-PATIENT_SECONDS = 20.0
-"""How long an honest client may wait for a ping where other work goes on beside the tests."""
 
-
-def run_fuzz(count: int, connections: int) -> tuple[dict[str, Any], list[str]]:
+def run_fuzz(count: int, seed: int, connections: int) -> tuple[dict[str, Any], list[str]]:
     promises = Promises()
-    figures = fuzz_connections.fuzz(count, 1, 0.5, connections, promises, answer_seconds=PATIENT_SECONDS)
+    figures = fuzz_connections.fuzz(count, seed, 0.5, connections, promises, answer_seconds=PATIENCE_SECONDS)
     return figures, promises.broken
 
 
 def test_hostile_inputs_leave_the_server_well() -> None:
-    figures, broken = run_fuzz(700, 8)
+    figures, broken = run_fuzz(700, 1, 8)
     assert broken == []
     assert figures["inputs"] == 700
     assert figures["ready"] >= 210
@@ -41,13 +39,13 @@ def test_hostile_inputs_leave_the_server_well() -> None:
 
 @pytest.mark.slow
 def test_many_hostile_inputs_leave_the_server_well() -> None:
-    figures, broken = run_fuzz(15_000, 16)
+    figures, broken = run_fuzz(3_000, 2, 16)  # always the same; scripts/fuzz connections sends others, and more
     assert broken == []
-    assert figures["inputs"] == 15_000
+    assert figures["inputs"] == 3_000
 
 
 @pytest.mark.parametrize(
-    ("clients", "seconds"), [(8, 1.5), pytest.param(50, 20.0, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("clients", "seconds"), [(8, 1.5), pytest.param(50, 8.0, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_clients_that_work_at_once_get_about_as_much_each(clients: int, seconds: float) -> None:
     figures = soak_crowd.soak(clients, seconds, Promises())
