@@ -25,12 +25,13 @@ os.environ.pop("TARGET_SERVER_SOCKET", None)
 
 # Property tests run the same examples every time, on any machine (pyproject.toml asks for `repeatable`);
 # `scripts/fuzz tests` explores with new ones.
-ANY_SPEED = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow,)}
-settings.register_profile("repeatable", derandomize=True, **ANY_SPEED)
-settings.register_profile("exploring", database=None, print_blob=True, **ANY_SPEED)
+settings.register_profile(
+    "exploring", deadline=None, database=None, suppress_health_check=(HealthCheck.too_slow,), print_blob=True
+)
+settings.register_profile("repeatable", settings.get_profile("exploring"), derandomize=True)
 # Hypothesis also draws constants that it finds in whatever modules of ours are imported at that moment, so examples
 # would depend on which tests ran before in the same process.
-providers.is_local_module_file = lambda path: False
+providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined,assignment]
 
 
 @pytest.fixture(autouse=True, scope="session")
