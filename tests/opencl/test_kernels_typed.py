@@ -12,6 +12,8 @@ from gputune.kernels.typed_functions import TYPED
 from gputune.runtime.verify import mismatch
 
 Shape = tuple[int, ...]
+Given = tuple[tuple[str, ...], str, list[Array]]
+"""Types of a function's inputs, of its result, and the inputs."""
 WHOLE = ("int8", "uint16", "int32", "int64")
 
 # The function, the broadcast shape, the inputs' shapes and types, the result's type.
@@ -63,7 +65,7 @@ def operands(function: str) -> list[tuple[tuple[str, ...], str]]:
     return [((dtype,) * known.inputs, "bool" if known.gives == "bool" else dtype) for dtype in chosen[known.takes]]
 
 
-def compare(bench: Any, function: str, tried: list[tuple[tuple[str, ...], str, list[Array]]]) -> None:
+def compare(bench: Any, function: str, tried: list[Given]) -> None:
     """A function of inputs of these types, with a result of that type, computes the reference."""
     problems = [
         TypedProblem(function, inputs[-1].shape, tuple(x.shape for x in inputs), dtypes, dtype)
@@ -80,7 +82,7 @@ def compare(bench: Any, function: str, tried: list[tuple[tuple[str, ...], str, l
 
 @pytest.mark.parametrize("function", [name for name in TYPED if name != "cast"])
 def test_every_function_is_right_also_at_the_ends_of_its_types(bench: Any, function: str) -> None:
-    tried = []
+    tried: list[Given] = []
     for dtypes, dtype in operands(function):
         inputs = [np.roll(extremes(each), shift * 4) for shift, each in enumerate(dtypes)]
         if function == "pow" and dtypes[1] == "float32":
@@ -92,7 +94,7 @@ def test_every_function_is_right_also_at_the_ends_of_its_types(bench: Any, funct
 
 @pytest.mark.parametrize("target", (*WHOLE, "uint64", "bool", "float32"))
 def test_casts_are_right(bench: Any, target: str) -> None:
-    tried = []
+    tried: list[Given] = []
     for source in ("float32", "uint64", "int8"):
         values = extremes(source)
         if source == "float32" and target != "bool":

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fuzz
-import fuzz_tests
 
 
 def drawn() -> list[int]:
@@ -26,7 +25,7 @@ def drawn() -> list[int]:
 
 def test_the_examples_of_a_property_test_are_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = drawn()
-    assert len(first) >= settings.default.max_examples == 100
+    assert len(first) >= settings.get_profile("repeatable").max_examples
     path = tmp_path / "late.py"
     path.write_text(f"CONSTANTS = {list(range(7_000_000, 7_000_050))}")
     spec = importlib.util.spec_from_file_location("late", path)
@@ -52,7 +51,7 @@ def test_exploring_runs_only_property_tests_with_the_seed(monkeypatch: pytest.Mo
         ran.append(command)
         return type("Done", (), {"returncode": next(codes)})
 
-    monkeypatch.setattr(fuzz_tests.subprocess, "run", run)
+    monkeypatch.setattr("fuzz_tests.subprocess.run", run)
     assert fuzz.main(["tests", "--seed", "7", "--rounds", "3", "-k", "bytes", "tests/cache"]) == 1
     assert [[word for word in command if "seed" in word] for command in ran] == [
         ["--hypothesis-seed=7"], ["--hypothesis-seed=8"],
@@ -64,7 +63,7 @@ def test_exploring_runs_only_property_tests_with_the_seed(monkeypatch: pytest.Mo
 def test_every_run_says_its_seed_and_how_to_repeat_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fuzz_tests.subprocess, "run", lambda *_, **__: type("Done", (), {"returncode": 1}))
+    monkeypatch.setattr("fuzz_tests.subprocess.run", lambda *_, **__: type("Done", (), {"returncode": 1}))
     assert fuzz.main(["tests", "-k", "a or b"]) == 1
     said = capsys.readouterr()
     seed = said.out.split()[-1]

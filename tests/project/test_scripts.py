@@ -148,7 +148,7 @@ def test_two_contexts_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             order.append(self.name)
             return {}, (3 if self.name == "untuned" else 2) * (1_000_000 + 10 * len(order))
 
-    monkeypatch.setattr(tool.runtime, "load", Context)
+    monkeypatch.setattr("tool.runtime.load", Context)
     times = tool.interleaved(tmp_path / "untuned", tmp_path / "tuned", {}, rounds=40, inferences=3)
     assert order[:16] == ["untuned"] * 4 + ["tuned"] * 8 + ["untuned"] * 4
     assert times["gain"]["low"] <= times["gain"]["median"] <= times["gain"]["high"]
