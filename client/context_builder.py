@@ -19,7 +19,14 @@ from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance, Launch
 from gputune.kernels.space import configuration_key
-from gputune.runtime.context_records import BufferRef, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.context_records import (
+    STATUS_BYTES,
+    BufferRef,
+    GraphRecord,
+    LaunchRecord,
+    ProgramRecord,
+    TensorRecord,
+)
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
 
@@ -172,15 +179,16 @@ def _persistently(
             continue
         wholes = [BufferRef(kind, index, 0, sizes[kind][index]) for kind, index in each.buffers]
         counters = BufferRef("counters", 0, counter_bytes, each.counter_bytes)
+        arguments = (counters, BufferRef("status", 0, 0, STATUS_BYTES), *wholes)
         launches.append(
             LaunchRecord(
                 operation=f"{each.launches[0].operation} to {each.launches[-1].operation}",
                 task="",
-                program=programs.add(each, groups, [counters, *wholes]),
+                program=programs.add(each, groups, arguments),
                 entry=each.entry,
                 global_size=(groups,),
                 local_size=(1,),
-                arguments=(counters, *wholes),
+                arguments=arguments,
             )
         )
         counter_bytes += -(-each.counter_bytes // alignment) * alignment

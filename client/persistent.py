@@ -5,6 +5,10 @@ they take turns at its groups, by a counter in memory, and then wait for each ot
 the next launch needs. The text holds the program of each launch unchanged but for what it asks about its place, as
 runtime/merging.py copies it. After Gupta, Stuart, Owens: A Study of Persistent Threads Style GPU Programming (2012).
 
+Waiting is bounded, because another program may have the processor of a group that others wait for. A group that has
+waited too long raises a flag, at which all groups leave, and those of later persistent kernels of the same inference,
+too; runtime/persistent.py then runs the inference again by launches.
+
 A driver that lets groups wait in a queue while others run would never come to an end here: see
 DeviceIdentity.groups_at_once.
 """
@@ -17,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gputune.runtime.context_records import BufferKind, BufferRef, LaunchRecord, ProgramRecord
+from gputune.runtime.context_records import FLAG, ROUNDS, BufferKind, BufferRef, LaunchRecord, ProgramRecord
 from gputune.runtime.merging import OWN_NAMES, Text, key_of, text_of
 
-FORM = "persistent"
+FORM = "persistent, bounded"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
 
 CHARACTERS_AT_MOST = 1 << 19
@@ -38,25 +42,37 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 _ASKS = re.compile(r"\bget_(?:global|local|group|num|work)_\w+\s*\(")
 _ENTRY = re.compile(r"\b(?:__)?kernel\b[^{;]*?\bvoid\s+(\w+)\s*\(")
 
-ARRIVE = """\
-// Waits until everybody has come here so often that the count of arrivals is this. Atomics, because they keep what is
-// written before them before them, on the drivers that this is for.
-static void gputune_arrive(volatile __global int *arrivals, int count)
-{
+SPINS = 16
+"""Looks at the count of arrivals in a round of waiting."""
+
+ARRIVE = f"""\
+// Waits until all groups have come here so often that the count of arrivals is this; returns 0 where the flag was raised
+// instead, by this group after as many rounds as it had left, or by another one. Atomics and fences, so that what was
+// written before is visible behind it, on the drivers that this is for.
+static int gputune_arrive(volatile __global int *arrivals, int count, volatile __global int *status, int *rounds)
+{{
     mem_fence(CLK_GLOBAL_MEM_FENCE);
     atomic_inc(arrivals);
-    while (*arrivals < count)
-        ;
+    while (*arrivals < count) {{
+        if (status[{FLAG}] || --*rounds < 0) {{
+            status[{FLAG}] = 1;
+            return 0;
+        }}
+        for (int spin = 0; spin < {SPINS} && *arrivals < count; ++spin)
+            ;
+    }}
     atomic_add(arrivals, 0);
     mem_fence(CLK_GLOBAL_MEM_FENCE);
-}
+    return 1;
+}}
 """
 
 
 @dataclass(frozen=True)
 class Persistent:
     """A persistent kernel and the launches that it stands for. Its arguments are a buffer of `counter_bytes`, zeros at
-    first and again when it has run, and then the `buffers` as wholes: kinds and indices as those of a BufferRef."""
+    first and again when it has run to its end; the status; then the `buffers` as wholes: kinds and indices as those of
+    a BufferRef."""
 
     launches: tuple[LaunchRecord, ...]
     source: str
@@ -209,8 +225,9 @@ def _kernel(
     """The lines of the kernel itself, the parts with the prefixes of their copies."""
     parameters = ", ".join(f"__global char *{kind}_{index}" for kind, index in buffers)
     yield "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))"
-    yield f"void {entry}(volatile __global int *counters, {parameters})"
+    yield f"void {entry}(volatile __global int *counters, volatile __global int *status, {parameters})"
     yield "{"
+    yield f"    int rounds = status[{ROUNDS}];"
     for number, (part, prefix) in enumerate(parts, 1):
         x, y, z = part.groups
         total = x * y * z
@@ -218,12 +235,16 @@ def _kernel(
         i, j, k = part.local_size
         place = f"g % {x}, g / {x} % {y}, g / {x * y}, i, j, k"
         arguments = ", ".join([place, *map(_argument, part.launch.arguments)])
-        yield f"    for (int first; (first = atomic_add(counters + {number * COUNTER_INTS}, {portion})) < {total};)"
+        yield f"    for (int first; (first = atomic_add(counters + {number * COUNTER_INTS}, {portion})) < {total};) {{"
+        yield f"        if (status[{FLAG}])"
+        yield "            return;  // before others could take this launch for done"
         yield f"        for (int g = first; g < min(first + {portion}, {total}); ++g)"
         yield f"            for (int k = 0; k < {k}; ++k) for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
         yield f"                {prefix}{part.launch.entry}({arguments});"
+        yield "    }"
         if number < len(parts):
-            yield f"    gputune_arrive(counters, {number * groups});"
+            yield f"    if (!gputune_arrive(counters, {number * groups}, status, &rounds))"
+            yield "        return;"
     yield "    mem_fence(CLK_GLOBAL_MEM_FENCE);"
     yield f"    if (atomic_inc(counters) == {len(parts) * groups - 1}) {{  // the last to leave"
     yield f"        for (int i = 1; i <= {len(parts)}; ++i)"

@@ -31,7 +31,9 @@ from gputune.runtime.errors import (
 from gputune.runtime.identity import DeviceIdentity
 
 MAGIC = b"GPUTUNE\0"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Persistent kernels of version 1 cannot yield, so they are not run."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
 _PREFIX = struct.Struct("<8sII32s")
@@ -195,8 +197,9 @@ def _read_header(prefix: bytes, read: Any, size: int, path: str) -> tuple[Contex
     if len(prefix) < _PREFIX.size:
         raise Truncated(f"{path}: the file ends after {size} bytes")
     _, version, length, digest = _PREFIX.unpack(prefix)
-    if version != FORMAT_VERSION:
-        raise UnsupportedFormatVersion(f"{path}: format version {version}, this gputune reads {FORMAT_VERSION}")
+    if version not in READABLE_VERSIONS:
+        readable = " and ".join(map(str, READABLE_VERSIONS))
+        raise UnsupportedFormatVersion(f"{path}: format version {version}, this gputune reads {readable}")
     if length > LARGEST_HEADER_BYTES:
         raise MalformedHeader(f"{path}: a header of {length} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
     content = read(length)

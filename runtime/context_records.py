@@ -12,8 +12,11 @@ from gputune.runtime.errors import InvalidLaunch, LimitExceeded, MalformedHeader
 from gputune.runtime.identity import DeviceIdentity, is_count
 from gputune.runtime.variant import check_sizes
 
-BufferKind = Literal["input", "output", "arena", "weights", "counters"]
-BUFFER_KINDS = ("input", "output", "arena", "weights", "counters")
+BufferKind = Literal["input", "output", "arena", "weights", "counters", "status"]
+BUFFER_KINDS = ("input", "output", "arena", "weights", "counters", "status")
+STATUS_BYTES, FLAG, ROUNDS = 64, 0, 1
+"""The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. That at FLAG is 1
+once a group has waited too long; that at ROUNDS is how many rounds a group may wait in one kernel."""
 DTYPES = {  # name -> bytes of an element
     "float32": 4, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
@@ -26,7 +29,7 @@ LARGEST_RANK = 16
 @dataclass(frozen=True)
 class BufferRef:
     """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section, or of the
-    graph's counters. Inputs and outputs have offset 0; other offsets are multiples of the device's base address
+    graph's counters or status. Inputs and outputs have offset 0; other offsets are multiples of the device's base address
     alignment."""
 
     kind: BufferKind
@@ -50,7 +53,15 @@ class LaunchRecord:
     @property
     def counts(self) -> bool:
         """Whether it is a persistent kernel: its groups wait for each other."""
-        return any(isinstance(argument, BufferRef) and argument.kind == "counters" for argument in self.arguments)
+        return self._reads("counters")
+
+    @property
+    def yields(self) -> bool:
+        """Whether its groups leave when one has waited too long, which older contexts have no kernels for."""
+        return self._reads("status")
+
+    def _reads(self, kind: BufferKind) -> bool:
+        return any(isinstance(argument, BufferRef) and argument.kind == kind for argument in self.arguments)
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,8 @@ class GraphRecord:
     """A graph: its tensors, its launches in order and the bytes of each arena for what lives between them.
 
     persistent: the same in fewer launches, for the context's own device only, or empty: each persistent kernel stands
-    for several launches. They count in `counter_bytes` of memory, which is zero before the first of them runs.
+    for several launches. They count in `counter_bytes` of memory, which is zero before the first of them runs, and
+    share a status of STATUS_BYTES.
     """
 
     name: str
@@ -307,6 +319,7 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
         "arena": list(graph.arena_bytes),
         "weights": [header.sections[index].length for index in header.weights],
         "counters": [graph.counter_bytes],
+        "status": [STATUS_BYTES],
     }
     for launch in (*graph.launches, *graph.persistent):
         place = f"graph {graph.name!r}, operation {launch.operation!r}"

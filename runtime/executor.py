@@ -3,11 +3,12 @@ only writes inputs, launches and reads outputs."""
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,9 +17,17 @@ import numpy.typing as npt
 
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context_format import ContextFile
-from gputune.runtime.context_records import BufferRef, ContextHeader, GraphRecord, LaunchRecord, TensorRecord
+from gputune.runtime.context_records import (
+    STATUS_BYTES,
+    BufferRef,
+    ContextHeader,
+    GraphRecord,
+    LaunchRecord,
+    TensorRecord,
+)
 from gputune.runtime.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.runtime.measure import LAUNCHES_ENQUEUED
+from gputune.runtime.persistent import PersistentRuns, Runs
 
 Array = npt.NDArray[Any]
 
@@ -31,8 +40,8 @@ class Executor:
     one. warnings: why programs were built from source, if they were. load_ns: making this object, without
     opening the device, which took device_open_ns.
 
-    Where the context has persistent kernels and the device is the context's own, runs are those; a profile is of the
-    launches that they stand for.
+    Where the context has persistent kernels and the device is the context's own, runs are those as long as they pay
+    (`runs` says how many were), and launches one by one at other times; a profile is of the launches.
 
     shared_inputs, shared_outputs: by name, arrays in the memory that the device itself reads and writes, as far as it
     shares the host's; for run_in_place. Another run writes there, too.
@@ -73,16 +82,18 @@ class Executor:
             with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
                 weights = beside.submit(self._uploaded, file)
                 persistent = self._persistent_programs(file) if binaries else None
-                apart = persistent is None or backend.profiles
-                programs = self._programs(file, binaries, strict) if apart else {}
+                records = _Records(file, [launch.program for launch in graph.launches])
+                programs = functools.cache(lambda: self._programs(records, binaries, strict))
+                if persistent is None:
+                    programs()
                 self._weights = weights.result()
-            self._launches = [self._bound(programs, launch) for launch in graph.launches] if apart else []
-            run = self._launches
-            if persistent is not None:
-                self._memory["counters"] = [backend.allocate(graph.counter_bytes)]
-                backend.fill(self._memory["counters"][0], 0)
-                run = [self._bound(persistent, launch) for launch in graph.persistent]
-            self._start = backend.in_order(run)
+            self._launches = functools.cache(lambda: [self._bound(programs(), launch) for launch in graph.launches])
+            self._persistent = None if persistent is None else self._persistent_runs(persistent)
+            if self._persistent is None:
+                self._start = backend.in_order(self._launches())
+            else:
+                records.read()
+                self._start = self._persistent.run
             for buffer in self._outputs.values() if not self.computes else ():
                 backend.fill(buffer, 0)
             backend.finish()
@@ -102,6 +113,11 @@ class Executor:
         """Like run; also the ns of the host's clock from before the first input is written until the last
         output is read."""
         return self._infer(self._checked(inputs), self._start)
+
+    @property
+    def runs(self) -> Runs | None:
+        """How many inferences ran in which form; None where there is only one form."""
+        return None if self._persistent is None else self._persistent.runs
 
     @property
     def shares_memory(self) -> bool:
@@ -133,6 +149,8 @@ class Executor:
         if not self._backend.profiles:
             raise ValueError("the device was opened without the clock that a profile needs: load with profiling=True")
         ready = self._checked(inputs)
+        with self._turn:
+            self._launches()  # which may be the first use of their programs
         inference_ns: list[int] = []
         operation_ns: dict[str, list[int]] = {launch.operation: [] for launch in self.graph.launches}
         for done in range(1, inferences + 1):
@@ -150,7 +168,7 @@ class Executor:
         clocks: list[Callable[[], int]] = []
 
         def start() -> None:
-            for bound in self._launches:
+            for bound in self._launches():
                 clocks.append(self._backend.enqueue_timed(bound))
                 if len(clocks) % LAUNCHES_ENQUEUED == 0:
                     self._backend.finish()
@@ -211,21 +229,21 @@ class Executor:
         read = sorted({ref.index for ref in arguments if isinstance(ref, BufferRef) and ref.kind == "weights"})
         return {index: self._backend.upload(file.weights(index)) for index in read}
 
-    def _programs(self, file: ContextFile, binaries: bool, strict: bool) -> dict[int, Program]:
+    def _programs(self, records: _Records, binaries: bool, strict: bool) -> dict[int, Program]:
         """The programs of the graph's launches by their index."""
-        backend, indices = self._backend, sorted({launch.program for launch in self.graph.launches})
+        backend, indices = self._backend, records.indices
         programs: dict[int, Program] = {}
-        found = backend.load_binaries([file.binary(index) for index in indices]) if binaries else []
+        found = backend.load_binaries([records.binary(index) for index in indices]) if binaries else []
         for index, loaded in zip(indices, found, strict=False):
             if isinstance(loaded, Program):
                 programs[index] = loaded
             elif strict:
-                raise WrongDevice(f"{file.path}: the driver refuses the binary of program {index}: {loaded}")
+                raise WrongDevice(f"{records.path}: the driver refuses the binary of program {index}: {loaded}")
             else:
                 self.warnings.append(f"the driver refuses the binary of program {index}; building it from source")
         for index in indices:
             if index not in programs:
-                programs[index] = backend.build(file.source(index), self.header.programs[index].options)
+                programs[index] = backend.build(records.source(index), self.header.programs[index].options)
         return programs
 
     def _persistent_programs(self, file: ContextFile) -> dict[int, Program] | None:
@@ -236,6 +254,12 @@ class Executor:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         at_once = min(self.device.groups_at_once, processors)
         if not waiting:
+            return None
+        if not all(launch.yields for launch in launches if launch.counts):
+            self.warnings.append(
+                "launches run one by one: the persistent kernels are of an older gputune and would wait for ever beside "
+                "other programs; generate the context again"
+            )
             return None
         if max(waiting) > at_once:
             self.warnings.append(
@@ -253,6 +277,15 @@ class Executor:
             programs[index] = loaded
         return programs
 
+    def _persistent_runs(self, programs: Mapping[int, Program]) -> PersistentRuns:
+        """The persistent form, and the launches for when it does not pay."""
+        backend, launches = self._backend, self.graph.persistent
+        counters, status = backend.allocate(self.graph.counter_bytes), backend.allocate_shared(STATUS_BYTES)
+        self._memory |= {"counters": [counters], "status": [status]}
+        kernels = [self._bound(programs, launch) for launch in launches]
+        waiting = next(kernel for kernel, launch in zip(kernels, launches, strict=True) if launch.counts)
+        return PersistentRuns(backend, kernels, waiting, counters, status, lambda: backend.in_order(self._launches()))
+
     def _bound(self, programs: Mapping[int, Program], launch: LaunchRecord) -> Bound:
         arguments = [self._buffer(a) if isinstance(a, BufferRef) else a for a in launch.arguments]
         program = programs[launch.program]
@@ -266,6 +299,20 @@ class Executor:
         if ref not in self._parts:
             self._parts[ref] = self._backend.part(whole, ref.offset, ref.nbytes)
         return self._parts[ref]
+
+
+class _Records:
+    """What programs are made of: of an open context file, or as it was read from one that may be closed."""
+
+    def __init__(self, file: ContextFile, programs: Iterable[int]) -> None:
+        self.path = file.path
+        self.indices = sorted(set(programs))
+        self.binary, self.source = file.binary, file.source
+
+    def read(self) -> None:
+        """Keeps everything, with its checksums verified. Raises ContextError."""
+        binaries, sources = ({index: read(index) for index in self.indices} for read in (self.binary, self.source))
+        self.binary, self.source = binaries.__getitem__, sources.__getitem__
 
 
 def _arrays(tensors: Sequence[TensorRecord], buffers: Mapping[str, Buffer]) -> dict[str, Array]:

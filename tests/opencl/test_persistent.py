@@ -24,7 +24,7 @@ from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.task_search import device_limits
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context_format import open_context, write_context
-from gputune.runtime.context_records import BufferRef, Context, LaunchRecord, ProgramRecord
+from gputune.runtime.context_records import ROUNDS, STATUS_BYTES, BufferRef, Context, LaunchRecord, ProgramRecord
 from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.executor import Executor
 from gputune.runtime.launching import compile_variant
@@ -99,9 +99,12 @@ def run_persistently(
     assert isinstance(kernel, Persistent)
     program = backend.build(kernel.source, kernel.options)
     counters = backend.upload(np.zeros(kernel.counter_bytes, np.uint8))
+    patient = np.zeros(STATUS_BYTES // 4, np.int32)
+    patient[ROUNDS] = (1 << 31) - 1
+    status = backend.upload(patient)
     arenas = [backend.upload(content) for content in contents]
     buffers = [arenas[index] for _, index in kernel.buffers]
-    bound = backend.bind(program, kernel.entry, (groups,), (1,), [counters, *buffers])
+    bound = backend.bind(program, kernel.entry, (groups,), (1,), [counters, status, *buffers])
     for _ in range(times):
         backend.enqueue(bound)
     backend.finish()
