@@ -3,7 +3,7 @@
 import statistics
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -193,7 +193,8 @@ def file_stem(tensor: str) -> str:
 
 def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
     """The names of --summary_json; medians leave out the first inference when there are others. Only a context that
-    runs on a target has round trips: what the same inferences took from here."""
+    runs on a target has round trips: what the same inferences took from here. Only one that runs here says how many
+    inferences were persistent."""
     summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
@@ -212,7 +213,20 @@ def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
             "round_trip_ns": list(executor.round_trip_ns),
             "median_round_trip_ns": median_ns(executor.round_trip_ns),
         }
+    elif isinstance(executor, Executor) and executor.runs is not None:
+        summary["runs"] = asdict(executor.runs)
     return summary
+
+
+def mostly_by_launches(executor: AnyExecutor) -> str:
+    """A warning where most inferences could not be persistent; else nothing."""
+    runs = executor.runs if isinstance(executor, Executor) else None
+    if runs is None or runs.persistent >= runs.launches + runs.aborted:
+        return ""
+    return (
+        f"{runs.launches + runs.aborted} of {runs.inferences} inferences ran by launches one by one: other programs keep "
+        "the processors busy that persistent kernels need"
+    )
 
 
 def median_ns(inference_ns: Sequence[float]) -> float:

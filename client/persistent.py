@@ -46,8 +46,8 @@ SPINS = 16
 """Looks at the count of arrivals in a round of waiting."""
 
 ARRIVE = f"""\
-// Waits until all groups have come here so often that the count of arrivals is this; returns 0 where the flag was raised
-// instead, by this group after as many rounds as it had left, or by another one. Atomics and fences, so that what was
+// Waits until all groups have come here so often that the count of arrivals is this. Returns 0 where the flag was
+// raised instead, by another group, or by this one when it had no rounds left. Atomics and fences, so that what was
 // written before is visible behind it, on the drivers that this is for.
 static int gputune_arrive(volatile __global int *arrivals, int count, volatile __global int *status, int *rounds)
 {{

@@ -22,6 +22,7 @@ from gputune.runtime.errors import (
 )
 from gputune.runtime.executor import Executor
 from gputune.runtime.loading import load
+from gputune.runtime.persistent import Runs
 
 __all__ = [
     "BuildFailed",
@@ -35,6 +36,7 @@ __all__ = [
     "LimitExceeded",
     "MalformedHeader",
     "NotAContext",
+    "Runs",
     "Truncated",
     "UnsupportedFormatVersion",
     "WrongDevice",

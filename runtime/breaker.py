@@ -1,13 +1,14 @@
 """Which form the next inference runs in: a circuit breaker around persistent kernels, with exponential back-off.
 
-Persistent kernels gain a little while each of their groups has a processor, and lose much while other programs take
-one away. So the breaker is closed (inferences are persistent) until slow ones come close together; then it is open
-(launches) for a number of inferences, after which single attempts show whether it may close. An attempt counts as good
-when it is not slower than launches are at that time. After bad ones the wait doubles up to a limit, so that attempts
-are fewer than ATTEMPTS_AT_MOST of the inferences whatever happens.
+Persistent kernels gain a little while each of their groups has a processor, and lose much while other programs take one
+away. So the breaker is closed (inferences are persistent, but for a few by launches now and then, to know what those
+take) until slow inferences come close together or launches are faster. Then it is open (launches) for a number of
+inferences, after which single attempts show whether it may close. An attempt counts as good when it is not slower than
+launches are at that time. After bad ones the wait doubles up to a limit; attempts are fewer than ATTEMPTS_AT_MOST of the
+inferences whatever happens.
 
-After Nygard: Release It! (2007), circuit breaker; Metcalfe, Boggs: Ethernet (1976), binary exponential back-off. What is
-slow is metered by a leaky bucket (Turner: New Directions in Communications, 1986).
+After Nygard: Release It! (2007), circuit breaker; Metcalfe, Boggs: Ethernet (1976), binary exponential back-off. A
+leaky bucket (Turner: New Directions in Communications, 1986) meters the slow ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ FORGET = 500
 STRAIN = 1.5
 """Slow inferences, as far as they are not made up for, that open the breaker: two close together."""
 NOT_SLOWER = 1.1
-"""An attempt is good when it takes at most so many times what launches take."""
+"""Persistent kernels pay while they take at most so many times what launches take."""
+FIRST_COMPARISON, COMPARISONS = 20, 1000
+"""Persistent inferences before launches are compared with them first, and from one comparison to the next."""
+SAMPLES = 3
+"""Inferences by launches for a comparison."""
 
 
 @dataclass
@@ -62,11 +67,13 @@ class Breaker:
     _failures: int = 0  # openings and bad attempts since it held for long
     _good: int = 0  # attempts in a row
     _wait: int = 0  # inferences by launches before the next attempt
+    _compare: int = FIRST_COMPARISON  # inferences before the next comparison
+    _samples: list[float] = field(default_factory=list)
 
     @property
     def persistent(self) -> bool:
         """Whether the next inference is to be persistent."""
-        return self.closed or self._wait == 0
+        return self._compare > 0 if self.closed else self._wait == 0
 
     @property
     def usual_ns(self) -> float:
@@ -75,7 +82,9 @@ class Breaker:
 
     def record(self, persistent: bool, elapsed_ns: float, aborted: bool = False) -> None:
         """An inference in one form. aborted: it was given up, because a group has waited too long."""
-        if not persistent:
+        if not persistent and self.closed and self._compare == 0:
+            self._take(elapsed_ns)
+        elif not persistent:
             self._launches.add(elapsed_ns)
             self._wait = max(0, self._wait - 1)
         elif self.closed:
@@ -89,8 +98,19 @@ class Breaker:
         if not slow:
             self._persistent.add(elapsed_ns)
         self._held += 1
+        self._compare -= 1
         self._strain = max(0.0, self._strain - 1 / FORGET) + slow
         if self._strain >= STRAIN:
+            self._open()
+
+    def _take(self, elapsed_ns: float) -> None:
+        """A sample of launches; the last one of a comparison decides."""
+        self._samples.append(elapsed_ns)
+        if len(self._samples) < SAMPLES:
+            return
+        self._launches, self._compare = Usual(min(self._samples)), COMPARISONS
+        self._samples.clear()
+        if self._persistent.ns > NOT_SLOWER * self._launches.ns:
             self._open()
 
     def _open(self) -> None:
@@ -114,4 +134,4 @@ class Breaker:
             self.closed = True
             self._persistent = Usual(elapsed_ns)
             self._strain = 1.0  # on probation: one slow inference soon after opens it again
-            self._held = 0
+            self._held, self._compare = 0, COMPARISONS

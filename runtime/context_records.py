@@ -15,8 +15,8 @@ from gputune.runtime.variant import check_sizes
 BufferKind = Literal["input", "output", "arena", "weights", "counters", "status"]
 BUFFER_KINDS = ("input", "output", "arena", "weights", "counters", "status")
 STATUS_BYTES, FLAG, ROUNDS = 64, 0, 1
-"""The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. That at FLAG is 1
-once a group has waited too long; that at ROUNDS is how many rounds a group may wait in one kernel."""
+"""The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. The one at FLAG
+is 1 once a group has waited too long; the one at ROUNDS is how many rounds a group may wait in one kernel."""
 DTYPES = {  # name -> bytes of an element
     "float32": 4, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
@@ -29,8 +29,8 @@ LARGEST_RANK = 16
 @dataclass(frozen=True)
 class BufferRef:
     """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section, or of the
-    graph's counters or status. Inputs and outputs have offset 0; other offsets are multiples of the device's base address
-    alignment."""
+    graph's counters or status. Inputs and outputs have offset 0; other offsets are multiples of the device's base
+    address alignment."""
 
     kind: BufferKind
     index: int

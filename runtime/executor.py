@@ -257,8 +257,8 @@ class Executor:
             return None
         if not all(launch.yields for launch in launches if launch.counts):
             self.warnings.append(
-                "launches run one by one: the persistent kernels are of an older gputune and would wait for ever beside "
-                "other programs; generate the context again"
+                "launches run one by one: the persistent kernels are of an older gputune and cannot yield to other "
+                "programs; generate the context again"
             )
             return None
         if max(waiting) > at_once:

@@ -19,7 +19,7 @@ from gputune.runtime.breaker import JITTER_NS, Breaker
 from gputune.runtime.context_records import FLAG, ROUNDS, STATUS_BYTES
 
 WAIT = 2
-"""A group may wait for so many times what an inference usually takes, and JITTER_NS: only in one that is slow anyway."""
+"""A group may wait for so many times what an inference usually takes, and JITTER_NS: in slow ones only."""
 FIRST_WAIT_NS = 100e6
 """How long it may wait before anything is known of the usual time."""
 CALIBRATING_ROUNDS = 1 << 14
@@ -40,6 +40,11 @@ class Runs:
     aborted: int = 0
     launches: int = 0
     attempts: int = 0
+
+    @property
+    def inferences(self) -> int:
+        """All of them."""
+        return self.persistent + self.aborted + self.launches
 
 
 class PersistentRuns:
@@ -82,6 +87,7 @@ class PersistentRuns:
             self.runs.launches += 1
         if self._launches is None:
             self._launches = self._make()
+            self._launches()  # drivers load code at the first launch: this one is not to be judged by its time
         self._breaker.record(False, self._elapsed_ns(self._launches))
 
     def _completes(self) -> bool:

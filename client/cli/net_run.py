@@ -125,6 +125,8 @@ def command(
                 if number < len(lines):
                     net_run.write_result(output_dir / f"Result_{number}", outputs, npy)
                 reporter.advance(1, executor.graph.name)
+        if text := net_run.mostly_by_launches(executor):
+            reporter.warn(text)
         summary = net_run.summarise(executor, inference_ns)
         reporter.info(_in_short(executor, summary))
         if summary_json is not None:

@@ -3,9 +3,13 @@
 With one group they run on any device; with as many as run at the same time where the driver is known to let them.
 """
 
+import dataclasses
 import itertools
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -24,7 +28,16 @@ from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.task_search import device_limits
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context_format import open_context, write_context
-from gputune.runtime.context_records import ROUNDS, STATUS_BYTES, BufferRef, Context, LaunchRecord, ProgramRecord
+from gputune.runtime.context_records import (
+    FLAG,
+    ROUNDS,
+    STATUS_BYTES,
+    BufferRef,
+    Context,
+    GraphRecord,
+    LaunchRecord,
+    ProgramRecord,
+)
 from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.executor import Executor
 from gputune.runtime.launching import compile_variant
@@ -110,6 +123,24 @@ def run_persistently(
     backend.finish()
     assert not backend.read(counters).any(), "ready for the next run"
     return [backend.read(arena).view(content.dtype) for arena, content in zip(arenas, contents, strict=True)]
+
+
+def test_groups_leave_when_one_does_not_come(backend: Backend) -> None:
+    """One group is launched where two are waited for, and then both, while the flag is still up."""
+    ref = whole(0, 36)
+    launches = [LaunchRecord(f"{n}", "", 0, "alone", (9,), (1,), (ref,)) for n in range(3)]
+    (kernel,) = in_fewer_launches(launches, [ProgramRecord(b"", ALONE, "")], 2)
+    assert isinstance(kernel, Persistent)
+    program = backend.build(kernel.source, kernel.options)
+    content = np.zeros(STATUS_BYTES // 4, np.int32)
+    content[ROUNDS] = 1000
+    counters, status = backend.upload(np.zeros(kernel.counter_bytes, np.uint8)), backend.upload(content)
+    arena = backend.upload(np.ones(9, np.float32))
+    for groups in (1, groups_of(backend)):
+        backend.enqueue(backend.bind(program, kernel.entry, (groups,), (1,), [counters, status, arena]))
+        backend.finish()
+        assert backend.read(status).view(np.int32)[FLAG] == 1
+        assert backend.read(arena).view(np.float32).tolist() == [2.0] * 9, "the first launch, and nothing behind it"
 
 
 def ids(sizes: Iterable[int]) -> list[tuple[int, ...]]:
@@ -214,6 +245,8 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
         (want,) = evaluate(plan, inputs).values()
         (got,) = executor.run(inputs).values()
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    assert executor.runs is not None
+    assert executor.runs.inferences == 3
     _, operations = executor.profile(inputs, 2)
     assert list(operations) == list(dict.fromkeys(launch.operation for launch in executor.graph.launches))
 
@@ -241,6 +274,156 @@ def test_without_a_processor_for_each_group_launches_run_one_by_one(
     (want,) = evaluate(plan, inputs).values()
     (got,) = executor.run(inputs).values()
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No group waits for another one, and nothing is learnt from that."""
+    monkeypatch.setattr("gputune.runtime.persistent.MOST_ROUNDS", 0)
+    monkeypatch.setattr("gputune.runtime.breaker.Breaker.persistent", True)
+
+
+def clean(executor: Executor) -> bool:
+    """Whether counters and flag are as they were at first."""
+    backend, memory = executor._backend, executor._memory
+    status = backend.read(memory["status"][0]).view(np.int32)
+    return not backend.read(memory["counters"][0]).any() and not status[FLAG]
+
+
+def inputs_of(executor: Executor, seed: int) -> dict[str, np.ndarray]:
+    numbers = np.random.default_rng(seed)
+    return {t.name: numbers.standard_normal(t.shape).astype(t.dtype) for t in executor.graph.inputs}
+
+
+@pytest.mark.parametrize("kernels", ["one", "several"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_is_given_up_is_run_again_by_launches(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str, in_place: bool
+) -> None:
+    if backend.identity.groups_at_once < 2:
+        pytest.skip("this driver does not say that groups run at the same time")
+    if kernels == "several":
+        monkeypatch.setattr("gputune.client.persistent.CHARACTERS_AT_MOST", 30_000)
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
+    given_up(monkeypatch)
+    for seed in range(100):
+        inputs = inputs_of(executor, seed % 5)
+        (want,) = evaluate(plan, inputs).values()
+        if in_place:
+            for name, array in executor.shared_inputs.items():
+                array[...] = inputs[name]
+            executor.run_in_place()
+            (got,) = executor.shared_outputs.values()
+        else:
+            (got,) = executor.run(inputs).values()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+        assert clean(executor)
+    runs = executor.runs
+    assert runs is not None
+    assert runs.aborted > 50, "two groups seldom arrive at the same moment"
+    assert (runs.inferences, runs.launches) == (100, 0)
+    assert not executor.warnings
+
+
+def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend.identity.groups_at_once < 2:
+        pytest.skip("this driver does not say that groups run at the same time")
+    path = contexts(backend, plan, tmp_path / "model.bin")
+    context = rewritten(path, lambda graph: graph)
+    first = context.graphs[0].launches[0].program
+    programs = list(context.programs)
+    programs[first] = dataclasses.replace(programs[first], binary=b"nothing")
+    write_context(path, dataclasses.replace(context, programs=programs))
+    with open_context(path) as file:
+        executor = executor_on(backend, file, None, strict=False)
+    assert not executor.warnings
+    given_up(monkeypatch)
+    inputs = inputs_of(executor, 0)
+    (want,) = evaluate(plan, inputs).values()
+    for _ in range(20):
+        (got,) = executor.run(inputs).values()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    (warning,) = executor.warnings
+    assert f"refuses the binary of program {first}" in warning
+
+
+def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Context:
+    """What a context file holds, with its graphs changed."""
+    with open_context(path) as file:
+        header = file.header
+        return Context(
+            graphs=tuple(map(change, header.graphs)),
+            programs=[
+                ProgramRecord(file.binary(place), file.source(place), entry.options)
+                for place, entry in enumerate(header.programs)
+            ],
+            weights=[bytes(file.weights(place)) for place in range(len(header.weights))],
+            device=header.device.to_dict(),
+            tier=header.tier,
+            configuration=header.configuration,
+            versions=header.versions,
+        )
+
+
+def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not backend.identity.groups_at_once:
+        pytest.skip("this driver does not say that groups run at the same time")
+
+    def older(graph: GraphRecord) -> GraphRecord:
+        def without(launch: LaunchRecord) -> LaunchRecord:
+            arguments = (a for a in launch.arguments if not (isinstance(a, BufferRef) and a.kind == "status"))
+            return dataclasses.replace(launch, arguments=tuple(arguments))
+
+        return dataclasses.replace(graph, persistent=tuple(map(without, graph.persistent)))
+
+    path = contexts(backend, plan, tmp_path / "model.bin")
+    context = rewritten(path, older)
+    monkeypatch.setattr("gputune.runtime.context_format.FORMAT_VERSION", 1)
+    write_context(path, context)
+    executor = loaded(backend, path)
+    (warning,) = executor.warnings
+    assert "an older gputune" in warning
+    assert executor.runs is None
+    inputs = inputs_of(executor, 0)
+    (want,) = evaluate(plan, inputs).values()
+    (got,) = executor.run(inputs).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+PINNED = """
+import os, sys
+import numpy as np
+import gputune.runtime
+executor = gputune.runtime.load(sys.argv[1])
+inputs = dict(np.load(sys.argv[2]))
+wanted = inputs.pop("wanted")
+core = min(os.sched_getaffinity(0))
+for thread in os.listdir("/proc/self/task"):
+    os.sched_setaffinity(int(thread), {core})
+for _ in range(300):
+    (got,) = executor.run(inputs).values()
+    assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()
+print(executor.runs.launches, executor.runs.inferences)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are found in /proc")
+def test_on_one_core_inferences_soon_run_by_launches(backend: Backend, plan: Plan, tmp_path: Path) -> None:
+    if backend.identity.groups_at_once < 2 or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("groups do not run at the same time here")
+    executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
+    inputs = inputs_of(executor, 0)
+    (want,) = evaluate(plan, inputs).values()
+    np.savez(tmp_path / "arrays.npz", wanted=want, **inputs)
+    command = [sys.executable, "-c", PINNED, str(path), str(tmp_path / "arrays.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    launches, inferences = map(int, done.stdout.split())
+    assert inferences == 300
+    assert launches > 200
 
 
 @pytest.mark.parametrize("wanted", [True, False])
