@@ -4,8 +4,8 @@ Persistent kernels gain a little while each of their groups has a processor, and
 away. So the breaker is closed (inferences are persistent, but for a few by launches now and then, to know what those
 take) until slow inferences come close together or launches are faster. Then it is open (launches) for a number of
 inferences, after which single attempts show whether it may close. An attempt counts as good when it is not slower than
-launches are at that time. After bad ones the wait doubles up to a limit; attempts are fewer than ATTEMPTS_AT_MOST of the
-inferences whatever happens.
+launches are at that time. After bad ones the wait doubles up to a limit; attempts are fewer than ATTEMPTS_AT_MOST of
+the inferences whatever happens.
 
 After Nygard: Release It! (2007), circuit breaker; Metcalfe, Boggs: Ethernet (1976), binary exponential back-off. A
 leaky bucket (Turner: New Directions in Communications, 1986) meters the slow ones.

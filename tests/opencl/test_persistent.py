@@ -302,7 +302,7 @@ def test_what_is_given_up_is_run_again_by_launches(
     if backend.identity.groups_at_once < 2:
         pytest.skip("this driver does not say that groups run at the same time")
     if kernels == "several":
-        monkeypatch.setattr("gputune.client.persistent.CHARACTERS_AT_MOST", 30_000)
+        monkeypatch.setattr("gputune.client.persistent.CHARACTERS_AT_MOST", 21_000)
     executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
     given_up(monkeypatch)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputune.runtime.context_format import open_context, read_header, write_context
-from gputune.runtime.context_records import BufferRef, Context, ContextHeader
+from gputune.runtime.context_records import STATUS_BYTES, BufferRef, Context, ContextHeader
 from gputune.runtime.errors import (
     ChecksumMismatch,
     ContextError,
@@ -108,7 +108,7 @@ def test_other_files_and_versions_are_named(context_path: Path) -> None:
     for content, error in (
         (b"", NotAContext),
         (b"\x7fELF" + whole[4:], NotAContext),
-        (whole[:8] + struct.pack("<I", 2) + whole[12:], UnsupportedFormatVersion),
+        (whole[:8] + struct.pack("<I", 3) + whole[12:], UnsupportedFormatVersion),
         (whole[:12] + struct.pack("<I", 1 << 31) + whole[16:], MalformedHeader),
         (whole + b"\0", MalformedHeader),
     ):
@@ -204,6 +204,27 @@ def test_persistent_kernels_are_read_and_checked_as_launches_are(context_path: P
     counting(fields, 193)
     with_header(context_path, fields)
     with pytest.raises(MalformedHeader, match=r"lies outside the counters buffers of \[192\] bytes"):
+        read_header(context_path)
+
+
+def test_kernels_that_yield_have_a_status_and_files_of_before_are_read(context_path: Path) -> None:
+    fields = read_header(context_path).to_dict()
+    counting(fields, 192)
+    fields["graphs"][0]["counter_bytes"] = 192
+    with_header(context_path, fields)
+    (launch,) = read_header(context_path).graphs[0].persistent
+    assert not launch.yields
+    whole = bytearray(context_path.read_bytes())
+    struct.pack_into("<I", whole, 8, 1)
+    context_path.write_bytes(whole)
+    assert read_header(context_path).graphs[0].persistent == (launch,)
+    status = {"kind": "status", "index": 0, "offset": 0, "nbytes": STATUS_BYTES}
+    fields["graphs"][0]["persistent"][0]["arguments"].insert(1, status)
+    with_header(context_path, fields)
+    assert read_header(context_path).graphs[0].persistent[0].yields
+    status["nbytes"] += 1
+    with_header(context_path, fields)
+    with pytest.raises(MalformedHeader, match="outside the status buffers"):
         read_header(context_path)
 
 
