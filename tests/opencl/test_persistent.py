@@ -332,7 +332,8 @@ def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
         pytest.skip("this driver does not say that groups run at the same time")
     path = contexts(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, lambda graph: graph)
-    first = context.graphs[0].launches[0].program
+    (graph,) = context.graphs
+    first = min({each.program for each in graph.launches} - {each.program for each in graph.persistent})
     programs = list(context.programs)
     programs[first] = dataclasses.replace(programs[first], binary=b"nothing")
     write_context(path, dataclasses.replace(context, programs=programs))
