@@ -311,7 +311,8 @@ class _Records:
 
     def read(self) -> None:
         """Keeps everything, with its checksums verified. Raises ContextError."""
-        binaries, sources = ({index: read(index) for index in self.indices} for read in (self.binary, self.source))
+        binaries = {index: self.binary(index) for index in self.indices}
+        sources = {index: self.source(index) for index in self.indices}
         self.binary, self.source = binaries.__getitem__, sources.__getitem__
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.client import context_builder
+from gputune.client import context_builder, net_run
 from gputune.client.cli.main import main
 from gputune.client.importer import read_model
 from gputune.client.local_device import LocalDevice
@@ -246,7 +246,7 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
         (got,) = executor.run(inputs).values()
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
     assert executor.runs is not None
-    assert executor.runs.inferences == 3
+    assert executor.runs.inferences == executor.runs.persistent + executor.runs.aborted == 3
     _, operations = executor.profile(inputs, 2)
     assert list(operations) == list(dict.fromkeys(launch.operation for launch in executor.graph.launches))
 
@@ -323,6 +323,8 @@ def test_what_is_given_up_is_run_again_by_launches(
     assert runs.aborted > 50, "two groups seldom arrive at the same moment"
     assert (runs.inferences, runs.launches) == (100, 0)
     assert not executor.warnings
+    assert net_run.summarise(executor, [1])["runs"] == dataclasses.asdict(runs)
+    assert net_run.mostly_by_launches(executor).startswith(f"{runs.aborted} of 100 inferences ran by launches")
 
 
 def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
