@@ -3,14 +3,13 @@ only writes inputs, launches and reads outputs."""
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -82,18 +81,17 @@ class Executor:
             with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
                 weights = beside.submit(self._uploaded, file)
                 persistent = self._persistent_programs(file) if binaries else None
-                records = _Records(file, [launch.program for launch in graph.launches])
-                programs = functools.cache(lambda: self._programs(records, binaries, strict))
-                if persistent is None:
-                    programs()
+                records = _Records(file, [launch.program for launch in graph.launches], binaries, strict)
+                programs = self._programs(records) if persistent is None else None
                 self._weights = weights.result()
-            self._launches = functools.cache(lambda: [self._bound(programs(), launch) for launch in graph.launches])
+            self._launches: list[Bound] = []
+            self._enqueue: Callable[[], None] | None = None
+            self._records: _Records | None = None
             self._persistent = None if persistent is None else self._persistent_runs(persistent)
-            if self._persistent is None:
-                self._start = backend.in_order(self._launches())
+            if programs is not None:
+                self._bind_launches(programs)
             else:
-                records.read()
-                self._start = self._persistent.run
+                self._records = records.read()
             for buffer in self._outputs.values() if not self.computes else ():
                 backend.fill(buffer, 0)
             backend.finish()
@@ -113,6 +111,25 @@ class Executor:
         """Like run; also the ns of the host's clock from before the first input is written until the last
         output is read."""
         return self._infer(self._checked(inputs), self._start)
+
+    def _start(self) -> None:
+        """Enqueues an inference; persistent kernels are finished when it returns."""
+        if self._persistent is None:
+            self._one_by_one()()
+        else:
+            self._persistent.run(self._one_by_one)
+
+    def _one_by_one(self) -> Callable[[], None]:
+        """What enqueues the launches one by one. Where they are not the usual form, this loads their programs first."""
+        if self._records is not None:
+            self._bind_launches(self._programs(self._records))
+            self._records = None
+        assert self._enqueue is not None
+        return self._enqueue
+
+    def _bind_launches(self, programs: Mapping[int, Program]) -> None:
+        self._launches = [self._bound(programs, launch) for launch in self.graph.launches]
+        self._enqueue = self._backend.in_order(self._launches)
 
     @property
     def runs(self) -> Runs | None:
@@ -150,7 +167,7 @@ class Executor:
             raise ValueError("the device was opened without the clock that a profile needs: load with profiling=True")
         ready = self._checked(inputs)
         with self._turn:
-            self._launches()  # which may be the first use of their programs
+            self._one_by_one()  # which may load their programs
         inference_ns: list[int] = []
         operation_ns: dict[str, list[int]] = {launch.operation: [] for launch in self.graph.launches}
         for done in range(1, inferences + 1):
@@ -168,7 +185,7 @@ class Executor:
         clocks: list[Callable[[], int]] = []
 
         def start() -> None:
-            for bound in self._launches():
+            for bound in self._launches:
                 clocks.append(self._backend.enqueue_timed(bound))
                 if len(clocks) % LAUNCHES_ENQUEUED == 0:
                     self._backend.finish()
@@ -229,15 +246,15 @@ class Executor:
         read = sorted({ref.index for ref in arguments if isinstance(ref, BufferRef) and ref.kind == "weights"})
         return {index: self._backend.upload(file.weights(index)) for index in read}
 
-    def _programs(self, records: _Records, binaries: bool, strict: bool) -> dict[int, Program]:
+    def _programs(self, records: _Records) -> dict[int, Program]:
         """The programs of the graph's launches by their index."""
         backend, indices = self._backend, records.indices
         programs: dict[int, Program] = {}
-        found = backend.load_binaries([records.binary(index) for index in indices]) if binaries else []
+        found = backend.load_binaries([records.binary(index) for index in indices]) if records.binaries else []
         for index, loaded in zip(indices, found, strict=False):
             if isinstance(loaded, Program):
                 programs[index] = loaded
-            elif strict:
+            elif records.strict:
                 raise WrongDevice(f"{records.path}: the driver refuses the binary of program {index}: {loaded}")
             else:
                 self.warnings.append(f"the driver refuses the binary of program {index}; building it from source")
@@ -284,7 +301,7 @@ class Executor:
         self._memory |= {"counters": [counters], "status": [status]}
         kernels = [self._bound(programs, launch) for launch in launches]
         waiting = next(kernel for kernel, launch in zip(kernels, launches, strict=True) if launch.counts)
-        return PersistentRuns(backend, kernels, waiting, counters, status, lambda: backend.in_order(self._launches()))
+        return PersistentRuns(backend, kernels, waiting, counters, status)
 
     def _bound(self, programs: Mapping[int, Program], launch: LaunchRecord) -> Bound:
         arguments = [self._buffer(a) if isinstance(a, BufferRef) else a for a in launch.arguments]
@@ -302,18 +319,22 @@ class Executor:
 
 
 class _Records:
-    """What programs are made of: of an open context file, or as it was read from one that may be closed."""
+    """What programs are made of: in an open context file, or as it was read from one that may be closed.
 
-    def __init__(self, file: ContextFile, programs: Iterable[int]) -> None:
-        self.path = file.path
+    binaries, strict: whether binaries are loaded at all, and whether one that is refused is an error."""
+
+    def __init__(self, file: ContextFile, programs: Iterable[int], binaries: bool, strict: bool) -> None:
+        self.path, self.binaries, self.strict = file.path, binaries, strict
         self.indices = sorted(set(programs))
-        self.binary, self.source = file.binary, file.source
+        self.binary: Callable[[int], bytes] = file.binary
+        self.source: Callable[[int], str] = file.source
 
-    def read(self) -> None:
-        """Keeps everything, with its checksums verified. Raises ContextError."""
+    def read(self) -> Self:
+        """Itself, with everything kept and its checksums verified. Raises ContextError."""
         binaries = {index: self.binary(index) for index in self.indices}
         sources = {index: self.source(index) for index in self.indices}
         self.binary, self.source = binaries.__getitem__, sources.__getitem__
+        return self
 
 
 def _arrays(tensors: Sequence[TensorRecord], buffers: Mapping[str, Buffer]) -> dict[str, Array]:

@@ -57,25 +57,23 @@ class PersistentRuns:
         waiting: Bound,
         counters: Buffer,
         status: Buffer,
-        launches: Callable[[], Callable[[], None]],
     ) -> None:
         """kernels: all launches of the persistent form; waiting: the one of them whose counters lie at the beginning of
-        `counters`; status: the other buffer that they share, both with undefined contents; launches: makes, when they
-        are needed first, what enqueues the launches of the other form. Raises DeviceError."""
+        `counters`; status: the other buffer that they share, both with undefined contents. Raises DeviceError."""
         self.runs = Runs()
         self._backend = backend
         self._counters = counters
         self._status = status
-        self._make = launches
-        self._launches: Callable[[], None] | None = None
+        self._launched = False
         self._start = backend.in_order(kernels)
         self._breaker = Breaker()
         self._rounds = 0
         self._rounds_per_ns = self._calibrated(waiting)
         self._clear()
 
-    def run(self) -> None:
-        """One inference: inputs lie in their buffers, and outputs do when it returns. Raises DeviceError."""
+    def run(self, launches: Callable[[], Callable[[], None]]) -> None:
+        """One inference: inputs lie in their buffers, and outputs do when it returns. launches: gives, where that is
+        needed, what enqueues the launches of the other form. Raises DeviceError."""
         if self._breaker.persistent:
             self.runs.attempts += not self._breaker.closed
             if self._completes():
@@ -85,10 +83,11 @@ class PersistentRuns:
             self.runs.aborted += 1
         else:
             self.runs.launches += 1
-        if self._launches is None:
-            self._launches = self._make()
-            self._launches()  # drivers load code at the first launch: this one is not to be judged by its time
-        self._breaker.record(False, self._elapsed_ns(self._launches))
+        start = launches()
+        if not self._launched:
+            start()  # drivers load code at the first launch: this one is not to be judged by its time
+            self._launched = True
+        self._breaker.record(False, self._elapsed_ns(start))
 
     def _completes(self) -> bool:
         """Whether the persistent kernels have run to their end."""

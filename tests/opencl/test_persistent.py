@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -421,7 +422,8 @@ def test_on_one_core_inferences_soon_run_by_launches(backend: Backend, plan: Pla
     executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
     inputs = inputs_of(executor, 0)
     (want,) = evaluate(plan, inputs).values()
-    np.savez(tmp_path / "arrays.npz", wanted=want, **inputs)
+    arrays: dict[str, Any] = {"wanted": want, **inputs}
+    np.savez(tmp_path / "arrays.npz", **arrays)
     command = [sys.executable, "-c", PINNED, str(path), str(tmp_path / "arrays.npz")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     launches, inferences = map(int, done.stdout.split())

@@ -40,6 +40,9 @@ class Machine:
             self._infer(number)
         self.inferences += inferences
 
+    def closed(self) -> bool:
+        return self.breaker.closed
+
     def _infer(self, number: int) -> None:
         if not self.breaker.persistent:
             self.breaker.record(False, LAUNCHES_NS)
@@ -94,7 +97,7 @@ def test_the_second_of_two_slow_ones_opens_it(aborts: bool) -> None:
 def test_it_closes_when_the_machine_is_quiet_again() -> None:
     machine = Machine(lambda number: number in (100, 120), aborts=True)
     machine.run(121 + (PROOF + 1) * FIRST_WAIT)
-    assert machine.breaker.closed
+    assert machine.closed()
     assert len(machine.attempts) == PROOF
     before = len(machine.persistent)
     machine.run(500)
@@ -111,16 +114,16 @@ def test_attempts_that_fail_come_ever_more_rarely_until_a_limit() -> None:
     assert len(machine.disturbed) == 2 + len(machine.attempts)
     machine.slow = lambda number: False
     machine.run(2 * int(gaps[-1]))
-    assert machine.breaker.closed
+    assert machine.closed()
 
 
 def test_an_inference_that_is_slow_soon_after_it_closed_opens_it_at_once() -> None:
     machine = Machine(lambda number: number < 10, aborts=True)
-    while not (machine.breaker.closed and machine.attempts):
+    while not (machine.closed() and machine.attempts):
         machine.run(1)
     machine.slow = lambda number: True
     machine.run(1)
-    assert not machine.breaker.closed
+    assert not machine.closed()
     opened = machine.inferences
     machine.run(3 * FIRST_WAIT)
     assert machine.attempts[-1] >= opened + 2 * FIRST_WAIT - 1, "and it waits longer than the first time"
@@ -129,7 +132,7 @@ def test_an_inference_that_is_slow_soon_after_it_closed_opens_it_at_once() -> No
 def test_an_old_failure_is_forgotten() -> None:
     machine = Machine(lambda number: number < 10, aborts=True)
     machine.run(20_000)
-    assert machine.breaker.closed
+    assert machine.closed()
     machine.slow = lambda number: True
     machine.run(2)
     opened = machine.inferences
@@ -174,7 +177,7 @@ def test_attempts_stay_rare_and_slow_ones_too_whatever_happens(
     only_closed = data.draw(st.booleans())  # as if attempts were always lucky, and nothing else was
 
     def disturbed(number: int) -> bool:
-        return slow and not (only_closed and not machine.breaker.closed)
+        return slow and not (only_closed and not machine.closed())
 
     machine = Machine(disturbed, aborts)
     for length, slow in phases:  # noqa: B007 - read by disturbed

@@ -222,7 +222,7 @@ def test_kernels_that_yield_have_a_status_and_files_of_before_are_read(context_p
     fields["graphs"][0]["persistent"][0]["arguments"].insert(1, status)
     with_header(context_path, fields)
     assert read_header(context_path).graphs[0].persistent[0].yields
-    status["nbytes"] += 1
+    status["nbytes"] = STATUS_BYTES + 1
     with_header(context_path, fields)
     with pytest.raises(MalformedHeader, match="outside the status buffers"):
         read_header(context_path)
