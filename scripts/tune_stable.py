@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contention_bench import busy
 
+from contention_bench import busy
 from gputune import runtime
 from gputune.client.tuning.intervals import paired_interval
 from tune_generate import Generated, chosen, generated

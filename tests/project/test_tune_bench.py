@@ -90,6 +90,16 @@ def test_gains_are_those_of_the_model_of_time(tmp_path: Path) -> None:
     assert max(gain["value"] for gain in found["tasks"].values()) > 1
 
 
+@pytest.mark.slow
+def test_generations_from_empty_caches_are_equally_fast_where_time_is_a_model(tmp_path: Path) -> None:
+    found = run("stable", tmp_path)["models"]["a small model"]
+    costs, times = found["costs"], found["times_ns"]
+    assert list(costs) == ["generation 1", "generation 2"]
+    assert list(times) == [*costs, "untuned"]
+    first, second = (sum(cost["trials"].values()) for cost in costs.values())
+    assert first == second > 0
+
+
 def test_times_come_out_again_where_time_is_a_model(tmp_path: Path) -> None:
     figures = run("retime", tmp_path, "--kernels", "3")
     assert len(figures["kernels"]) == 3
