@@ -109,9 +109,11 @@ class Validity(_Key):
     compute_units: int
     """The same model with fewer cores enabled runs other work-group counts best."""
     source_sha256: str
-    """The kernel templates: after an edit the old times describe code that no longer exists."""
+    """The kernel templates: after an edit the old times describe code that no longer exists. Of the default that a
+    device with room for everything would have."""
     space_sha256: str
-    """Parameters and constraints: after an edit a winner may be illegal, or no longer the best."""
+    """Parameters and constraints: after an edit a winner may be illegal, or no longer the best. Device limits are not
+    in it: whether a winner fits is asked anew each time."""
     measuring_version: int
     """The measuring protocol (warm-up, sample length, ranking): times of two protocols do not compare."""
     vendor: str = ""
@@ -123,7 +125,7 @@ class Validity(_Key):
     device_type: str = ""
     """"cpu", "gpu" or "accelerator"."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings that change code or time, such as POCL_AFFINITY=1 or a power hint, by name."""
+    """Settings that change code or time, such as POCL_AFFINITY=1, by name."""
 
     def __post_init__(self) -> None:
         texts = ("device_name", "platform", "driver_version", "source_sha256", "space_sha256")

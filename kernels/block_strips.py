@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.packing import FLOAT_BYTES, Packing
+from gputune.kernels.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div, power_at_most, round_up
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.streaming import VECTOR_WIDTHS, ceil_div, power_at_most, round_up
 from gputune.kernels.strips import MOST_LOADS, MOST_UNROLLED, PIXELS
 from gputune.kernels.window import Window
 from gputune.kernels.workgroups import least_width, registers, registers_needed
@@ -136,22 +136,19 @@ class BlockStrips:
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
         if limits.device_type == "cpu":
             yield Constraint(("LN",), lambda ln: ln == 1, "on a CPU, LN must be 1: barriers cost more than they bring")
-        yield Constraint(("LN",), lambda ln: ln <= most, f"LN must not exceed the device's {most} work-items")
+        yield DeviceLimit(("LN",), lambda ln: ln <= most, f"LN must not exceed the device's {most} work-items")
         yield Constraint(
             ("ROWS", "NV", "VW", "LN"),
             lambda *v: v[-1] > 1 or v[0] == 1 or self.strip_bytes(*v[:-1]) <= own,
             f"a work-item's own strip of several rows must not exceed {own} bytes",
         )
-        yield Constraint(
+        yield DeviceLimit(
             ("ROWS", "NV", "VW", "LN"),
             lambda *v: v[-1] == 1 or self.strip_bytes(*v[:-1]) <= limits.local_memory_bytes,
             f"a work-group's strip must fit the device's {limits.local_memory_bytes} bytes of local memory",
         )
-        yield Constraint(
-            ("NV", "VW"),
-            lambda nv, vw: self._fits({"NV": nv, "VW": vw}, limits),
-            f"the packed weights must fit 32-bit indices and the device's largest allocation of"
-            f" {limits.max_allocation_bytes} bytes",
+        yield from buffer_constraints(
+            ("NV", "VW"), lambda nv, vw: self._most_packed({"NV": nv, "VW": vw}), "the packed weights", limits
         )
 
     @property
@@ -163,9 +160,10 @@ class BlockStrips:
         reach = (self.window.kernel[1] - 1) * self.window.dilations[1] + 1
         return pixels == 1 or (pixels - 1) * self.window.strides[1] + reach <= MOST_LOADS
 
-    def _fits(self, configuration: Configuration, limits: DeviceLimits) -> bool:
+    def _most_packed(self, configuration: Configuration) -> int:
+        """Elements of the largest packed buffer."""
         packings = (self.expansion(configuration), self.filters(configuration), self.projection(configuration))
-        return all(each.nbytes <= limits.max_allocation_bytes and each.size <= MOST_ELEMENTS for each in packings)
+        return max(each.size for each in packings)
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """A guess made to fit the device's vectors and units, the maps and the memory."""

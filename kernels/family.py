@@ -39,7 +39,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """What a device allows; constraints of a space are written against it."""
+    """What a device allows; constraints of a space are written against it.
+
+    The first four say how much there is room for. Rules about them are DeviceLimits of a space, and no parameter's
+    values depend on them, so that they decide what can run and not what a measurement belongs to.
+    """
 
     max_work_group_size: int
     max_work_item_sizes: tuple[int, int, int]
@@ -48,6 +52,19 @@ class DeviceLimits:
     compute_units: int
     device_type: str
     preferred_float_width: int
+
+    @property
+    def unbounded(self) -> "DeviceLimits":
+        """A device of the same kind with room for everything: what depends on this alone is the same in every process
+        of a machine."""
+        most = 2**63 - 1
+        return dataclasses.replace(
+            self,
+            max_work_group_size=most,
+            max_work_item_sizes=(most, most, most),
+            local_memory_bytes=most,
+            max_allocation_bytes=most,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """The launch that rearranges constant weights and bias once, before a tiled kernel reads them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from gputune.kernels.family import Launch
-from gputune.kernels.streaming import ceil_div, round_up
+from gputune.kernels.family import DeviceLimits, Launch
+from gputune.kernels.space import Constraint, DeviceLimit
+from gputune.kernels.streaming import MOST_ELEMENTS, ceil_div, round_up
 from gputune.kernels.template import build_options, template
 
 PACK_TEMPLATE = "pack_filter.cl"
@@ -11,6 +13,20 @@ PACK_RUN = 16
 """Elements that a work-item of the pack kernel writes; the same for every problem, so one build serves them all."""
 
 FLOAT_BYTES = 4
+
+
+def buffer_constraints(
+    names: tuple[str, ...], elements: Callable[..., int], what: str, limits: DeviceLimits
+) -> tuple[Constraint, Constraint]:
+    """What a buffer of float32 must keep; `elements` gives how many it has for values of the parameters `names`."""
+    return (
+        Constraint(names, lambda *v: elements(*v) <= MOST_ELEMENTS, f"{what} must fit 32-bit indices"),
+        DeviceLimit(
+            names,
+            lambda *v: FLOAT_BYTES * elements(*v) <= limits.max_allocation_bytes,
+            f"{what} must fit the device's largest allocation of {limits.max_allocation_bytes} bytes",
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from gputune.kernels.dtypes import OPENCL_TYPES
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.loops import Loops
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
@@ -49,7 +49,7 @@ def row_space(
                 "DIMY must stay below twice the number of rows; more would have nothing to do",
             ),
             *group_constraints(limits, "LANES", "DIMY"),
-            Constraint(
+            DeviceLimit(
                 ("VW", "LANES", "DIMY"),
                 lambda width, x, y: x == 1 or x * y * (1 if loops.along else width) * size <= local,
                 f"partial results of a work-group must fit the device's {local} bytes of local memory",

@@ -39,6 +39,14 @@ class Constraint:
 
 
 @dataclass(frozen=True)
+class DeviceLimit(Constraint):
+    """A rule that holds back what the device has no room for: memory, work-items of a work-group.
+
+    It filters and is no part of a space's identity, because what a driver reports varies from one process to the next.
+    """
+
+
+@dataclass(frozen=True)
 class TuningSpace:
     """All configurations of a task on a device: the product of the parameters less what a constraint forbids."""
 
@@ -102,10 +110,12 @@ class TuningSpace:
 
     @cached_property
     def sha256(self) -> str:
-        """Identity of the space as declared: parameter names and values, and the constraints' names and reasons."""
+        """Identity of the space as declared for a problem: parameter names and values, and the names and reasons of the
+        constraints that are no device limits."""
+        rules = (rule for rule in self.constraints if not isinstance(rule, DeviceLimit))
         declared = [
             [[parameter.name, parameter.values] for parameter in self.parameters],
-            [[rule.names, rule.reason] for rule in self.constraints],
+            [[rule.names, rule.reason] for rule in rules],
         ]
         return hashlib.sha256(json.dumps(declared).encode()).hexdigest()
 

@@ -7,7 +7,7 @@ starts earlier, so that it ends with the axis, and stores just the elements that
 import math
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.space import Constraint, Parameter
+from gputune.kernels.space import Constraint, DeviceLimit, Parameter
 
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)
 GROUP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -53,9 +53,9 @@ def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") ->
     """What the device allows for the work-group's shape, given by the parameters named x and y."""
     most, (most_x, most_y, _) = limits.max_work_group_size, limits.max_work_item_sizes
     return (
-        Constraint((x,), lambda across: across <= most_x, f"{x} must not exceed the device's limit of {most_x}"),
-        Constraint((y,), lambda down: down <= most_y, f"{y} must not exceed the device's limit of {most_y}"),
-        Constraint(
+        DeviceLimit((x,), lambda across: across <= most_x, f"{x} must not exceed the device's limit of {most_x}"),
+        DeviceLimit((y,), lambda down: down <= most_y, f"{y} must not exceed the device's limit of {most_y}"),
+        DeviceLimit(
             (x, y),
             lambda across, down: across * down <= most,
             f"{x}*{y} must not exceed the device's {most} work-items per work-group",

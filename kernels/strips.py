@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.packing import FLOAT_BYTES, Packing
+from gputune.kernels.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div, fits, power_at_most
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.streaming import VECTOR_WIDTHS, ceil_div, fits, power_at_most
 from gputune.kernels.workgroups import least_width, registers, registers_needed
 
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
@@ -133,11 +133,11 @@ class Strips:
         if limits.device_type == "cpu":
             least = min(least_width(limits), power_at_most(min(self.channels, self.outputs)))
             yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
-        yield Constraint(
+        yield from buffer_constraints(
             ("NV", "VW", "LN"),
-            lambda *panel: self._fits(self.packing(*panel), limits),
-            f"the packed weights, {self._weight_bytes} bytes or more, must fit 32-bit indices and the"
-            f" device's largest allocation of {limits.max_allocation_bytes} bytes",
+            lambda *panel: self.packing(*panel).size,
+            f"the packed weights, {self._weight_bytes} bytes or more,",
+            limits,
         )
 
     def _strip_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
@@ -152,7 +152,7 @@ class Strips:
             lambda mr, rt, ln: ln > 1 or mr * rt == 1 or self.middle_bytes(mr * rt) <= own,
             f"a work-item's own strip, MR*RT*{pixel} bytes, must not exceed {own} bytes",
         )
-        yield Constraint(
+        yield DeviceLimit(
             ("MR", "RT", "LN"),
             lambda mr, rt, ln: ln == 1 or self.middle_bytes(mr * rt) <= limits.local_memory_bytes,
             f"a work-group's strip, MR*RT*{pixel} bytes, must fit the device's {limits.local_memory_bytes} bytes of"
@@ -163,7 +163,7 @@ class Strips:
         if limits.device_type == "cpu":
             yield Constraint(("LN",), lambda ln: ln == 1, "on a CPU, LN must be 1: barriers cost more than they bring")
         most = _most_together(limits)
-        yield Constraint(("LN",), lambda ln: ln <= most, f"LN must not exceed the device's {most} work-items")
+        yield DeviceLimit(("LN",), lambda ln: ln <= most, f"LN must not exceed the device's {most} work-items")
         yield Constraint(
             ("NV", "VW", "LN"), self._busy, "the last of LN work-items must find channels or columns to compute"
         )
@@ -184,9 +184,6 @@ class Strips:
 
     def _divides(self, vectors: int, width: int, together: int, split: int) -> bool:
         return (split - 1) * together * vectors * width < self.outputs
-
-    def _fits(self, packing: Packing, limits: DeviceLimits) -> bool:
-        return packing.nbytes <= limits.max_allocation_bytes and packing.size <= MOST_ELEMENTS
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """A guess made to fit: within a line, the channels, the registers and the memory for the middle."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.packing import Packing
+from gputune.kernels.packing import Packing, buffer_constraints
 from gputune.kernels.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import MOST_ELEMENTS, VECTOR_WIDTHS, ceil_div, default_width
+from gputune.kernels.streaming import VECTOR_WIDTHS, ceil_div, default_width
 from gputune.kernels.workgroups import (
     Grid,
     clip_group,
@@ -114,7 +114,6 @@ class Tiling:
         """Every tile that fits the registers, with its unrolling and its work-group."""
         few = self.splits and self.rows <= FEW_ROWS
         unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
-        least = self.weight_bytes
         sets = Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction")
         return TuningSpace(
             (
@@ -130,11 +129,11 @@ class Tiling:
                 *self._tile_constraints(limits),
                 *self._reduction_constraints(limits),
                 *group_constraints(("MR", "NV", "VW"), self.grid, limits),
-                Constraint(
+                *buffer_constraints(
                     ("NV", "VW", "LN"),
-                    lambda *panel: self._fits(self.packing(*panel), limits),
-                    f"the packed weights, {least} bytes or more, must fit 32-bit indices and the device's largest"
-                    f" allocation of {limits.max_allocation_bytes} bytes",
+                    lambda *panel: self.packing(*panel).size,
+                    f"the packed weights, {self.weight_bytes} bytes or more,",
+                    limits,
                 ),
             ),
         )
@@ -167,9 +166,6 @@ class Tiling:
         """Tiles down and across all groups."""
         down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
         return down, self.groups * across
-
-    def _fits(self, packing: Packing, limits: DeviceLimits) -> bool:
-        return packing.nbytes <= limits.max_allocation_bytes and packing.size <= MOST_ELEMENTS
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         most, width = registers(limits)

@@ -11,13 +11,13 @@ LEAST_CHANNELS there is no gain either, and it does not apply. An infinite input
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputune.kernels.family import DeviceLimits, Launch, Stage
-from gputune.kernels.packing import FLOAT_BYTES, PACK_RUN
+from gputune.kernels.packing import FLOAT_BYTES, PACK_RUN, buffer_constraints
 from gputune.kernels.prefetching import prefetch_constraint, steps_ahead
 from gputune.kernels.space import Configuration, Constraint
-from gputune.kernels.streaming import MOST_ELEMENTS, ceil_div, power_at_most, round_up
+from gputune.kernels.streaming import ceil_div, power_at_most, round_up
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import MOST_UNROLLED, ROWS
 from gputune.kernels.workgroups import (
@@ -223,25 +223,15 @@ class Winograd:
         else:
             yield Constraint(("RB",), lambda rb: rb == 1, "beyond CPUs there is no cache for several register tiles")
         yield from group_constraints(("MR", "RB", "NV", "VW"), self.grid, limits)
-        yield Constraint(
-            ("NV", "VW"),
-            lambda *panel: self._fits(self.packed_size(*panel), limits),
-            f"the packed weights must fit the device's largest allocation of {limits.max_allocation_bytes} bytes",
-        )
-        yield Constraint(
-            ("MR", "RB"),
-            lambda *block: self._fits(self.transformed_size(*block), limits),
-            f"the transformed input must fit the device's largest allocation of {limits.max_allocation_bytes} bytes",
-        )
-
-    def _fits(self, elements: int, limits: DeviceLimits) -> bool:
-        return elements * FLOAT_BYTES <= limits.max_allocation_bytes and elements <= MOST_ELEMENTS
+        yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits)
+        yield from buffer_constraints(("MR", "RB"), self.transformed_size, "the transformed input", limits)
 
 
 def where(alg: int, rule: Constraint) -> Constraint:
     """The rule for configurations with this ALG only."""
-    return Constraint(
-        ("ALG", *rule.names),
-        lambda chosen, *values: chosen != alg or rule.holds(*values),
-        f"with ALG {alg}: {rule.reason}",
+    return replace(
+        rule,
+        names=("ALG", *rule.names),
+        holds=lambda chosen, *values: chosen != alg or rule.holds(*values),
+        reason=f"with ALG {alg}: {rule.reason}",
     )

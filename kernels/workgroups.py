@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.space import Configuration, Constraint, Parameter
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
 from gputune.kernels.streaming import ceil_div, power_at_most, round_up
 
 GROUP_SIDES = (1, 2, 4, 8, 16, 32)
@@ -39,9 +39,13 @@ def group_constraints(
     """What LM, LN and ORDER must keep; `grid_of` gives the grid for values of the parameters `names`."""
     most, side = limits.max_work_group_size, min(limits.max_work_item_sizes[:2])
     rules = [
-        Constraint(("LM",), lambda lm: lm <= side, f"LM must not exceed the device's {side} work-items in a dimension"),
-        Constraint(("LN",), lambda ln: ln <= side, f"LN must not exceed the device's {side} work-items in a dimension"),
-        Constraint(
+        DeviceLimit(
+            ("LM",), lambda lm: lm <= side, f"LM must not exceed the device's {side} work-items in a dimension"
+        ),
+        DeviceLimit(
+            ("LN",), lambda ln: ln <= side, f"LN must not exceed the device's {side} work-items in a dimension"
+        ),
+        DeviceLimit(
             ("LM", "LN"),
             lambda lm, ln: lm * ln <= most,
             f"LM*LN must not exceed the device's {most} work-items per work-group",

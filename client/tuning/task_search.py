@@ -60,6 +60,13 @@ def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
         raise TuningError(f"{task.op} does not fit on this device: {error}") from None
 
 
+def source_sha256(task: Task, limits: DeviceLimits) -> str:
+    """Identity of a task's kernels on a kind of device: of what its default renders to where there is room for
+    everything, so that it does not depend on which default a process finds room for. Raises TuningError."""
+    default = default_of(task, limits.unbounded)
+    return rendered_sha256(family_of(task.op).render(task.problem, default))
+
+
 def rendered_sha256(instance: Instance) -> str:
     """Identity of the launches that a configuration was rendered to.
 
@@ -107,7 +114,7 @@ class TaskSearch:
             platform=device.platform,
             driver_version=device.driver_version,
             compute_units=device.compute_units,
-            source_sha256=self.rendered_sha256(self.default),
+            source_sha256=source_sha256(task, limits),
             space_sha256=self.space.sha256,
             measuring_version=MEASURING_VERSION,
             vendor=device.vendor,

@@ -17,7 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
@@ -90,7 +90,7 @@ class LrnFamily(KernelFamily):
                     lambda width, across: across == 1 or across < 2 * _vectors(problem, width),
                     "DIMX must stay below twice the number of vectors; more would have nothing to do",
                 ),
-                Constraint(("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's {most}"),
+                DeviceLimit(("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's {most}"),
             ),
         )
 

@@ -16,11 +16,10 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import PACK_TEMPLATE, Packing
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.packing import PACK_TEMPLATE, Packing, buffer_constraints
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import (
     GROUP_SIZES,
-    MOST_ELEMENTS,
     VECTOR_WIDTHS,
     busy,
     ceil_div,
@@ -78,7 +77,7 @@ class RecurrentFamily(KernelFamily):
                 busy(("VW",), problem.hidden, "the elements of a state"),
                 busy(("VW", "NV"), problem.hidden, "the elements of a state"),
                 busy(("VW", "NV", "LANES"), problem.hidden, "the elements of a state"),
-                Constraint(
+                DeviceLimit(
                     ("LANES",),
                     lambda lanes: lanes <= min(group, limits.max_work_item_sizes[0]),
                     f"LANES must not exceed the device's {group} work-items per work-group",
@@ -90,21 +89,21 @@ class RecurrentFamily(KernelFamily):
                     ),
                     "the gates of MB*NV vectors must fit the registers",
                 ),
-                Constraint(
+                DeviceLimit(
                     ("MB", "NV", "VW", "LANES", "LOCAL"),
                     lambda *values: values[-1] == 0 or _state_bytes(problem, *values[:-1]) <= local,
                     f"with LOCAL the states must fit the device's {local} bytes of local memory",
                 ),
-                Constraint(
+                DeviceLimit(
                     ("MB", "NV", "VW", "LANES", "LOCAL"),
                     lambda *values: values[-1] == 1 or _all_state_bytes(problem, *values[:-1]) <= allocation,
                     f"without LOCAL all states must fit the device's largest allocation of {allocation} bytes",
                 ),
-                Constraint(
+                *buffer_constraints(
                     ("NV", "VW", "LANES"),
-                    lambda *panel: _fits(_packing(problem, *panel), allocation),
-                    f"the packed weights, {_packing(problem, 1, 1, 1).nbytes} bytes or more, must fit 32-bit indices"
-                    f" and the device's largest allocation of {allocation} bytes",
+                    lambda *panel: _packing(problem, *panel).size,
+                    f"the packed weights, {_packing(problem, 1, 1, 1).nbytes} bytes or more,",
+                    limits,
                 ),
             ),
         )
@@ -184,10 +183,6 @@ def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) ->
         groups=problem.directions,
         taps=problem.hidden,
     )
-
-
-def _fits(packing: Packing, allocation: int) -> bool:
-    return packing.nbytes <= allocation and packing.size <= MOST_ELEMENTS
 
 
 def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:

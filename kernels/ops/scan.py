@@ -17,7 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
@@ -79,7 +79,7 @@ class ScanFamily(KernelFamily):
             (
                 fits(problem.inner, "the inner axis"),
                 busy(("VW", "DIMX"), problem.outer * problem.inner, "the number of rows"),
-                Constraint(("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's {most}"),
+                DeviceLimit(("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's {most}"),
             ),
         )
 

@@ -16,7 +16,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
@@ -98,7 +98,7 @@ class SoftmaxFamily(KernelFamily):
                     "KEEP must be 0 for a logarithm, which needs no exponentials in the end",
                 ),
                 *group_constraints(limits, "LANES", "DIMY"),
-                Constraint(
+                DeviceLimit(
                     ("VW", "LANES", "DIMY"),
                     lambda width, x, y: x == 1 or x * y * (1 if along else width) * 4 <= local,
                     f"partial results of a work-group must fit the device's {local} bytes of local memory",

@@ -17,7 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import GROUP_SIZES, busy, ceil_div, check_indices, default_group, round_up
 from gputune.kernels.template import build_options, template
 
@@ -72,7 +72,7 @@ class TopFamily(KernelFamily):
             ),
             (
                 busy(("EACH",), problem.axis, "the elements of the axis"),
-                Constraint(("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's {most}"),
+                DeviceLimit(("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's {most}"),
             ),
         )
 

@@ -16,7 +16,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import (
     busy,
     ceil_div,
@@ -109,7 +109,7 @@ class TransposeFamily(KernelFamily):
                     "STAGED needs more than one work-item in a work-group",
                 ),
                 Constraint(("STAGED", "PAD"), lambda staged, pad: staged or not pad, "PAD is of use only with STAGED"),
-                Constraint(
+                DeviceLimit(
                     ("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD"),
                     lambda vr, vc, x, y, staged, pad: not staged or each * y * vr * (x * vc + pad) <= local,
                     f"the blocks of a work-group must fit the device's {local} bytes of local memory",

@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputune.client.plan import Task
+from gputune.client.tuning.task_search import source_sha256
 from gputune.kernels import ops
 from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.family import DeviceLimits, Launch
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
+from gputune.kernels.space import Constraint, DeviceLimit, Parameter, TuningSpace, configuration_key
 from gputune.kernels.template import template
 
+from .one_of_each import ONE_OF_EACH
 from .problems import CASE_NAMES, CASES, CPU, DEVICES, GPU, RELU
 
 PADS = (1, 1, 1, 1)
@@ -114,6 +117,38 @@ def test_identity_of_a_space_follows_what_it_declares() -> None:
 
     assert space().sha256 == space().sha256
     assert len({space().sha256, space((1, 4)).sha256, space(reason="because").sha256}) == 3
+
+
+def test_device_limits_filter_and_are_no_part_of_a_spaces_identity() -> None:
+    def space(most: int) -> TuningSpace:
+        rule = DeviceLimit(("A",), lambda a: a <= most, f"A must not exceed the device's {most}")
+        return TuningSpace((Parameter("A", (1, 2, 4), ""),), (rule,))
+
+    assert space(2).sha256 == space(4).sha256
+    assert (space(2).size, space(4).size) == (2, 3)
+    assert space(2).violations({"A": 4}) == ["A must not exceed the device's 2"]
+
+
+ROOM = {
+    "memory halved": {"max_allocation_bytes": 1 << 29, "local_memory_bytes": 16 << 10},
+    "memory that hardly suffices": {"max_allocation_bytes": 60_000, "local_memory_bytes": 512},
+    "small work-groups": {"max_work_group_size": 16, "max_work_item_sizes": (16, 8, 4)},
+}
+
+
+@pytest.mark.parametrize("room", ROOM)
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("op", ONE_OF_EACH)
+def test_what_a_measurement_belongs_to_does_not_depend_on_the_room_a_device_has(
+    op: str, device: str, room: str
+) -> None:
+    """Drivers report other sizes from one process to the next; the space and the sources stay the same ones."""
+    problem, limits = ONE_OF_EACH[op], DEVICES[device]
+    little, task = replace(limits, **ROOM[room]), Task(op, problem, 1)
+    family = family_of(op)
+    assert family.space(problem, little).parameters == family.space(problem, limits).parameters
+    assert family.space(problem, little).sha256 == family.space(problem, limits).sha256
+    assert source_sha256(task, little) == source_sha256(task, limits)
 
 
 def test_configuration_key_is_canonical() -> None:

@@ -6,7 +6,7 @@ the stock one.
 
 from gputune.kernels.family import DeviceLimits, Instance, Launch
 from gputune.kernels.ops.softmax import SoftmaxFamily, SoftmaxProblem
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.streaming import GROUP_SIZES, round_up
 from gputune.kernels.template import build_options, template
 
@@ -23,7 +23,7 @@ class OnlineSoftmaxFamily(SoftmaxFamily):
         return TuningSpace(
             (Parameter("DIMX", GROUP_SIZES, "softmaxes of a work-group"),),
             (
-                Constraint(
+                DeviceLimit(
                     ("DIMX",), lambda across: across <= most, f"DIMX must not exceed the device's limit of {most}"
                 ),
             ),
