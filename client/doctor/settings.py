@@ -8,6 +8,7 @@ from gputune.client.credentials import NONE, TOKEN_VARIABLE
 from gputune.client.doctor.findings import Finding
 from gputune.client.errors import ConfigError
 from gputune.client.target import DEVICE_VARIABLE, VARIABLE
+from gputune.runtime.settings import decides
 
 _MEANINGS = {
     DEVICE_VARIABLE: "the device to use, where --device does not say",
@@ -16,7 +17,6 @@ _MEANINGS = {
     "OPENCL_VENDOR_PATH": "drivers are looked for there, unless OCL_ICD_VENDORS is set",
     "OCL_ICD_FILENAMES": "libraries that the Khronos loader takes for drivers",
 }
-_DRIVER_PREFIXES = ("POCL_", "CL_CONFIG_")
 
 
 def check_settings(environment: Mapping[str, str]) -> list[Finding]:
@@ -28,7 +28,7 @@ def check_settings(environment: Mapping[str, str]) -> list[Finding]:
             found.append(_token(environment))
         elif name in _MEANINGS:
             found.append(Finding("settings", "note", f"{name}={value}: {_MEANINGS[name]}"))
-        elif name.startswith(_DRIVER_PREFIXES):
+        elif decides(name):
             found.append(Finding("settings", "note", f"{name}={value}: changes a driver; measurements keep to it"))
     if environment.get("POCL_AFFINITY") == "0":
         advice = "unset POCL_AFFINITY; gputune sets it to 1"

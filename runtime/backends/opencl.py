@@ -41,11 +41,11 @@ from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.machine_code import digest_of
 from gputune.runtime.merging import OWN_NAMES
 from gputune.runtime.scratch import scratch_folder
+from gputune.runtime.settings import deciding, scarce_processors
 from gputune.runtime.variant import Work
 
 Error = cl.Error
 LOG_CHARACTERS = 2000
-SETTINGS = ("POCL_", "CL_CONFIG_")
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
 FLUSHED_BYTES = 64 << 20  # at least: some drivers report a first-level cache, or none
 LINE_BYTES = 64
@@ -176,9 +176,9 @@ class OpenCLBackend(Backend):
 
     @property
     def settings(self) -> dict[str, str]:
-        """PoCL's and the Intel CPU driver's variables as they are in this process, without folders."""
-        names = sorted(name for name in os.environ if name.startswith(SETTINGS) and not name.endswith("_DIR"))
-        return {name: os.environ[name] for name in names}
+        """The variables that change code or time as they are in this process, and a want of processors."""
+        scarce = scarce_processors(self.identity.compute_units) if self.identity.device_type == "cpu" else {}
+        return deciding(os.environ) | scarce
 
     def write(self, buffer: Buffer, data: Any) -> None:
         with _translated("writing a buffer"):
