@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gputune.cache.files import CacheError, CacheFull, folder_lock, network_file_system, set_aside, suspicion
-from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_readonly, named_errors
+from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_copy, connect_readonly, named_errors
 from gputune.cache.record import RecordError
 
 _Parsed = TypeVar("_Parsed")
@@ -78,6 +78,18 @@ class Database:
             raise CacheError(f"performance cache {path} does not exist")
         try:
             return cls(connect_readonly(path), path, warn)
+        except Damaged as damage:
+            raise CacheError(f"performance cache {path} is damaged ({damage})") from damage
+
+    @classmethod
+    def open_copy(cls, path: Path, *, warn: Callable[[str], None] | None = None) -> Self:
+        """Open a copy in memory of what path holds, of nothing where there is no file: what is done to it tells what a
+        generation would do, and is forgotten when it is closed.
+
+        Raises CacheError, also for a damaged file.
+        """
+        try:
+            return cls(connect_copy(path), path, warn)
         except Damaged as damage:
             raise CacheError(f"performance cache {path} is damaged ({damage})") from damage
 

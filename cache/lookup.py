@@ -1,15 +1,12 @@
-"""Why a task has to be measured, or has not: what a cache knows of it, and what has changed since."""
+"""What a cache knows of a task under other conditions than today's, and what has changed since."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 from gputune.cache.key import TaskKey, Validity
 from gputune.cache.record import WinnerRecord
 from gputune.cache.summary import TaskSummary
-
-Kind = Literal["hit", "stale", "seeded", "new"]
-KINDS: tuple[Kind, ...] = ("hit", "stale", "seeded", "new")
 
 THE_DEVICE = ("device_name", "compute_units", "vendor")
 """Fields that make a device the same one; what is known of another is no stale record but a seed."""
@@ -28,15 +25,13 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a cache says of a task.
+class Earlier:
+    """What was found out about a task before.
 
-    kind: "hit" (concluded under today's validity), "stale" (concluded on this device, but under another validity;
-    `changes` says what is different from the nearest), "seeded" (known from other devices, or not concluded: `origin`
-    says from where), "new". winner: of the hit or of the stale record.
+    winner: the one on this device whose validity is nearest to today's, None where there is none; changes: in what that
+    differs; origin: of which other devices a winner is known, where there is none of this one.
     """
 
-    kind: Kind
     winner: WinnerRecord | None = None
     changes: tuple[Change, ...] = ()
     origin: str = ""
@@ -55,36 +50,17 @@ def changes(before: Validity, now: Validity) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def look_up(task: TaskKey, now: Validity, known: Iterable[TaskSummary]) -> Verdict:
-    """The verdict on a task whose measurements would have the validity `now`."""
-    same = [summary for summary in known if summary.task == task]
-    concluded = [summary for summary in same if summary.winner is not None]
-    for summary in concluded:
-        if summary.validity == now:
-            return Verdict("hit", summary.winner)
+def look_up(task: TaskKey, now: Validity, known: Iterable[TaskSummary]) -> Earlier:
+    """What is known of a task whose measurements would have the validity `now`."""
+    concluded = [summary for summary in known if summary.task == task and summary.winner is not None]
     here = [summary for summary in concluded if _same_device(summary.validity, now)]
     if here:
         nearest = min(here, key=lambda summary: len(changes(summary.validity, now)))
-        return Verdict("stale", nearest.winner, changes(nearest.validity, now))
+        return Earlier(nearest.winner, changes(nearest.validity, now))
     if concluded:
         devices = sorted({f"{s.validity.device_name}, {s.validity.compute_units} compute units" for s in concluded})
-        return Verdict("seeded", origin=f"other devices: {'; '.join(devices)}")
-    if any(summary.validity == now for summary in same):
-        return Verdict("seeded", origin="its own trials: it was begun and not finished")
-    return Verdict("new")
-
-
-def describe(verdict: Verdict) -> str:
-    """Why a task has to be measured, in a few words."""
-    if verdict.changes:
-        return "; ".join(map(str, verdict.changes))
-    return f"known from {verdict.origin}" if verdict.origin else "new" if verdict.kind == "new" else "not tuned enough"
-
-
-def counts(verdicts: Iterable[Verdict]) -> Mapping[Kind, int]:
-    """How many verdicts there are of each kind."""
-    found = [verdict.kind for verdict in verdicts]
-    return {kind: found.count(kind) for kind in KINDS}
+        return Earlier(origin=f"other devices: {'; '.join(devices)}")
+    return Earlier()
 
 
 def _same_device(one: Validity, other: Validity) -> bool:

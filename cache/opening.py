@@ -31,11 +31,7 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         try:
             version = _inspect(connection, path)
             connection.execute(f"PRAGMA journal_mode = {'DELETE' if network_file_system(path.parent) else 'WAL'}")
-            if version != SCHEMA_VERSION:
-                connection.executescript(
-                    f"BEGIN IMMEDIATE; {missing_tables(version)} PRAGMA application_id = {APPLICATION_ID};"
-                    f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                )
+            _bring_up_to_date(connection, version)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
         except BaseException:
@@ -72,9 +68,36 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
     raise AssertionError("the last mode returns or raises")
 
 
+def connect_copy(path: Path) -> sqlite3.Connection:
+    """A copy in memory, for reading and writing, of a file or of none. Raises Damaged or CacheError."""
+    copy = _connection_to(":memory:", BUSY_TIMEOUT_S)
+    try:
+        with named_errors(path, "copy"):
+            if path.is_file():
+                with contextlib.closing(connect_readonly(path)) as file:
+                    file.backup(copy)
+            _bring_up_to_date(copy, copy.execute("PRAGMA user_version").fetchone()[0])
+    except BaseException:
+        copy.close()
+        raise
+    return copy
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
+    """Gives a file of an older version, or a new one, today's tables."""
+    if version != SCHEMA_VERSION:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {missing_tables(version)} PRAGMA application_id = {APPLICATION_ID};"
+            f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        )
+
+
 def _connection(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None)
+    return _connection_to(f"{path.absolute().as_uri()}?{mode}", busy_timeout_s)
+
+
+def _connection_to(where: str, busy_timeout_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(where, uri=where.startswith("file:"), timeout=busy_timeout_s, isolation_level=None)
     # A bad byte spoils its row, not the whole read.
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection

@@ -1,12 +1,12 @@
-"""Why tasks of a model will be measured, or not: the cache's verdicts in words and as JSON."""
+"""Why tasks of a model will be measured, or not: verdicts in words and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gputune.cache.lookup import Verdict, counts
 from gputune.client.plan import Task
 from gputune.client.tuning.task_search import task_key
+from gputune.client.tuning.verdict import Verdict, counts
 
 MOST_REASONS = 3
 
@@ -16,6 +16,8 @@ def summary_line(verdicts: Iterable[Verdict]) -> str:
     found = list(verdicts)
     kinds = counts(found)
     parts = [f"{kinds['hit']} of {len(found)} tasks are known"]
+    if kinds["default"]:
+        parts.append(f"{kinds['default']} keep their defaults")
     if kinds["stale"]:
         parts.append(f"{kinds['stale']} are stale ({reasons(found)})")
     if kinds["seeded"]:
@@ -27,7 +29,8 @@ def summary_line(verdicts: Iterable[Verdict]) -> str:
 
 def reasons(verdicts: Iterable[Verdict]) -> str:
     """What has changed since stale records were made, the most frequent changes first."""
-    changes = Counter(str(change) for verdict in verdicts for change in verdict.changes)
+    found = [verdict for verdict in verdicts if verdict.kind == "stale"]
+    changes = Counter(reason for verdict in found for reason in [*map(str, verdict.changes), verdict.reason] if reason)
     said = [f"{change}: {count} tasks" for change, count in changes.most_common(MOST_REASONS)]
     more = len(changes) - len(said)
     return "; ".join([*said, f"and {more} other changes"] if more else said)
@@ -38,7 +41,7 @@ def lines_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[str
     lines = []
     for task, verdict in verdicts.items():
         name = f"{task.op} {task_key(task).digest[:10]} ({', '.join(nodes.get(task, ())[:2])})"
-        lines.append(f"{verdict.kind:<6}  {name}{_why(verdict)}")
+        lines.append(f"{verdict.kind:<7}  {name}{_why(verdict)}")
     return [*lines, summary_line(verdicts.values())]
 
 
@@ -50,12 +53,15 @@ def fields_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[st
             "op": task.op,
             "nodes": list(nodes.get(task, ())),
             "kind": verdict.kind,
+            "measures": verdict.measures,
             "changes": [vars(change) for change in verdict.changes],
+            "reason": verdict.reason,
             "origin": verdict.origin,
-            "configuration": None if verdict.winner is None else dict(verdict.winner.configuration),
-            "tuned_ns": None if verdict.winner is None else verdict.winner.median_ns,
+            "configuration": verdict.pin or (winner and dict(winner.configuration)),
+            "tuned_ns": winner and winner.median_ns,
         }
         for task, verdict in verdicts.items()
+        for winner in [verdict.winner or verdict.before]
     ]
     return {"counts": dict(counts(verdicts.values())), "tasks": tasks}
 
@@ -63,6 +69,4 @@ def fields_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[st
 def _why(verdict: Verdict) -> str:
     if verdict.kind == "hit" and verdict.winner is not None:
         return f": {verdict.winner.median_ns / 1000:.1f} us, tuned at effort {verdict.winner.effort}"
-    if verdict.changes:
-        return f": {'; '.join(map(str, verdict.changes))}"
-    return f": from {verdict.origin}" if verdict.origin else ""
+    return f": {verdict.why}" if verdict.why else ""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of
+from gputune.client.tuning.verdict import Verdict, untuned_verdict
 from gputune.client.verifying import Questions, Verifier
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context_format import write_context
@@ -121,6 +123,7 @@ class Generation:
         self._persistent = request.config.persistent_kernels and self._device.groups_at_once > 0
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)
+        self._mode = request.tuning.cache_mode
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
         self.verified: Mapping[str, Mapping[str, float]] | None = None
@@ -147,12 +150,9 @@ class Generation:
             plans = [model.plan for model in self._graphs.models]
             self._make([Decision(plan, _of(plan.tasks, outcomes), self._persistent) for plan in plans], None)
             return
-        mode = self._request.tuning.cache_mode
+        mode = self._mode
         with ExitStack() as stack:
-            folder = self._request.performance_cache_dir
-            if mode == "off":
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-")))
-            path = folder / self._tier.file_name
+            path = self._cache_path(stack)
             kept = "" if mode == "use" else f", mode {mode}"
             self._reporter.info(f"performance cache {'none' if mode == 'off' else path}{kept}")
             opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
@@ -162,43 +162,77 @@ class Generation:
             options = self._request.tuning
             if budget_seconds is not None and self._compares:
                 options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
-            tuner = Tuner(
-                self.clients,
-                cache,
-                self._request.effort,
-                self._reporter,
-                options,
-                self._graphs.nodes_of,
-                self._inference_ns if self._compares else None,
-            )
-            tuner.check(self._tasks)
-            fingerprint = self._fingerprint()
-            if mode != "frozen":
-                begun = cache.begin_generation(fingerprint, self._request.config.invalidate_performance_cache)
-                if mode == "refresh":
-                    cache.seen_since = begun.begun_at
-                if begun.invalidated:
-                    self._reporter.info("performance cache invalidated: starting from nothing")
-                elif begun.resumed:
-                    self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
-            if mode == "use":
-                self._borrow(tuner)
-            if mode in ("use", "frozen"):
-                self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
+            tuner = self._tuner(cache, options)
+            self._begin(tuner, cache)
+            self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
             with self._clock.phase("tune"):
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
                 decisions = self._decide(outcomes, tuner, cache, deadline)
             self._make(decisions, *((None, None) if mode == "frozen" else (tuner, cache)))
             if mode != "frozen":
-                cache.finish_generation(fingerprint)
+                cache.finish_generation(self._fingerprint)
             if (report := self._request.tuning.report) is not None:
                 write_report(path, report, self._request.binary_file)
                 self._reporter.info(f"wrote the report {report}")
 
+    @property
+    def cache_file(self) -> Path:
+        """The performance cache of this device, which cache_mode off leaves alone."""
+        return self._request.performance_cache_dir / self._tier.file_name
+
+    @property
+    def nodes_of(self) -> Mapping[Task, Sequence[str]]:
+        """The names of the model's nodes that run a task."""
+        return self._graphs.nodes_of
+
+    def explain(self) -> dict[Task, Verdict]:
+        """What `run` would do with each task, and why. Nothing is measured and nothing is written: the generation is
+        begun on a copy of the performance cache. Raises GputuneError, CacheError."""
+        if self._request.effort.name == "none":
+            return dict.fromkeys(self._tasks, untuned_verdict())
+        with ExitStack() as stack:
+            opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
+            cache = stack.enter_context(opened(self._cache_path(stack), warn=self._reporter.warn))
+            tuner = self._tuner(cache, self._request.tuning)
+            self._begin(tuner, cache)
+            return tuner.verdicts(self._tasks)
+
+    def _cache_path(self, stack: ExitStack) -> Path:
+        """Where measurements are kept; with cache_mode off in a folder that goes when the stack is closed."""
+        if self._mode == "off":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-"))
+            return Path(folder) / self._tier.file_name
+        return self.cache_file
+
+    def _tuner(self, cache: PerformanceCache, options: TuningOptions) -> Tuner:
+        return Tuner(
+            self.clients,
+            cache,
+            self._request.effort,
+            self._reporter,
+            options,
+            self._graphs.nodes_of,
+            self._inference_ns if self._compares else None,
+        )
+
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
         """What an inference is expected to take by the times of its tasks, before any context was timed."""
         return self._graphs.inference_ns(time_ns, INSIDE_NS if self._persistent else GUESSED_LAUNCH_NS)
+
+    def _begin(self, tuner: Tuner, cache: PerformanceCache) -> None:
+        """What comes before the verdicts: checks, the mark of this generation, what the system's cache knows."""
+        tuner.check(self._tasks)
+        if self._mode != "frozen":
+            begun = cache.begin_generation(self._fingerprint, self._request.config.invalidate_performance_cache)
+            if self._mode == "refresh":
+                cache.seen_since = begun.begun_at
+            if begun.invalidated:
+                self._reporter.info("performance cache invalidated: starting from nothing")
+            elif begun.resumed:
+                self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
+        if self._mode == "use":
+            self._borrow(tuner)
 
     def _borrow(self, tuner: Tuner) -> None:
         """Takes in what the system's cache knows and the user's does not. Raises CacheError."""
@@ -270,6 +304,7 @@ class Generation:
                 told = f"output {output!r} of graph {name!r}"
                 self._reporter.info(f"verified: {told} is off by {error:.1e} of its largest value at most")
 
+    @cached_property
     def _fingerprint(self) -> str:
         """What makes a rerun the same generation: the model's bytes, the effort, the dimensions."""
         request = self._request

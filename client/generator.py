@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gputune.cache import check_writable, named, tier_of
@@ -12,13 +15,15 @@ from gputune.client.generation import Clock, Generation, GenerationRequest
 from gputune.client.graphs import Graphs, read_graphs
 from gputune.client.op_packages import OpPackage, in_use, load_packages
 from gputune.client.outputs import check_output
+from gputune.client.plan import Task
 from gputune.client.progress import Reporter
 from gputune.client.summary import Totals, summarise, write_json
 from gputune.client.targets import choose_targets
 from gputune.client.tuning.tuner import names_of
+from gputune.client.tuning.verdict import Verdict
 from gputune.client.verifying import questions_for
 
-__all__ = ["GenerationRequest", "generate"]
+__all__ = ["Explained", "GenerationRequest", "explain", "generate"]
 
 
 def generate(request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter) -> dict[str, Any]:
@@ -30,9 +35,8 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
     with clock.phase("total"):
         with clock.phase("check"):
             _check_outputs(request)
-            packages = load_packages(request.op_packages)
-        with in_use(packages):
-            generation = _generate(request, packages, environment, reporter, clock)
+        with _prepared(request, environment, reporter, clock) as generation:
+            generation.run()
     requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
     totals = Totals(requests["profile"], requests["compile"], clock.seconds)
     summary = summarise(
@@ -48,13 +52,43 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
     return summary
 
 
-def _generate(
+@dataclass(frozen=True)
+class Explained:
+    """What a generation would do: its performance cache file, and for each task the verdict and the model's nodes."""
+
+    file: Path
+    verdicts: Mapping[Task, Verdict]
+    nodes_of: Mapping[Task, Sequence[str]]
+
+
+def explain(request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter) -> Explained:
+    """What the generation of this request would do with each task, and why; nothing is measured and nothing is
+    written. Raises GputuneError, CacheError."""
+    check_bound(request)
+    with _prepared(request, environment, reporter, Clock()) as generation:
+        return Explained(generation.cache_file, generation.explain(), generation.nodes_of)
+
+
+@contextmanager
+def _prepared(
+    request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter, clock: Clock
+) -> Iterator[Generation]:
+    """A generation whose model is read and whose targets are connected; op packages are in use meanwhile."""
+    with clock.phase("check"):
+        packages = load_packages(request.op_packages)
+    with in_use(packages), ExitStack() as stack:
+        yield _connected(request, packages, environment, reporter, clock, stack)
+
+
+def _connected(
     request: GenerationRequest,
     packages: Sequence[OpPackage],
     environment: Mapping[str, str],
     reporter: Reporter,
     clock: Clock,
+    stack: ExitStack,
 ) -> Generation:
+    """A generation on targets that are closed with the stack."""
     with clock.phase("import"):
         read = read_graphs(request.model, request.input_dimensions)
     with clock.phase("lower"):
@@ -82,18 +116,19 @@ def _generate(
             notice=reporter.warn,
             speaker=reporter,
         )
-    with chosen:
-        for line in chosen.explanation:
-            reporter.info(line)
-        with clock.phase("check"):
-            clients = chosen.connect_all()
-        generation = Generation(request, graphs, packages, questions, clients, clock, reporter)
-        generation.run()
-    return generation
+    stack.enter_context(chosen)
+    for line in chosen.explanation:
+        reporter.info(line)
+    with clock.phase("check"):
+        clients = chosen.connect_all()
+    return Generation(request, graphs, packages, questions, clients, clock, reporter)
 
 
-def _check_bound(request: GenerationRequest) -> None:
-    """Raises ConfigError for wishes about caches that this generation could only ignore."""
+def check_bound(request: GenerationRequest) -> None:
+    """Raises ConfigError for wishes about caches that this generation could only ignore, and for a tier that cannot
+    be."""
+    if request.device_tier is not None:
+        check_tier(request.device_tier)
     config, mode = request.config, request.tuning.cache_mode
     wishes = {
         "invalidate_performance_cache": config.invalidate_performance_cache and mode in ("off", "frozen"),
@@ -120,9 +155,7 @@ def _listing(package: OpPackage) -> str:
 
 def _check_outputs(request: GenerationRequest) -> None:
     """That all results can be written, before anything takes time."""
-    if request.device_tier is not None:
-        check_tier(request.device_tier)
-    _check_bound(request)
+    check_bound(request)
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
         check_output(path)
     if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):

@@ -1,4 +1,7 @@
-"""The options that say how a model is tuned, beside how much of it: see gputune.client.tuning.options."""
+"""The options that say how a model is tuned, beside how much of it: see gputune.client.tuning.options.
+
+`performance-cache explain` takes those of them that decide what is measured.
+"""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -33,14 +36,14 @@ class TuningWishes:
 
 
 def _wishes(
-    tuning_budget: str | None,
-    tuning_strategy: str | None,
     tasks: tuple[str, ...],
     pin: tuple[str, ...],
     cold: bool,
     retry_failures: tuple[str, ...],
-    report: Path | None,
     cache_mode: str | None,
+    tuning_budget: str | None = None,
+    tuning_strategy: str | None = None,
+    report: Path | None = None,
 ) -> TuningWishes:
     """What the values of the options mean. Raises ConfigError."""
     patterns = [pattern for text in tasks for pattern in parse_patterns(text, "--tasks")]
@@ -80,20 +83,20 @@ def _statuses(context: click.Context, parameter: click.Parameter, text: str | No
     return wanted
 
 
-_OPTIONS = (
-    click.option(
+_OPTIONS = {
+    "tuning_budget": click.option(
         "--tuning_budget",
         metavar="TIME",
         help="What tuning may take at most, such as 90s, 10m or 1h30m. The time goes where the model gains most; the "
         "same command goes on where it ended.",
     ),
-    click.option(
+    "tuning_strategy": click.option(
         "--tuning_strategy",
         type=click.Choice(tuple(STRATEGIES)),
         help="What decides which variants are measured; auto, the default, begins with what won for near problems. The "
         "others are for comparison.",
     ),
-    click.option(
+    "tasks": click.option(
         "--tasks",
         metavar="PATTERN[,...]",
         multiple=True,
@@ -101,19 +104,19 @@ _OPTIONS = (
         "and the names of the model's nodes that run it; *, ? and [...] stand for any characters, as in '/head/*'. All "
         "others get what the cache knows, else their default.",
     ),
-    click.option(
+    "pin": click.option(
         "--pin",
         metavar="TASK=NAME=VALUE,...",
         multiple=True,
         help="Give tasks this configuration, whatever else is faster; TASK is a pattern as in --tasks, and every "
         "parameter needs its value. It is verified, and measured beside the default. Once per pattern.",
     ),
-    click.option(
+    "cold": click.option(
         "--cold",
         is_flag=True,
         help="Measure every launch with empty caches, for kernels that run seldom. Such times are kept apart.",
     ),
-    click.option(
+    "retry_failures": click.option(
         "--retry_failures",
         is_flag=False,
         flag_value="all",
@@ -122,40 +125,35 @@ _OPTIONS = (
         help="Measure again what failed before, also where tuning had come to an end: all of it, or what has one of "
         f"these statuses: {', '.join(FAILURES)}.",
     ),
-    click.option(
+    "report": click.option(
         "--report",
         type=click.Path(path_type=Path),
         metavar="FILE.html",
         help="Write a page about the tuning, as `gputune tuning-report` does.",
     ),
-    click.option(
+    "cache_mode": click.option(
         "--cache_mode",
         type=click.Choice(CACHE_MODES),
         help="use, the default: what is known is not measured again; off: nothing is read and nothing kept; refresh: "
         "everything is measured again, and kept; frozen: fail, with exit code 11, where anything had to be measured.",
     ),
-)
+}
+_DECIDING = ("tasks", "pin", "cold", "retry_failures", "cache_mode")
+"""Those that decide what is measured; the others say how, how long, and where a report goes."""
 
 
-def tuning_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds these options; the command gets them as `wishes`, a TuningWishes."""
+def tuning_options(command: Callable[..., Any] | None = None, *, deciding: bool = False) -> Callable[..., Any]:
+    """Adds these options; the command gets them as `wishes`, a TuningWishes. deciding: those alone that decide what is
+    measured."""
+    if command is None:
+        return functools.partial(tuning_options, deciding=deciding)
+    chosen = {name: option for name, option in _OPTIONS.items() if not deciding or name in _DECIDING}
 
     @functools.wraps(command)
-    def with_wishes(
-        *arguments: Any,
-        tuning_budget: str | None,
-        tuning_strategy: str | None,
-        tasks: tuple[str, ...],
-        pin: tuple[str, ...],
-        cold: bool,
-        retry_failures: tuple[str, ...],
-        report: Path | None,
-        cache_mode: str | None,
-        **options: Any,
-    ) -> Any:
-        wishes = _wishes(tuning_budget, tuning_strategy, tasks, pin, cold, retry_failures, report, cache_mode)
+    def with_wishes(*arguments: Any, **options: Any) -> Any:
+        wishes = _wishes(**{name: options.pop(name) for name in chosen})
         return command(*arguments, wishes=wishes, **options)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(chosen.values()):
         with_wishes = option(with_wishes)
     return with_wishes

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gputune.cache import TaskKey, TrialRecord, Validity
+from gputune.cache.lookup import Change
 from gputune.client.errors import TuningError
 from gputune.client.plan import Task
 from gputune.client.tuning.effort import Effort, most_trials, trials_for
@@ -157,32 +158,49 @@ class TaskSearch:
 
     def still_holds(self, configuration: Configuration, sha256: str) -> bool:
         """Whether a configuration from the cache is legal today and renders to the code that was measured."""
-        return not self.space.violations(configuration) and self.rendered_sha256(configuration) == sha256
+        return not self.lapsed(configuration, sha256)
+
+    def lapsed(self, configuration: Configuration, sha256: str) -> str:
+        """Why a configuration from the cache cannot be used today; empty when it can."""
+        if wrong := self.space.violations(configuration):
+            return f"its configuration is not allowed today: {'; '.join(wrong)}"
+        now = self.rendered_sha256(configuration)
+        return "" if now == sha256 else str(Change("rendered_sha256", sha256, now))
 
     def to_retry(self, records: Iterable[TrialRecord], statuses: Collection[str]) -> list[dict[str, int]]:
         """The configurations whose last trial that still holds has one of the statuses."""
-        last = {configuration_key(record.configuration): record for record in self._holding(records)}
-        return [dict(record.configuration) for record in last.values() if record.status in statuses]
+        last = self._last_holding(records).values()
+        return [dict(record.configuration) for record in last if record.status in statuses]
+
+    def counting(self, records: Iterable[TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
+        """The last trials that still hold, by configuration, less those that are to be measured again: what failed with
+        a status in `retry`, and when all of the rest failed, the default and the starters among them. The reason may
+        have gone, such as another program that filled the device's memory; only what takes a worker down is not tried
+        again unasked."""
+        return self._counting(self._last_holding(records), retry)
+
+    def _counting(self, last: Mapping[str, TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
+        kept = {key: one for key, one in last.items() if one.status not in retry}
+        if all(cost_of(record) is None for record in kept.values()):
+            for key in map(configuration_key, self._first):
+                if key in kept and kept[key].status not in DEADLY:
+                    del kept[key]
+        return kept
 
     def resume(self, records: Sequence[TrialRecord], retry: Collection[str] = ()) -> None:
-        """Takes in what an earlier run stored, as far as it still holds. What failed with a status in `retry` is
-        measured again before anything else.
-
-        When all of that failed, so are the default and the starters: the reason may have gone, such as another program
-        that filled the device's memory. Only what takes a worker down is not tried again unasked.
-        """
-        self.tell(self._holding(records))
-        self._again = self.to_retry(records, retry)
-        for configuration in self._again:
-            del self.known[configuration_key(configuration)]
-        if all(cost_of(record) is None for record in self.known.values()):
-            for key in map(configuration_key, self._first):
-                if key in self.known and self.known[key].status not in DEADLY:
-                    del self.known[key]
+        """Takes in what an earlier run stored, as far as it counts. What failed with a status in `retry` is measured
+        again before anything else."""
+        last = self._last_holding(records)
+        self.tell(list(last.values()))
+        self._again = [dict(record.configuration) for record in last.values() if record.status in retry]
+        counting = self._counting(last, retry)
+        self.known = {key: record for key, record in self.known.items() if key in counting}
         self.resumed = len(self.known)
 
-    def _holding(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
-        return [record for record in records if self.still_holds(record.configuration, record.rendered_sha256)]
+    def _last_holding(self, records: Iterable[TrialRecord]) -> dict[str, TrialRecord]:
+        """The last trial of each configuration that is allowed today and renders to the launches measured then."""
+        holding = (one for one in records if self.still_holds(one.configuration, one.rendered_sha256))
+        return {configuration_key(one.configuration): one for one in holding}
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
         """Takes in results; a configuration that was known gets its newer one, and keeps its place."""

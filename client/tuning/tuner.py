@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gputune.cache import PerformanceCache, WinnerRecord
 from gputune.cache.entry import Contents
-from gputune.cache.lookup import Verdict, describe, look_up
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.plan import Task
 from gputune.client.target_client import TargetClient
 from gputune.client.tuning.agenda import Agenda, Entry, Todo
 from gputune.client.tuning.cooling import Cooling
-from gputune.client.tuning.effort import EFFORTS, Effort
+from gputune.client.tuning.effort import Effort
 from gputune.client.tuning.finalists import runners_up
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
@@ -29,6 +29,7 @@ from gputune.client.tuning.schedule import Inference
 from gputune.client.tuning.seeding import Seeding
 from gputune.client.tuning.task_search import OK, TaskSearch, device_limits, task_key
 from gputune.client.tuning.task_tuning import Progress, TaskTuning
+from gputune.client.tuning.verdict import Verdict, explained, judge
 from gputune.client.tuning.workbench import Workbench
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.identity import DeviceIdentity
@@ -107,18 +108,20 @@ class Tuner:
                 raise TuningError(f"{title}: the pinned configuration is not allowed: {'; '.join(wrong)}")
 
     def verdicts(self, tasks: Sequence[Task]) -> dict[Task, Verdict]:
-        """What the cache knows of each task, and why it will be measured where it will be. Raises CacheError."""
-        known = self._cache.tasks()
+        """What `tune` will do with each task, and why it will be measured where it will be. Raises TuningError for a
+        pinned configuration that is known not to work, CacheError."""
+        found = {task: self._judge(task) for task in tasks}
+        known = self._cache.tasks() if any(verdict.measures for verdict in found.values()) else []
         seeding = Seeding(self._cache, self._progress.verbose)
-        found = {}
-        for task in tasks:
-            search = self._search(task)
-            verdict = look_up(search.key, search.validity, known)
-            if verdict.kind == "new":
-                seeds = seeding.seeds_for(search.key, search.validity, search.space, {})
-                verdict = Verdict("seeded", origin=seeds.origin) if seeds.configurations else verdict
-            found[task] = verdict
-        return found
+
+        def seeds(search: TaskSearch) -> str:
+            return seeding.seeds_for(search.key, search.validity, search.space, {}).origin
+
+        return {
+            task: explained(verdict, search, self._cache, known, partial(seeds, search))
+            for task, verdict in found.items()
+            for search in [self._search(task)]
+        }
 
     def borrow(self, tasks: Sequence[Task], system: PerformanceCache) -> int:
         """Take in what another cache knows of tasks that this one has not concluded, and what it has chosen in chains;
@@ -135,10 +138,10 @@ class Tuner:
 
     def expected_trials(self, tasks: Sequence[Task]) -> int:
         """How many variants will be measured at most, finalists included."""
-        pins = [task for task in tasks if self._pin(task) is not None]
-        others = [self._entry(0, task) for task in tasks if task not in pins]
-        entries = [entry for entry in others if isinstance(entry, Entry)]
-        return 2 * len(pins) + self._pool(entries) + sum(map(self._finalists, entries))
+        measured = [(task, verdict) for task in tasks if (verdict := self._judge(task)).measures]
+        pins = sum(verdict.pin is not None for _, verdict in measured)
+        entries = [Entry(0, self._search(task), one.winner) for task, one in measured if one.pin is None]
+        return 2 * pins + self._pool(entries) + sum(map(self._finalists, entries))
 
     def tune(
         self,
@@ -159,15 +162,17 @@ class Tuner:
             outcomes[place] = outcome
             done(outcome)
 
-        entries = []
-        for place, task in enumerate(tasks):
-            found = self._entry(place, task)
-            if isinstance(found, Entry):
-                entries.append(found)
-            else:
-                tell(place, found)
+        verdicts = [self._judge(task) for task in tasks]
         if self._options.cache_mode == "frozen":
-            entries = self._frozen(entries, tell)
+            self._check_known([task for task, one in zip(tasks, verdicts, strict=True) if self._misses(task, one)])
+        entries = []
+        for place, (task, verdict) in enumerate(zip(tasks, verdicts, strict=True)):
+            if not verdict.measures or self._options.cache_mode == "frozen":
+                tell(place, self._unmeasured(task, verdict))
+            elif verdict.pin is not None:
+                tell(place, self._pinned(self._search(task), verdict.pin))
+            else:
+                entries.append(Entry(place, self._search(task), verdict.winner))
         agenda = Agenda(
             entries,
             self._effort,
@@ -238,8 +243,7 @@ class Tuner:
         they are as it is but for configuration, time and launches, and have no binary. Nothing where the user has
         chosen, or where nothing has won. Raises CacheError."""
         search = self._search(task)
-        winner = self._winner(search)
-        if winner is None or not self.is_free(task):
+        if not self.is_free(task) or (winner := self._judge(task).winner) is None:
             return []
         if not search.known:
             search.resume(self._cache.trials_of(search.key, search.validity))
@@ -284,56 +288,46 @@ class Tuner:
             )
         return self._searches[key]
 
-    def _entry(self, place: int, task: Task) -> Entry | Outcome:
-        """The task as one to be tuned, or its outcome when that is known already."""
+    def _judge(self, task: Task) -> Verdict:
+        return judge(self._search(task), self._cache, self._effort, self._options, self._names(task))
+
+    def _unmeasured(self, task: Task, verdict: Verdict) -> Outcome:
+        """The outcome of a task that is not measured: what is known of it, else its default."""
         search = self._search(task)
-        if (pin := self._pin(task)) is not None:
-            return self._pinned(search, pin)
-        winner = self._winner(search)
-        if not self._options.wants(self._names(task)):
-            return untuned(task, self._limits) if winner is None else tuned(search, winner, None)
-        return (
-            tuned(search, winner, None) if winner and self._satisfied(search, winner) else Entry(place, search, winner)
+        if verdict.pin is not None:
+            self._resume(search)
+            return pinned(search, verdict.pin, None)
+        if verdict.kind == "hit" and verdict.winner is not None:
+            return tuned(search, verdict.winner, None)
+        return untuned(task, self._limits)
+
+    def _misses(self, task: Task, verdict: Verdict) -> bool:
+        """Whether a frozen cache lacks what must be known of a task: fused operations can run one by one."""
+        return verdict.measures and (verdict.pin is not None or task not in self._optional)
+
+    def _check_known(self, missing: Sequence[Task]) -> None:
+        """Raises CacheMiss where a frozen cache lacks tasks."""
+        if not missing:
+            return
+        verdicts = self.verdicts(missing)
+        why = [f"{self._search(task).title}: {verdicts[task].why or 'new'}" for task in missing]
+        shown = "; ".join(why[:SHOWN_MISSES]) + (f"; and {len(why) - SHOWN_MISSES} more" * (len(why) > SHOWN_MISSES))
+        raise CacheMiss(
+            f"the performance cache is frozen and does not hold {len(missing)} tasks: {shown}; tune them with "
+            "another cache_mode first"
         )
 
-    def _winner(self, search: TaskSearch) -> WinnerRecord | None:
-        """The winner in the cache, if it still holds."""
-        winner = self._cache.winner_of(search.key, search.validity)
-        if winner is None or winner.effort not in EFFORTS:
-            return None
-        return winner if search.still_holds(winner.configuration, winner.rendered_sha256) else None
-
-    def _satisfied(self, search: TaskSearch, winner: WinnerRecord) -> bool:
-        """Whether a winner is of enough effort, and nothing is to be measured again."""
-        if EFFORTS[winner.effort].rank < self._effort.rank:
-            return False
-        retry = self._options.retry_failures
-        return not (retry and search.to_retry(self._cache.trials_of(search.key, search.validity), retry))
-
-    def _frozen(self, entries: Sequence[Entry], tell: Callable[[int, Outcome], None]) -> list[Entry]:
-        """Optional tasks that are not known stay unmeasured; any other is an error. Raises CacheMiss."""
-        missing = [entry for entry in entries if entry.search.task not in self._optional]
-        if missing:
-            verdicts = self.verdicts([entry.search.task for entry in missing])
-            why = [f"{entry.search.title}: {describe(verdicts[entry.search.task])}" for entry in missing]
-            shown = "; ".join(why[:SHOWN_MISSES]) + (
-                f"; and {len(why) - SHOWN_MISSES} more" * (len(why) > SHOWN_MISSES)
-            )
-            raise CacheMiss(
-                f"the performance cache is frozen and does not hold {len(missing)} tasks: {shown}; tune them with "
-                "another cache_mode first"
-            )
-        for entry in entries:
-            tell(entry.place, untuned(entry.search.task, self._limits))
-        return []
+    def _resume(self, search: TaskSearch) -> None:
+        """Takes in what the cache knows of a task, once."""
+        if not search.known:
+            search.resume(self._cache.trials_of(search.key, search.validity), self._options.retry_failures)
 
     def _pool(self, entries: Sequence[Entry]) -> int:
         """The trials that these tasks may take together: what the effort has for each, less what is known."""
         pool = 0
         for entry in entries:
             search = entry.search
-            if not search.known:
-                search.resume(self._cache.trials_of(search.key, search.validity), self._options.retry_failures)
+            self._resume(search)
             pool += max(search.base - len(search.known) - search.to_measure_again, 0) + search.to_measure_again
         return pool
 
@@ -341,26 +335,20 @@ class Tuner:
         return min(self._effort.finalists + 1, entry.search.space.size)
 
     def _pinned(self, search: TaskSearch, pin: Configuration) -> Outcome:
-        """The outcome for a configuration that the user has chosen, measured beside the default if it was not before.
-
-        Raises TuningError when it does not work."""
-        if not search.known:
-            search.resume(self._cache.trials_of(search.key, search.validity), self._options.retry_failures)
-        drift, expected = None, 2
-        if configuration_key(pin) not in search.known:
-            lane = self._lane(0, self._cache)
-            tuning = self._tuning(lane, search)
-            missing = [c for c in (search.default, pin) if configuration_key(c) not in search.known]
-            tuning.measure([c for place, c in enumerate(missing) if c not in missing[:place]])
-            tuning.bench.clear()
-            drift, expected = tuning.drift, expected - len(missing)
-        self._progress.shrink(expected)
+        """The outcome for a configuration that the user has chosen, measured now, beside the default if that is not
+        known. Raises TuningError when it does not work."""
+        self._resume(search)
+        tuning = self._tuning(self._lane(0, self._cache), search)
+        missing = [c for c in (search.default, pin) if configuration_key(c) not in search.known]
+        tuning.measure([c for place, c in enumerate(missing) if c not in missing[:place]])
+        tuning.bench.clear()
+        self._progress.shrink(2 - len(missing))
         record = search.known[configuration_key(pin)]
         if record.status != OK:
             raise TuningError(
                 f"{search.title}: the pinned configuration does not work: {record.status}: {record.message}"
             )
-        return pinned(search, pin, drift)
+        return pinned(search, pin, tuning.drift)
 
     # --- on the targets ----------------------------------------------------------------------------------
 

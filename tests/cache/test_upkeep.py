@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from gputune.cache import CacheError, PerformanceCache, Validity
-from gputune.cache.lookup import Change, counts, look_up
+from gputune.cache.lookup import Change, Earlier, look_up
 from gputune.cache.upkeep import beyond_size, differences, not_changed_for
 from gputune.client.cli.performance_cache import command
 
@@ -95,19 +95,17 @@ def test_every_field_of_a_validity_is_a_reason_that_is_named(file: Path, field: 
     value = getattr(VALIDITY, field)
     changed: Any = {"POCL_AFFINITY": "0"} if isinstance(value, dict) else value + 1 if isinstance(value, int) else "new"
     now = dataclasses.replace(VALIDITY, **{field: changed})
-    verdict = look_up(TASK, now, tasks(file))
+    earlier = look_up(TASK, now, tasks(file))
     if field in ("device_name", "compute_units", "vendor"):
-        assert (verdict.kind, verdict.changes) == ("seeded", ())
-        assert "AMD EPYC, 2 compute units" in verdict.origin
+        assert (earlier.winner, earlier.changes) == (None, ())
+        assert "AMD EPYC, 2 compute units" in earlier.origin
     elif field == "settings":
-        assert verdict.changes == (Change("settings.POCL_AFFINITY", "1", "0"),)
+        assert earlier.changes == (Change("settings.POCL_AFFINITY", "1", "0"),)
     else:
-        assert (verdict.kind, verdict.changes) == ("stale", (Change(field, value, changed),))
+        assert earlier.winner is not None
+        assert earlier.changes == (Change(field, value, changed),)
 
 
-def test_hits_and_what_was_never_seen(file: Path) -> None:
+def test_what_was_never_concluded_is_not_known(file: Path) -> None:
     known = tasks(file)
-    verdicts = [look_up(TASK, VALIDITY, known), look_up(OTHER, NEW_DRIVER, known), look_up(OTHER, VALIDITY, [])]
-    assert [verdict.kind for verdict in verdicts] == ["hit", "seeded", "new"]
-    assert "begun and not finished" in verdicts[1].origin
-    assert counts(verdicts) == {"hit": 1, "stale": 0, "seeded": 1, "new": 1}
+    assert look_up(OTHER, NEW_DRIVER, known) == look_up(OTHER, VALIDITY, []) == Earlier()

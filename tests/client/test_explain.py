@@ -27,7 +27,7 @@ def generated(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...])
     def explain(*words: object, model: Path = model) -> Any:
         return gputune(
             "performance-cache", "explain", "--model", model, *null_target,
-            "--performance_cache_dir", tmp_path / "cache", *words,
+            "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick", *words,
         )  # fmt: skip
 
     return explain
@@ -35,7 +35,7 @@ def generated(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...])
 
 def test_what_was_just_tuned_is_known(generated: Any) -> None:
     found = json.loads(generated("--json").out)
-    assert found["counts"] == {"hit": len(found["tasks"]), "stale": 0, "seeded": 0, "new": 0}
+    assert found["counts"] == {"hit": len(found["tasks"]), "default": 0, "stale": 0, "seeded": 0, "new": 0}
     only = json.loads(generated("--json", "--task", found["tasks"][0]["task"][:8]).out)
     assert [task["task"] for task in only["tasks"]] == [found["tasks"][0]["task"]]
     assert generated("--task", "zz").code == 2
@@ -51,7 +51,7 @@ def test_a_new_driver_is_named_with_both_versions(generated: Any, tmp_path: Path
     connection.close()
     ran = generated()
     assert ran.code == 0, ran.err
-    assert "stale   Conv" in ran.out
+    assert "stale    Conv" in ran.out
     assert "driver_version: 0.9 (old) -> " in ran.out.splitlines()[0]
     assert "0 of " in ran.out.splitlines()[-1]
     assert "are stale (driver_version: 0.9 (old) -> " in ran.out.splitlines()[-1]
