@@ -28,6 +28,7 @@ import search_bench
 import survive_bench
 import tool
 import tune_bench
+import validity_agreement
 import validity_bench
 from comparing import LARGEST_DEVIATION, Failed
 from gputune.runtime.backends import open_backend
@@ -119,7 +120,15 @@ def bench_cache(options: argparse.Namespace) -> None:
 
 def bench_validity(options: argparse.Namespace) -> None:
     """What a change of each field of a record's validity makes a generation measure again, and what it says of that."""
+    if options.agree:
+        agreed = validity_agreement.measure(options.device, validity_bench.WORK)
+        cells = [(row["model"], row["step"], f"{row['said']} of {row['tasks']}", row["line"]) for row in agreed]
+        print("\n" + tool.table(["model", "generation", "measured", "said"], cells), flush=True)
+        write({"device": options.device, "agreement": agreed}, options.json)
+        return
     rows = validity_bench.measure(options.device, options.fields)
+    if options.fields is None:
+        rows += validity_bench.measure_room(options.device)
     cells = [(row["field"], f"{row['measured']} of {row['tasks']}", row["said"]) for row in rows]
     print("\n" + tool.table(["field", "measured again", "said"], cells), flush=True)
     write({"device": options.device, "fields": rows}, options.json)

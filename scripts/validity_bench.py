@@ -3,6 +3,9 @@
 A model is tuned once. Then, for each field, the records of every other task are made to say that the field had another
 value when they were measured, and the model is generated again: exactly these tasks must be measured, and the reason
 must be said.
+
+A device that reports other memory sizes than before is no change: nothing may be asked of the target then. Where there
+is a PoCL device, the same is shown on it with other values of POCL_MEMORY_LIMIT.
 """
 
 import argparse
@@ -12,9 +15,11 @@ import os
 import re
 import shutil
 import sqlite3
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import material
 import tune_models
@@ -24,15 +29,28 @@ from gputune.cache.lookup import THE_DEVICE
 from gputune.client.config import Config
 from gputune.client.generator import GenerationRequest, generate
 from gputune.client.progress import Reporter
+from gputune.client.target_client import TargetClient
 from gputune.client.tuning.effort import EFFORTS
+from gputune.runtime.devices import discover
 
 WORK = material.ROOT / "build" / "bench" / "validity"
+MEMORY_LIMIT = "POCL_MEMORY_LIMIT"
+ROOM: dict[str, Callable[[int], int]] = {
+    "global_memory_bytes": lambda size: size // 3,
+    "max_allocation_bytes": lambda size: size // 5,
+    "local_memory_bytes": lambda size: 3 * size,
+}
+"""What a driver may report otherwise from one process to the next. Clocks, loads and free space are not in a device's
+identity."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     command.add_argument("--fields", help="comma list of fields of Validity, by default all of them")
     command.add_argument("--device", default="null", help="the device to use, as gputune's --device (default: null)")
+    command.add_argument(
+        "--agree", action="store_true", help="check that what is said of tasks is done, on real models"
+    )
     command.add_argument("--json", type=Path, help="write the numbers to this file as well")
 
 
@@ -50,7 +68,7 @@ def measure(device: str, wanted: str | None) -> list[dict[str, Any]]:
         cache = WORK / name
         shutil.copytree(tuned, cache)
         changed = _age(next(cache.glob("*.sqlite")), name)
-        tasks, said = _generate(cache, device)
+        tasks, said, _ = _generate(cache, device)
         measured = {task["key"] for task in tasks if not task["hit"]}
         if measured != changed:
             raise Failed(f"{name}: {len(changed)} tasks were changed, {len(measured)} were measured: {said}")
@@ -61,8 +79,39 @@ def measure(device: str, wanted: str | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _generate(cache: Path, device: str) -> tuple[list[dict[str, Any]], str]:
-    """The tasks of a generation's summary, and what it said of the cache."""
+def measure_room(device: str) -> list[dict[str, Any]]:
+    """A row for each way in which a device may report other sizes. Raises Failed where the target was asked for
+    anything."""
+    told = TargetClient.device.fget
+    assert told is not None
+    other = property(lambda client: {name: ROOM.get(name, _same)(value) for name, value in told(client).items()})
+    rows = [_twice(f"{', '.join(ROOM)} of {device}", device, {}, {}, other)]
+    pocl = [report for report in discover() if report.usable and "Portable" in report.identity.platform]
+    if pocl:
+        limits = ({MEMORY_LIMIT: "2"}, {MEMORY_LIMIT: "4"})
+        rows.append(_twice(f"{MEMORY_LIMIT}=2, then =4", str(pocl[0].index), *limits, TargetClient.device))
+    return rows
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _twice(what: str, device: str, before: dict[str, str], now: dict[str, str], told: property) -> dict[str, Any]:
+    """Generates in one environment, then in another with a client that is told other things of its device."""
+    cache = WORK / "room"
+    shutil.rmtree(cache, ignore_errors=True)
+    with mock.patch.dict(os.environ, before):
+        _generate(cache, device)
+    with mock.patch.dict(os.environ, now), mock.patch.object(TargetClient, "device", told):
+        tasks, said, requests = _generate(cache, device)
+    if requests or not all(task["hit"] for task in tasks):
+        raise Failed(f"{what}: {requests} requests in the second generation: {said}")
+    return {"field": what, "tasks": len(tasks), "measured": 0, "said": said}
+
+
+def _generate(cache: Path, device: str) -> tuple[list[dict[str, Any]], str, int]:
+    """The tasks of a generation's summary, what it said of the cache, and its profile and compile requests."""
     heard = io.StringIO()
     request = GenerationRequest(
         model=tune_models.small().path,
@@ -75,7 +124,8 @@ def _generate(cache: Path, device: str) -> tuple[list[dict[str, Any]], str]:
     )
     summary = generate(request, os.environ, Reporter(heard))
     said = next((line for line in heard.getvalue().splitlines() if "tasks are known" in line), "")
-    return summary["tasks"], said
+    totals = summary["totals"]
+    return summary["tasks"], said, totals["profile_requests"] + totals["compile_requests"]
 
 
 def _age(path: Path, name: str) -> set[str]:

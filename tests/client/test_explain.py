@@ -69,3 +69,53 @@ def test_an_unknown_model_starts_from_near_problems_or_from_nothing(generated: A
     assert found["Softmax"]["kind"] == "new"
     assert found["Conv"]["kind"] == "seeded"
     assert "of near problems" in found["Conv"]["origin"]
+
+
+SHAPES = "x=1,3,11,7;x=1,3,9,8"
+
+
+def test_it_answers_for_all_graphs_and_for_the_options_of_the_generator(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    model = save(
+        models.build(
+            "(float[1,3,h,w] x) => (float[n,c,i,j] y)",
+            "c = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(c) y = Softmax<axis=1>(r)",
+            {"w": (8, 3, 3, 3), "b": (8,)},
+        ),
+        tmp_path,
+    )
+    config = config_file(tmp_path, tasks=["Conv"])
+    asked = (
+        "--model", model, "--input_dimensions", SHAPES, "--config_file", config, "--device_tier", "ours",
+        *null_target, "--tuning_effort", "quick",
+    )  # fmt: skip
+    generator = ("context-binary-generator", "--binary_file", "m", "--output_dir", tmp_path, *asked)
+    for kinds in (("default", "new", "seeded"), ("default", "hit")):
+        said = json.loads(gputune("performance-cache", "explain", *asked, "--json").out)
+        assert Path(said["file"]).name == "ours.sqlite"
+        assert {task["kind"] for task in said["tasks"]} <= set(kinds)
+        ran = gputune(*generator, "--summary_json", tmp_path / "summary.json")
+        assert ran.code == 0, ran.err
+        done = json.loads((tmp_path / "summary.json").read_text())["tasks"]
+        measures = {task["task"]: task["measures"] for task in said["tasks"]}
+        assert {task["key"]: task["measured"] > 0 for task in done} == measures
+        assert f"{said['counts']['hit']} of {len(done)} tasks are known, {said['counts']['default']} keep" in ran.err
+    assert len(measures) >= 5, "two graphs' convolutions, softmaxes and transposes"
+
+
+def test_it_writes_nothing_even_where_the_generation_would_delete(generated: Any, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()}
+    found = json.loads(
+        generated("--json", "--config_file", config_file(tmp_path, invalidate_performance_cache=True)).out
+    )
+    assert found["counts"]["hit"] == 0
+    assert not any(task["kind"] == "stale" for task in found["tasks"])
+    assert json.loads(generated("--json", "--cache_mode", "refresh").out)["counts"]["hit"] == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()} == before
+
+
+def test_options_that_decide_nothing_are_not_taken(generated: Any) -> None:
+    ran = generated("--tuning_budget", "10s")
+    assert ran.code == 2
+    assert "--tuning_budget" in ran.err
