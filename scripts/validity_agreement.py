@@ -20,6 +20,7 @@ from gputune.client.config import Config
 from gputune.client.errors import CacheMiss
 from gputune.client.explaining import summary_line
 from gputune.client.generator import GenerationRequest, explain, generate
+from gputune.client.graphs import Graphs, read_graphs
 from gputune.client.progress import Reporter
 from gputune.client.tuning.effort import EFFORTS
 from gputune.client.tuning.options import TuningOptions
@@ -31,14 +32,14 @@ LITTLE = {name: replace(EFFORTS[name], trials=most, light_trials=most, finalists
 """Little is measured, because only whether it is measured counts here."""
 
 STEPS: tuple[tuple[str, str, TuningOptions], ...] = (
-    ("nothing is tuned but convolutions", "quick", TuningOptions(only=("Conv",))),
+    ("one op is tuned", "quick", TuningOptions(only=("first op",))),
     ("the rest", "quick", TuningOptions()),
     ("nothing is left", "quick", TuningOptions()),
     ("frozen", "quick", TuningOptions(cache_mode="frozen")),
     ("no cache", "quick", TuningOptions(cache_mode="off")),
     ("failures are tried again", "quick", TuningOptions(retry_failures=("runtime", "crash"))),
     ("frozen, but more effort", "normal", TuningOptions(cache_mode="frozen")),
-    ("more effort for some", "normal", TuningOptions(only=("MatMul", "Reduce", "Pool"))),
+    ("more effort for one op", "normal", TuningOptions(only=("last op",))),
     ("refresh", "quick", TuningOptions(cache_mode="refresh")),
 )
 
@@ -60,8 +61,11 @@ def measure(device: str, work: Path) -> list[dict[str, Any]]:
 
 def _steps(title: str, path: Path, shapes: tuple[Shapes, ...], device: str, work: Path) -> list[dict[str, Any]]:
     shutil.rmtree(work, ignore_errors=True)
+    ops = sorted({task.op for task in Graphs(read_graphs(path, shapes)).tasks(fused=False)})
+    names = {"first op": ops[0], "last op": ops[-1]}
     rows = []
-    for step, effort, options in STEPS:
+    for step, effort, template in STEPS:
+        options = replace(template, only=tuple(names[name] for name in template.only))
         request = GenerationRequest(
             model=path,
             input_dimensions=shapes,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.errors import TargetError, TuningError
+from gputune.client.errors import CacheMiss, TargetError, TuningError
 from gputune.client.plan import Task
 from gputune.client.tuning.effort import EFFORTS
 from gputune.client.tuning.task_search import BATCH
@@ -399,3 +399,31 @@ def test_an_optional_task_of_which_nothing_works_keeps_its_default(cache: Perfor
     (outcome,) = tuner(target, cache, progress=listener).tune([other], optional=[other])
     assert outcome.tuned_ns is None
     assert any("its operations are not fused" in line for line in listener.warnings)
+
+
+def test_a_frozen_cache_does_not_measure_a_pin(cache: PerformanceCache) -> None:
+    """Not even one of a task that need not be known."""
+    target = AnsweringTarget(by_width)
+    pins = {TASK.op: tuner(target, cache)._search(TASK).default}
+    asked = tuner(target, cache, cache_mode="frozen", pins=pins)
+    with pytest.raises(CacheMiss, match=r"does not hold 1 tasks: MatMul .*: pinned, and not known to work"):
+        asked.tune([TASK], optional=[TASK])
+    assert not target.requests
+    tune(target, cache, pins=pins)
+    measured = len(target.requests)
+    assert tune(target, cache, cache_mode="frozen", pins=pins).hit
+    assert len(target.requests) == measured
+
+
+def test_a_pin_that_is_known_to_fail_is_said_before_anything_is_measured(cache: PerformanceCache) -> None:
+    target = AnsweringTarget(lambda c: failed("runtime") if c["MR"] > 1 else ok(100.0))
+    space = tuner(target, cache)._search(TASK).space
+    pins = {TASK.op: next(c for c in space.configurations() if c["MR"] > 1)}
+    with pytest.raises(TuningError, match="the pinned configuration does not work: runtime"):
+        tune(target, cache, pins=pins)
+    measured = len(target.requests)
+    with pytest.raises(TuningError, match="the pinned configuration does not work: runtime"):
+        tuner(target, cache, pins=pins).verdicts([TASK])
+    with pytest.raises(TuningError, match="the pinned configuration does not work: runtime"):
+        tune(target, cache, pins=pins)
+    assert len(target.requests) == measured
