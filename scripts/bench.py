@@ -122,8 +122,8 @@ def bench_validity(options: argparse.Namespace) -> None:
     """What a change of each field of a record's validity makes a generation measure again, and what it says of that."""
     if options.agree:
         agreed = validity_agreement.measure(options.device, validity_bench.WORK)
-        cells = [(row["model"], row["step"], f"{row['said']} of {row['tasks']}", row["line"]) for row in agreed]
-        print("\n" + tool.table(["model", "generation", "measured", "said"], cells), flush=True)
+        told = [(row["model"], row["step"], f"{row['said']} of {row['tasks']}", row["line"]) for row in agreed]
+        print("\n" + tool.table(["model", "generation", "to be measured", "said"], told), flush=True)
         write({"device": options.device, "agreement": agreed}, options.json)
         return
     rows = validity_bench.measure(options.device, options.fields)

@@ -35,7 +35,7 @@ from gputune.runtime.devices import discover
 
 WORK = material.ROOT / "build" / "bench" / "validity"
 MEMORY_LIMIT = "POCL_MEMORY_LIMIT"
-ROOM: dict[str, Callable[[int], int]] = {
+ROOM: dict[str, Callable[[Any], Any]] = {
     "global_memory_bytes": lambda size: size // 3,
     "max_allocation_bytes": lambda size: size // 5,
     "local_memory_bytes": lambda size: 3 * size,
@@ -82,14 +82,17 @@ def measure(device: str, wanted: str | None) -> list[dict[str, Any]]:
 def measure_room(device: str) -> list[dict[str, Any]]:
     """A row for each way in which a device may report other sizes. Raises Failed where the target was asked for
     anything."""
-    told = TargetClient.device.fget
-    assert told is not None
-    other = property(lambda client: {name: ROOM.get(name, _same)(value) for name, value in told(client).items()})
-    rows = [_twice(f"{', '.join(ROOM)} of {device}", device, {}, {}, other)]
-    pocl = [report for report in discover() if report.usable and "Portable" in report.identity.platform]
-    if pocl:
-        limits = ({MEMORY_LIMIT: "2"}, {MEMORY_LIMIT: "4"})
-        rows.append(_twice(f"{MEMORY_LIMIT}=2, then =4", str(pocl[0].index), *limits, TargetClient.device))
+    as_told = vars(TargetClient)["device"]
+    tell: Callable[[TargetClient], dict[str, Any]] = as_told.fget
+
+    def otherwise(client: TargetClient) -> dict[str, object]:
+        return {name: ROOM.get(name, _same)(value) for name, value in tell(client).items()}
+
+    rows = [_twice(f"{', '.join(ROOM)} of {device}", device, {}, {}, property(otherwise))]
+    for report in discover():
+        if report.usable and report.identity is not None and "Portable" in report.identity.platform:
+            limits = ({MEMORY_LIMIT: "2"}, {MEMORY_LIMIT: "4"})
+            rows.append(_twice(f"{MEMORY_LIMIT}=2, then =4", str(report.index), *limits, as_told))
     return rows
 
 
@@ -97,7 +100,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _twice(what: str, device: str, before: dict[str, str], now: dict[str, str], told: property) -> dict[str, Any]:
+def _twice(what: str, device: str, before: dict[str, str], now: dict[str, str], told: Any) -> dict[str, Any]:
     """Generates in one environment, then in another with a client that is told other things of its device."""
     cache = WORK / "room"
     shutil.rmtree(cache, ignore_errors=True)

@@ -129,7 +129,7 @@ def test_device_limits_filter_and_are_no_part_of_a_spaces_identity() -> None:
     assert space(2).violations({"A": 4}) == ["A must not exceed the device's 2"]
 
 
-ROOM = {
+ROOM: dict[str, dict[str, Any]] = {
     "memory halved": {"max_allocation_bytes": 1 << 29, "local_memory_bytes": 16 << 10},
     "memory that hardly suffices": {"max_allocation_bytes": 60_000, "local_memory_bytes": 512},
     "small work-groups": {"max_work_group_size": 16, "max_work_item_sizes": (16, 8, 4)},
