@@ -334,6 +334,11 @@ class TaskSearch:
         last = [one for one in others[count:] if before is not None and one == dict(before)]
         return ([self.default] if self.default in best else []) + others[:count] + last
 
+    def side_by_side(self, configurations: Sequence[Configuration]) -> bool:
+        """Whether the last trials of these are of one batch, so that they were compared with each other."""
+        batches = {self.record(one).measured.get("batch") for one in configurations}
+        return len(batches) == 1 and None not in batches
+
     def statuses(self) -> dict[str, int]:
         """Number of configurations by the status of their last trial."""
         return dict(sorted(Counter(record.status for record in self.known.values()).items()))

@@ -74,8 +74,8 @@ class TaskTuning:
         self._measure(batch, self._effort.samples, harvest=False)
 
     def conclude(self, before: WinnerRecord | None, hurried: bool = False) -> WinnerRecord:
-        """Measures the finalists side by side and stores who has won. before: the winner that is to be replaced;
-        hurried: a budget has cut the search short, so that it satisfies nobody, and the next generation goes on.
+        """Measures the finalists side by side, unless one batch has done so already, and stores the winner. before: the
+        winner that is to be replaced; hurried: a budget has cut the search short, so that the next generation goes on.
 
         Raises TuningError when nothing works, TargetError, CacheError."""
         search = self.search
@@ -84,7 +84,9 @@ class TaskTuning:
             raise TuningError(
                 f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
             )
-        harvest = self._measure(finalists, 2 * self._effort.samples, harvest=True)
+        harvest = None
+        if not search.side_by_side(finalists):
+            harvest = self._measure(finalists, 2 * self._effort.samples, harvest=True)
         best = self._choose(finalists)
         best_ns = search.time_ns(best)
         assert best_ns is not None

@@ -84,12 +84,12 @@ def test_invalidation_measures_everything_again_once(generate: Any) -> None:
 def test_an_interrupted_generation_measures_only_what_is_missing(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in the fourth batch; the rerun keeps all before it, though it invalidates, too."""
+    """Stopped in the third batch; the rerun keeps all before it, though it invalidates, too."""
     profile = Workbench.profile
     calls: list[int] = []
 
     def breaking(bench: Any, batch: Any, *rest: Any) -> Any:
-        if len(calls) == 3:
+        if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(len(batch))
         return profile(bench, batch, *rest)
@@ -110,7 +110,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
     assert sum(task["resumed"] for task in summary["tasks"]) == stored
     for task in summary["tasks"]:
         finalists = task["measured"] + task["resumed"] - sum(task["trials"].values())
-        assert 0 < finalists <= 5, "only the finalists are measured twice"
+        assert 0 <= finalists <= 5, "only the finalists are measured twice"
 
 
 def test_failures_are_measured_again_when_asked_for(

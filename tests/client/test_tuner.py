@@ -1,5 +1,7 @@
 """The tuner against a target that answers as the test decides: what is stored, resumed, repeated and kept."""
 
+import json
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -328,6 +330,15 @@ def test_inputs_suit_the_functions_of_a_chain(cache: PerformanceCache, monkeypat
     tune(target, cache, task)
     reference = seen[-1]
     assert (reference == reference).all(), "a reference with NaN would reject every variant"
+
+
+@pytest.mark.parametrize(("batches", "requests"), [(1, 1), (2, 3)])
+def test_finalists_of_one_batch_were_compared_in_it(cache: PerformanceCache, batches: int, requests: int) -> None:
+    """Those of several batches are measured once more, side by side."""
+    target = AnsweringTarget(by_width)
+    outcome = tune(target, cache, effort=replace(QUICK, trials=batches * BATCH, worth=1e-9))
+    assert len(target.requests) == requests
+    assert outcome.tuned_ns == min(statistics.median(by_width(json.loads(key)).samples_ns) for key in target.measured)
 
 
 class TestFinalists:
