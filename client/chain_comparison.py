@@ -29,6 +29,7 @@ from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.client.whole_contexts import Comparison, Race, compare_contexts
 from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime.racing import paired
 
 ANY_LAUNCH_NS = 1e15
 """What a launch would have to cost for as much as possible to be fused."""
@@ -335,14 +336,15 @@ def _finalists(
 
 
 def _told(comparison: Comparison, candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
-    """What was compared, as plain JSON values: times of the reference by a context's, and which are open."""
+    """What was compared, as plain JSON values. by_chosen: a context's time by that of the chosen one, in the rounds
+    that both took part in; open: whether it was not slower for certain."""
     return [
         {
             "title": one.title,
             "operations": len(one.plan.operations),
             "persistent": one.persistent,
             "median_ns": comparison.times_ns[one.digest],
-            "by_untuned": statistics.median(comparison.race[one.digest]),
+            "by_chosen": statistics.median(paired(comparison.race[one.digest], comparison.race[comparison.chosen])),
             "open": one.digest in comparison.open,
         }
         for one in candidates
