@@ -2,20 +2,15 @@
 
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
-from gputune import runtime
 from gputune.client.net_run import file_stem
-from gputune.client.tuning.intervals import median_interval
 
 ROOT = Path(__file__).parents[1]
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
@@ -87,29 +82,6 @@ def net_run(folder: Path, context: Path, input_list: Path, inferences: int, quie
     arguments: list[str | Path] = ["--retrieve_context", context, "--input_list", input_list]
     arguments += ["--num_inferences", str(inferences)]
     return gputune(folder, "net-run", *arguments, quiet=quiet)
-
-
-def interleaved(
-    untuned: Path, tuned: Path, inputs: Mapping[str, npt.NDArray[Any]], rounds: int = 50, inferences: int = 5
-) -> dict[str, Any]:
-    """Runs two contexts of a model in turns in this process; their times as the summary's end_to_end has them.
-
-    In each round both run so many inferences, and the medians of these are held against each other, so that drift and
-    other work on the machine meet both alike. The interval is the 95 % one of the median over rounds.
-    """
-    contexts = [runtime.load(untuned), runtime.load(tuned)]
-    times: list[list[float]] = [[], []]
-    for number in range(rounds):
-        for place in (0, 1) if number % 2 == 0 else (1, 0):
-            samples = [contexts[place].run_timed(inputs)[1] for _ in range(1 + inferences)]
-            times[place].append(statistics.median(samples[1:]))
-    gains = [slow / fast for slow, fast in zip(*times, strict=True)]
-    interval = median_interval(gains)
-    return {
-        "untuned_ns": statistics.median(times[0]),
-        "tuned_ns": statistics.median(times[1]),
-        "gain": {"median": statistics.median(gains), "low": interval.low, "high": interval.high},
-    }
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

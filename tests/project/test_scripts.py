@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import bench
@@ -130,40 +129,18 @@ def test_the_demo_says_what_a_gain_is_worth(low: float, high: float, said: str) 
     assert demo.gain_line(times).endswith(said)
 
 
-def test_the_demo_takes_the_gain_that_the_generator_has_measured(tmp_path: Path) -> None:
-    times = {"untuned_ns": 2.0, "tuned_ns": 1.0, "gain": {"median": 2.0, "low": 1.9, "high": 2.1}}
-    run = tool.Run({"end_to_end": times}, 1.0, tmp_path)
-    assert demo.end_to_end(run, tmp_path, "null", np.zeros(1, np.float32)) == times
-
-
-def test_two_contexts_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine becomes slower all the time, which meets both alike."""
-    order: list[str] = []
-
-    class Context:
-        def __init__(self, path: Path) -> None:
-            self.name = path.name
-
-        def run_timed(self, inputs: object) -> tuple[dict[str, Any], int]:
-            order.append(self.name)
-            return {}, (3 if self.name == "untuned" else 2) * (1_000_000 + 10 * len(order))
-
-    monkeypatch.setattr("tool.runtime.load", Context)
-    times = tool.interleaved(tmp_path / "untuned", tmp_path / "tuned", {}, rounds=40, inferences=3)
-    assert order[:16] == ["untuned"] * 4 + ["tuned"] * 8 + ["untuned"] * 4
-    assert times["gain"]["low"] <= times["gain"]["median"] <= times["gain"]["high"]
-    assert times["gain"]["median"] == pytest.approx(1.5, rel=1e-3)
-    assert times["untuned_ns"] / times["tuned_ns"] == pytest.approx(1.5, rel=1e-3)
-
-
 @pytest.mark.parametrize(("profile", "compiled", "equal"), [(0, 0, True), (1, 0, True), (0, 1, True), (0, 0, False)])
-def test_the_demo_fails_for_requests_and_for_other_outputs_but_not_for_time(
-    profile: int, compiled: int, equal: bool, capsys: pytest.CaptureFixture[str]
+def test_the_demo_fails_for_requests_and_for_another_context_but_not_for_time(
+    profile: int, compiled: int, equal: bool, tmp_path: Path
 ) -> None:
     check = demo.Checks()
     totals = {"profile_requests": profile, "compile_requests": compiled}
-    first, second = (tool.Run({"tasks": [], "totals": totals}, seconds, Path()) for seconds in (1.0, 2.0))
-    demo.check_warm(check, first, second, equal)
+    runs = []
+    for name, seconds, content in (("first", 1.0, b"one"), ("second", 2.0, b"one" if equal else b"two")):
+        (tmp_path / name).mkdir()
+        runs.append(tool.Run({"tasks": [], "totals": totals}, seconds, tmp_path / name))
+        runs[-1].context.write_bytes(content)
+    demo.check_warm(check, *runs)
     assert len(check.failed) == (profile + compiled > 0) + (not equal)
 
 
