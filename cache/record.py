@@ -90,7 +90,7 @@ class WinnerRecord:
     median_ns: float
     """Its time: the tuned_ns of summaries."""
     default_ns: float | None
-    """Time of the default configuration in the same tuning; None where the default failed."""
+    """Time of the default configuration as it would be while the winner was measured; None where it failed."""
     effort: str
     """The tuning effort that was spent, as the tuner names it."""
     binary: bytes = b""

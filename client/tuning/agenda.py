@@ -125,11 +125,12 @@ class Agenda:
         whatever is left."""
         if entry.search.begun:
             return min(BATCH, self.pool)
+        most = min(BATCH, entry.search.base)
         if not self._selective:
-            return BATCH
+            return most
         with self._lock:
             share = self._share(entry)
-        return next(count for least, count in FIRST_BATCHES if share >= least)
+        return min(most, next(count for least, count in FIRST_BATCHES if share >= least))
 
     @property
     def _selective(self) -> bool:

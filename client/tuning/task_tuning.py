@@ -94,7 +94,7 @@ class TaskTuning:
         winner = WinnerRecord(
             configuration=best,
             median_ns=best_ns,
-            default_ns=search.time_ns(search.default),
+            default_ns=self._beside(best, best_ns, search.default),
             effort=max(efforts, key=lambda effort: effort.rank).name,
             # the target may see another one in front: a program of other sizes than the launches is wrong
             binary=harvest.binary if harvest is not None and harvest.configuration == best else b"",
@@ -105,6 +105,11 @@ class TaskTuning:
             self._progress.verbose(self.drift_line)
         self._cache.conclude(search.key, search.validity, winner)
         return winner
+
+    def _beside(self, best: Configuration, best_ns: float, other: Configuration) -> float | None:
+        """What another configuration takes on a device as fast as while the best was measured; None where it failed."""
+        cost, other_cost = self.search.cost(best), self.search.cost(other)
+        return None if not cost or other_cost is None else best_ns * other_cost / cost
 
     def _choose(self, finalists: Sequence[Configuration]) -> Configuration:
         """The fastest of the finalists, or the default when that is as fast."""

@@ -151,7 +151,9 @@ def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any]) -> Non
     for task in summary["tasks"]:
         assert 0 < task["tuned_ns"] <= task["default_ns"]
         assert (
-            min(task["space_size"], BATCH) <= task["trials"]["ok"] <= most_trials(EFFORTS["quick"], task["space_size"])
+            min(task["space_size"], BATCH // 4)
+            <= task["trials"]["ok"]
+            <= most_trials(EFFORTS["quick"], task["space_size"])
         )
 
 
@@ -211,5 +213,5 @@ def test_a_killed_generator_loses_at_most_the_batch_in_flight(resumed: tuple[Pat
     assert sum(killed.stored.values()) > BATCH
     for task in (task for task in summary["tasks"] if not task["hit"]):
         finalists = min(EFFORTS["quick"].finalists + 1, task["trials"]["ok"])
-        once = sum(task["trials"].values()) + finalists
-        assert task["resumed"] + task["measured"] == once
+        again = task["resumed"] + task["measured"] - sum(task["trials"].values())
+        assert again in (0, finalists), "only finalists of several batches are measured twice"
