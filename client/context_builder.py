@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -14,10 +14,11 @@ from gputune.client.memory_planner import Lifetime, Placement, plan_arenas
 from gputune.client.persistent import Persistent, in_fewer_launches
 from gputune.client.plan import Operation, Plan, Task
 from gputune.client.rendering import launch_message, variant_message
+from gputune.client.resuming import Access
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.task_search import task_key
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance, Launch
+from gputune.kernels.family import Instance, Launch, Stage
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context_records import (
     STATUS_BYTES,
@@ -106,11 +107,14 @@ def build_all(
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
     programs = _Programs(target, compiled)
     weights = _Weights(alignment, device.max_allocation_bytes)
-    built = [_graph(wanted.plan, wanted.outcomes, target, programs, weights, device) for wanted in graphs]
+    laid = [_graph(wanted.plan, wanted.outcomes, target, programs, weights, device) for wanted in graphs]
     sections = weights.sections()
-    for place, wanted in enumerate(graphs):
-        if wanted.persistent and device.groups_at_once:
-            built[place] = _persistently(built[place], programs, list(map(len, sections)), device)
+    built = [
+        _persistently(graph, accesses, programs, list(map(len, sections)), device)
+        if wanted.persistent and device.groups_at_once
+        else graph
+        for wanted, (graph, accesses) in zip(graphs, laid, strict=True)
+    ]
     programs.compile(progress)
     return Built(tuple(built), tuple(programs.records), sections)
 
@@ -122,7 +126,8 @@ def _graph(
     programs: _Programs,
     weights: _Weights,
     device: DeviceIdentity,
-) -> GraphRecord:
+) -> tuple[GraphRecord, list[Access]]:
+    """The graph, and what each of its launches reads and writes."""
     keys = {task: task_key(task).digest for task in plan.tasks}
     of_task = {task: programs.index(task, outcomes[key]) for task, key in keys.items()}
     instances = [
@@ -130,11 +135,14 @@ def _graph(
         for each in plan.operations
     ]
     storage = _Storage(plan, instances, weights.alignment, device.max_allocation_bytes)
-    launches = []
+    launches: list[LaunchRecord] = []
+    accesses: list[Access] = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
         refs = {name: storage.ref(tensor) for name, tensor in operation.inputs.items() if not plan.is_constant(tensor)}
-        refs["output"] = storage.ref(operation.output)
-        refs |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
+        own = {"output": storage.ref(operation.output)}
+        own |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
+        accesses += _accesses(instance.main.sequence, refs, own)
+        refs |= own
         for name, content in _constants(plan, operation, instance, target).items():
             refs[name] = weights.add(content, operation.name)
         launches += [
@@ -151,17 +159,36 @@ def _graph(
             )
             for kernel in instance.main.sequence
         ]
-    return GraphRecord(
+    graph = GraphRecord(
         name=plan.name,
         inputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.inputs),
         outputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.outputs),
         launches=tuple(launches),
         arena_bytes=storage.arena_bytes,
     )
+    return graph, accesses
+
+
+def _accesses(
+    kernels: Sequence[Stage | Launch], inputs: Mapping[str, BufferRef], own: Mapping[str, BufferRef]
+) -> Iterator[Access]:
+    """Of the kernels of an operation. They may write its output and its scratch, and read of these what an earlier one
+    may have written."""
+    touched: set[str] = set()
+    for kernel in kernels:
+        names = [argument for argument in kernel.arguments if isinstance(argument, str)]
+        writes = [name for name in names if name in own]
+        reads = [inputs[name] for name in names if name in inputs] + [own[name] for name in writes if name in touched]
+        touched.update(writes)
+        yield Access(tuple(reads), tuple(own[name] for name in writes))
 
 
 def _persistently(
-    graph: GraphRecord, programs: _Programs, weights: Sequence[int], device: DeviceIdentity
+    graph: GraphRecord,
+    accesses: Sequence[Access],
+    programs: _Programs,
+    weights: Sequence[int],
+    device: DeviceIdentity,
 ) -> GraphRecord:
     """The graph that can also run in fewer launches. weights: the bytes of each section."""
     groups, alignment = device.groups_at_once, max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
@@ -173,7 +200,7 @@ def _persistently(
     }
     launches: list[LaunchRecord] = []
     counter_bytes = 0
-    for each in in_fewer_launches(graph.launches, programs.records, groups):
+    for each in in_fewer_launches(graph.launches, programs.records, groups, accesses):
         if isinstance(each, LaunchRecord):
             launches.append(each)
             continue

@@ -224,8 +224,8 @@ def mostly_by_launches(executor: AnyExecutor) -> str:
     if runs is None or runs.persistent >= runs.launches + runs.aborted:
         return ""
     return (
-        f"{runs.launches + runs.aborted} of {runs.inferences} inferences ran by launches one by one: other programs "
-        "keep the processors busy that persistent kernels need"
+        f"{runs.launches + runs.aborted} of {runs.inferences} inferences ran or ended by launches one by one: other "
+        "programs keep the processors busy that persistent kernels need"
     )
 
 

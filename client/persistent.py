@@ -7,7 +7,13 @@ runtime/merging.py copies it. After Gupta, Stuart, Owens: A Study of Persistent 
 
 Waiting is bounded, because another program may have the processor of a group that others wait for. A group that has
 waited too long raises a flag, at which all groups leave, and those of later persistent kernels of the same inference,
-too; runtime/persistent.py then runs the inference again by launches.
+too; the flag says from which launch on runtime/persistent.py then has to run the inference by launches.
+
+Nothing that is complete is computed again. A group waits behind a launch only when all portions of that are taken, and
+a portion that is taken is always computed to its end, whatever the flag says: so all launches up to the one behind
+which a group gave up are complete when the kernel has ended. Groups that had gone on before it gave up may have begun
+the launch after, and none is farther, because there they wait for the group that never comes. That launch runs again
+as a whole, and client/resuming.py sees to it that it finds what it found the first time.
 
 A driver that lets groups wait in a queue while others run would never come to an end here: see
 DeviceIdentity.groups_at_once.
@@ -20,11 +26,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
-from gputune.runtime.context_records import FLAG, ROUNDS, BufferKind, BufferRef, LaunchRecord, ProgramRecord
+from gputune.client.resuming import Access, Resuming
+from gputune.runtime.context_records import FLAG, LONGEST, ROUNDS, BufferKind, BufferRef, LaunchRecord, ProgramRecord
 from gputune.runtime.merging import OWN_NAMES, Text, key_of, text_of
 
-FORM = "persistent, bounded"
+FORM = "persistent, resumed"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
 
 CHARACTERS_AT_MOST = 1 << 19
@@ -46,21 +54,28 @@ SPINS = 16
 """Looks at the count of arrivals in a round of waiting."""
 
 ARRIVE = f"""\
-// Waits until all groups have come here so often that the count of arrivals is this. Returns 0 where the flag was
-// raised instead, by another group, or by this one when it had no rounds left. Atomics and fences, so that what was
-// written before is visible behind it, on the drivers that this is for.
-static int gputune_arrive(volatile __global int *arrivals, int count, volatile __global int *status, int *rounds)
+// Waits until all groups have come here so often that the count of arrivals is this; keeps the longest wait. Returns
+// 0 where the flag was raised instead, by another group, or by this one when it had waited for so many rounds. Atomics
+// and fences, so that what was written before is visible behind it, on the drivers that this is for.
+static int gputune_arrive(
+    volatile __global int *arrivals, int count, volatile __global int *status, int rounds, int resume, int *longest)
 {{
+    int waited = 0;
+    if (status[{FLAG}])
+        return 0;
     mem_fence(CLK_GLOBAL_MEM_FENCE);
     atomic_inc(arrivals);
     while (*arrivals < count) {{
-        if (status[{FLAG}] || --*rounds < 0) {{
-            status[{FLAG}] = 1;
+        if (status[{FLAG}])
+            return 0;
+        if (++waited > rounds) {{
+            status[{FLAG}] = resume;  // of several groups any may be the last to say so: all are right
             return 0;
         }}
         for (int spin = 0; spin < {SPINS} && *arrivals < count; ++spin)
             ;
     }}
+    *longest = max(*longest, waited);
     atomic_add(arrivals, 0);
     mem_fence(CLK_GLOBAL_MEM_FENCE);
     return 1;
@@ -83,30 +98,36 @@ class Persistent:
 
 
 def in_fewer_launches(
-    launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord], groups: int
+    launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord], groups: int, accesses: Sequence[Access]
 ) -> list[LaunchRecord | Persistent]:
     """The launches in order, with a persistent kernel of so many groups in the place of each two and more that go
-    together."""
+    together. accesses: what each launch reads and writes."""
+    runs, resuming = _runs(launches, programs), Resuming(accesses)
+    begins = list(accumulate((max(1, len(run)) for run in runs), initial=0))
+    plain = [begin for begin, run in zip(begins, runs, strict=False) if len(run) < 2]
     found: list[LaunchRecord | Persistent] = []
-    run: list[_Part] = []
-
-    def end() -> None:
-        if len(run) > 1:
-            found.append(_persistent(run, groups))
+    for begin, run in zip(begins, runs, strict=False):
+        if len(run) < 2:
+            found.append(launches[begin])
         else:
-            found.extend(part.launch for part in run)
-        run.clear()
-
-    for launch in launches:
-        part = _part(launch, programs[launch.program])
-        if run and (part is None or part.text.rest != run[0].text.rest or _length([*run, part]) > CHARACTERS_AT_MOST):
-            end()
-        if part is None:
-            found.append(launch)
-        else:
-            run.append(part)
-    end()
+            behind = [place for place in plain if place > begin]
+            places = [resuming.place(begun, behind) for begun in range(begin + 1, begin + len(run))]
+            found.append(_persistent(run, groups, places))
     return found
+
+
+def _runs(launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord]) -> list[list[_Part]]:
+    """The launches in order, those together that can be one kernel, and none for one that can be a part of none."""
+    runs: list[list[_Part]] = []
+    for launch in launches:
+        part, run = _part(launch, programs[launch.program]), runs[-1] if runs else []
+        if part is None:
+            runs.append([])
+        elif run and part.text.rest == run[0].text.rest and _length([*run, part]) <= CHARACTERS_AT_MOST:
+            run.append(part)
+        else:
+            runs.append([part])
+    return runs
 
 
 @dataclass(frozen=True)
@@ -169,11 +190,12 @@ def _length(parts: Sequence[_Part]) -> int:
     return sum({part.copy: part.length for part in parts}.values())
 
 
-def _persistent(parts: Sequence[_Part], groups: int) -> Persistent:
+def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> Persistent:
+    """resumes: where launches go on when a group has given up behind each part but the last."""
     copies = {part.copy: part for part in parts}
     places = {key: number for number, key in enumerate(copies)}
     sizes = (str((part.launch, part.global_size, part.text.options)) for part in parts)
-    key = key_of([*(part.text.source for part in copies.values()), *sizes])
+    key = key_of([*(part.text.source for part in copies.values()), *sizes, *map(str, resumes)])
     prefixes = {copy: f"{OWN_NAMES}{key}_{number}_" for copy, number in places.items()}
     refs = [ref for part in parts for ref in part.launch.arguments if isinstance(ref, BufferRef)]
     buffers = tuple(dict.fromkeys((ref.kind, ref.index) for ref in refs))
@@ -181,7 +203,7 @@ def _persistent(parts: Sequence[_Part], groups: int) -> Persistent:
     lines: list[str] = []
     for copy, part in copies.items():
         lines += part.text.copy(prefixes[copy], _macros(part, prefixes[copy]))
-    lines += [ARRIVE, *_kernel(entry, [(part, prefixes[part.copy]) for part in parts], buffers, groups)]
+    lines += [ARRIVE, *_kernel(entry, [(part, prefixes[part.copy]) for part in parts], buffers, groups, resumes)]
     return Persistent(
         launches=tuple(part.launch for part in parts),
         source="\n".join(lines) + "\n",
@@ -220,14 +242,19 @@ def _macros(part: _Part, prefix: str) -> dict[str, str]:
 
 
 def _kernel(
-    entry: str, parts: Sequence[tuple[_Part, str]], buffers: Sequence[tuple[BufferKind, int]], groups: int
+    entry: str,
+    parts: Sequence[tuple[_Part, str]],
+    buffers: Sequence[tuple[BufferKind, int]],
+    groups: int,
+    resumes: Sequence[int],
 ) -> Iterator[str]:
     """The lines of the kernel itself, the parts with the prefixes of their copies."""
     parameters = ", ".join(f"__global char *{kind}_{index}" for kind, index in buffers)
     yield "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))"
     yield f"void {entry}(volatile __global int *counters, volatile __global int *status, {parameters})"
     yield "{"
-    yield f"    int rounds = status[{ROUNDS}];"
+    yield f"    const int rounds = status[{ROUNDS}];"
+    yield "    int longest = 0;"
     for number, (part, prefix) in enumerate(parts, 1):
         x, y, z = part.groups
         total = x * y * z
@@ -235,16 +262,17 @@ def _kernel(
         i, j, k = part.local_size
         place = f"g % {x}, g / {x} % {y}, g / {x * y}, i, j, k"
         arguments = ", ".join([place, *map(_argument, part.launch.arguments)])
-        yield f"    for (int first; (first = atomic_add(counters + {number * COUNTER_INTS}, {portion})) < {total};) {{"
-        yield f"        if (status[{FLAG}])"
-        yield "            return;  // before others could take this launch for done"
+        take = f"(first = atomic_add(counters + {number * COUNTER_INTS}, {portion})) < {total}"
+        yield f"    for (int first; !status[{FLAG}] && {take};) {{"
         yield f"        for (int g = first; g < min(first + {portion}, {total}); ++g)"
         yield f"            for (int k = 0; k < {k}; ++k) for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
         yield f"                {prefix}{part.launch.entry}({arguments});"
         yield "    }"
         if number < len(parts):
-            yield f"    if (!gputune_arrive(counters, {number * groups}, status, &rounds))"
+            flag = resumes[number - 1] + 1
+            yield f"    if (!gputune_arrive(counters, {number * groups}, status, rounds, {flag}, &longest))"
             yield "        return;"
+    yield f"    atomic_max(status + {LONGEST}, longest);"
     yield "    mem_fence(CLK_GLOBAL_MEM_FENCE);"
     yield f"    if (atomic_inc(counters) == {len(parts) * groups - 1}) {{  // the last to leave"
     yield f"        for (int i = 1; i <= {len(parts)}; ++i)"

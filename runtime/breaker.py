@@ -1,137 +1,154 @@
-"""Which form the next inference runs in: a circuit breaker around persistent kernels, with exponential back-off.
+"""Which form the next inference runs in: a circuit breaker around persistent kernels that decides by comparison.
 
-Persistent kernels gain a little while each of their groups has a processor, and lose much while other programs take one
-away. So the breaker is closed (inferences are persistent, but for a few by launches now and then, to know what those
-take) until slow inferences come close together or launches are faster. Then it is open (launches) for a number of
-inferences, after which single attempts show whether it may close. An attempt counts as good when it is not slower than
-launches are at that time. After bad ones the wait doubles up to a limit; attempts are fewer than ATTEMPTS_AT_MOST of
-the inferences whatever happens.
+Persistent kernels gain while each of their groups has a processor, and lose while other programs take one away. That an
+inference is slow says little: what disturbs it would have disturbed launches, too. So nothing but a comparison opens
+the breaker (launches) or closes it (persistent): inferences in both forms in turns, given up ones at their whole cost,
+until the difference of the means is clear beside its standard error (Welch: The Significance of the Difference between
+Two Means when the Population Variances are Unequal, Biometrika 29, 1938). While it is closed that may last: inferences
+that seldom take very long are easily missed by a few samples, and while no form is clearly better neither costs much.
+While it is open, a few attempts that are not slower close it, and are then confirmed so.
 
-After Nygard: Release It! (2007), circuit breaker; Metcalfe, Boggs: Ethernet (1976), binary exponential back-off. A
-leaky bucket (Turner: New Directions in Communications, 1986) meters the slow ones.
+Comparisons are due when inferences take much longer than before, or by launches much shorter, and else after waits that
+double while the answer stays the same (binary exponential back-off: Metcalfe, Boggs: Ethernet, 1976). A token bucket
+(Turner: New Directions in Communications, 1986) keeps attempts, and the beginnings of other comparisons, rare whatever
+happens.
+
+After Nygard: Release It! (2007), circuit breaker.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 ATTEMPTS_AT_MOST = 0.005
-"""Of all inferences."""
-FIRST_WAIT = 250
-"""Inferences by launches before an attempt, and between good attempts."""
-DOUBLINGS = 5
-"""Of the wait, at most."""
-PROOF = 3
-"""Good attempts in a row that close the breaker."""
-SLOW, JITTER_NS = 1.5, 100_000
-"""An inference is slow above so many times the usual time and this: interrupts are as long in small networks."""
-FORGET = 500
-"""Inferences that make up for a slow one."""
-STRAIN = 1.5
-"""Slow inferences, as far as they are not made up for, that open the breaker: two close together."""
-NOT_SLOWER = 1.1
-"""Persistent kernels pay while they take at most so many times what launches take."""
-FIRST_COMPARISON, COMPARISONS = 20, 1000
-"""Persistent inferences before launches are compared with them first, and from one comparison to the next."""
-SAMPLES = 3
-"""Inferences by launches for a comparison."""
+"""Of all inferences, while the breaker is open."""
+ATTEMPTS, LAUNCHES = 0.8 * ATTEMPTS_AT_MOST, 1 / 64
+"""What an inference adds to the bucket: of attempts while it is open, of launches while it is closed."""
+TRIES = 3
+"""Attempts that may close it."""
+LEAST, KEPT = 8, 64
+"""Inferences in each form that a comparison is made of while it is closed."""
+MOST = 32
+"""Inferences in the bucket."""
+CLEAR = 1.5
+"""A difference of so many standard errors is clear."""
+FIRST_WAIT, DOUBLINGS = 1000, 3
+"""Inferences before the next comparison, and how often that doubles."""
+RECENT = 16
+"""Inferences in the running mean, about."""
+CHANGED = 1.3
+"""A comparison is due when the running mean is so many times what it was, or that part of it."""
 
 
 @dataclass
 class Usual:
-    """A running estimate of what an undisturbed inference takes: falls fast, rises slowly. `ns` is 0 before the first
-    sample."""
+    """A running estimate of what something takes while nothing disturbs it: falls fast, rises slowly. `value` is 0
+    before the first sample."""
 
-    ns: float = 0.0
+    value: float = 0.0
 
-    def add(self, sample_ns: float) -> None:
+    def add(self, sample: float) -> None:
         """Moves the estimate towards a sample."""
-        if not self.ns:
-            self.ns = sample_ns
-        elif sample_ns < self.ns:
-            self.ns += (sample_ns - self.ns) / 4
+        if not self.value:
+            self.value = sample
+        elif sample < self.value:
+            self.value += (sample - self.value) / 4
         else:
-            self.ns = min(sample_ns, self.ns * (1 + 1 / 64))
+            self.value = min(sample, self.value * (1 + 1 / 256))
+
+
+@dataclass
+class _Form:
+    """What inferences in one form take: while undisturbed, lately, and in the comparison that goes on."""
+
+    usual: Usual = field(default_factory=Usual)
+    samples: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
 
 
 @dataclass
 class Breaker:
-    """Ask `persistent` before each inference, and tell `record` what it took in the form that it ran in; one that was
-    given up and then ran by launches is recorded twice, as the two that it was."""
+    """Ask `persistent` before each inference, and tell `record` what it took in the form that it was begun in."""
 
     closed: bool = True
-    _persistent: Usual = field(default_factory=Usual)
-    _launches: Usual = field(default_factory=Usual)
-    _strain: float = 0.0
-    _held: int = 0  # inferences since it was closed
-    _failures: int = 0  # openings and bad attempts since it held for long
-    _good: int = 0  # attempts in a row
-    _wait: int = 0  # inferences by launches before the next attempt
-    _compare: int = FIRST_COMPARISON  # inferences before the next comparison
-    _samples: list[float] = field(default_factory=list)
+    _persistent: _Form = field(default_factory=_Form)
+    _launches: _Form = field(default_factory=_Form)
+    _comparing: bool = False
+    _other: bool = False  # the next inference is in the other form
+    _bucket: float = MOST  # inferences in the other form that it may run
+    _confirmed: bool = True  # it has been closed for longer than a comparison
+    _doublings: int = 0
+    _wait: int = FIRST_WAIT  # inferences before the next comparison is due
+    _mean: float = 0.0  # of inferences lately
+    _level: float = 0.0  # what it was when they were compared
 
     @property
     def persistent(self) -> bool:
         """Whether the next inference is to be persistent."""
-        return self._compare > 0 if self.closed else self._wait == 0
+        return self.closed != self._other
 
     @property
-    def usual_ns(self) -> float:
-        """What an inference takes usually, in the faster form of those that have run; 0 where none has."""
-        return min((form.ns for form in (self._persistent, self._launches) if form.ns), default=0.0)
+    def cost_ns(self) -> float:
+        """What an undisturbed inference takes more by launches; 0 where that is not known."""
+        persistent, launches = self._persistent.usual.value, self._launches.usual.value
+        return max(0.0, launches - persistent) if persistent and launches else 0.0
 
-    def record(self, persistent: bool, elapsed_ns: float, aborted: bool = False) -> None:
-        """An inference in one form. aborted: it was given up, because a group has waited too long."""
-        if not persistent and self.closed and self._compare == 0:
-            self._take(elapsed_ns)
-        elif not persistent:
-            self._launches.add(elapsed_ns)
-            self._wait = max(0, self._wait - 1)
-        elif self.closed:
-            self._judge(elapsed_ns, aborted)
+    def record(self, persistent: bool, elapsed_ns: float) -> None:
+        """An inference and all that it took, even if launches ended it."""
+        form = self._persistent if persistent else self._launches
+        form.usual.add(elapsed_ns)
+        if self._comparing:
+            form.samples.append(elapsed_ns)
+            self._bucket = max(0, self._bucket - self._other)
+            self._other = not self._other
+            if self._other:
+                self._compare()
         else:
-            self._judge_attempt(elapsed_ns, aborted)
+            self._watch(elapsed_ns)
 
-    def _judge(self, elapsed_ns: float, aborted: bool) -> None:
-        usual_ns = self._persistent.ns or elapsed_ns
-        slow = aborted or elapsed_ns > SLOW * usual_ns + JITTER_NS
-        if not slow:
-            self._persistent.add(elapsed_ns)
-        self._held += 1
-        self._compare -= 1
-        self._strain = max(0.0, self._strain - 1 / FORGET) + slow
-        if self._strain >= STRAIN:
-            self._open()
+    def _watch(self, elapsed_ns: float) -> None:
+        self._mean += (elapsed_ns - self._mean) / RECENT if self._mean else elapsed_ns
+        self._bucket = min(MOST, self._bucket + (LAUNCHES if self.closed else ATTEMPTS))
+        self._wait -= 1
+        level = max(self._level, self._persistent.usual.value)
+        changed = self._mean > CHANGED * level if self.closed else CHANGED * self._mean < self._level
+        self._comparing = self._other = (changed or self._wait <= 0) and self._bucket >= self._least
 
-    def _take(self, elapsed_ns: float) -> None:
-        """A sample of launches; the last one of a comparison decides."""
-        self._samples.append(elapsed_ns)
-        if len(self._samples) < SAMPLES:
+    @property
+    def _least(self) -> int:
+        return LEAST if self.closed else TRIES
+
+    def _compare(self) -> None:
+        persistent, launches = self._persistent.samples, self._launches.samples
+        if len(launches) < self._least:
             return
-        self._launches, self._compare = Usual(min(self._samples)), COMPARISONS
-        self._samples.clear()
-        if self._persistent.ns > NOT_SLOWER * self._launches.ns:
-            self._open()
+        more = _mean(persistent) - _mean(launches)
+        if not self.closed or abs(more) >= CLEAR * math.sqrt(_variance(persistent) + _variance(launches)):
+            self._decide(more <= 0)
 
-    def _open(self) -> None:
-        if self._held > FIRST_WAIT << DOUBLINGS:
-            self._failures = 0
-        self.closed = False
-        self._back_off()
+    def _decide(self, closed: bool) -> None:
+        if closed and not self.closed:
+            self._wait, self._bucket = 0, LEAST  # to be confirmed at once
+        else:
+            held = self.closed and not closed and self._confirmed
+            self._doublings = 0 if held else min(self._doublings + 1, DOUBLINGS)
+            self._wait = FIRST_WAIT << self._doublings
+            self._bucket = self._bucket if closed == self.closed else 0
+        self._confirmed = closed and self.closed
+        self.closed = closed
+        self._mean = self._level = _mean((self._persistent if closed else self._launches).samples)
+        self._comparing = self._other = False
+        self._persistent.samples.clear()
+        self._launches.samples.clear()
 
-    def _back_off(self) -> None:
-        self._good = 0
-        self._wait = FIRST_WAIT << min(self._failures, DOUBLINGS)
-        self._failures += 1
 
-    def _judge_attempt(self, elapsed_ns: float, aborted: bool) -> None:
-        if aborted or elapsed_ns > NOT_SLOWER * self._launches.ns:
-            self._back_off()
-            return
-        self._good += 1
-        self._wait = FIRST_WAIT
-        if self._good == PROOF:
-            self.closed = True
-            self._persistent = Usual(elapsed_ns)
-            self._strain = 1.0  # on probation: one slow inference soon after opens it again
-            self._held, self._compare = 0, COMPARISONS
+def _mean(samples: Collection[float]) -> float:
+    return math.fsum(samples) / len(samples)
+
+
+def _variance(samples: Collection[float]) -> float:
+    """Of their mean."""
+    mean = _mean(samples)
+    return math.fsum((each - mean) ** 2 for each in samples) / (len(samples) * (len(samples) - 1))

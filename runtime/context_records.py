@@ -14,9 +14,10 @@ from gputune.runtime.variant import check_sizes
 
 BufferKind = Literal["input", "output", "arena", "weights", "counters", "status"]
 BUFFER_KINDS = ("input", "output", "arena", "weights", "counters", "status")
-STATUS_BYTES, FLAG, ROUNDS = 64, 0, 1
+STATUS_BYTES, FLAG, ROUNDS, LONGEST = 64, 0, 1, 2
 """The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. The one at FLAG
-is 1 once a group has waited too long; the one at ROUNDS is how many rounds a group may wait in one kernel."""
+is 0 until a group has waited too long, and then 1 + the place among the graph's launches from which these have to run;
+at ROUNDS it says for how many rounds a group may wait at a time; at LONGEST the most that one has waited for."""
 DTYPES = {  # name -> bytes of an element
     "float32": 4, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,

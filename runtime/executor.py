@@ -85,7 +85,7 @@ class Executor:
                 programs = self._programs(records) if persistent is None else None
                 self._weights = weights.result()
             self._launches: list[Bound] = []
-            self._enqueue: Callable[[], None] | None = None
+            self._enqueue = backend.in_order(())
             self._records: _Records | None = None
             self._persistent = None if persistent is None else self._persistent_runs(persistent)
             if programs is not None:
@@ -119,13 +119,12 @@ class Executor:
         else:
             self._persistent.run(self._one_by_one)
 
-    def _one_by_one(self) -> Callable[[], None]:
-        """What enqueues the launches one by one. Where they are not the usual form, this loads their programs first."""
+    def _one_by_one(self, first: int = 0) -> Callable[[], None]:
+        """what enqueues the launches from one on. Where they are not the usual form, this loads them before."""
         if self._records is not None:
             self._bind_launches(self._programs(self._records))
             self._records = None
-        assert self._enqueue is not None
-        return self._enqueue
+        return self._enqueue if first == 0 else self._backend.in_order(self._launches[first:])
 
     def _bind_launches(self, programs: Mapping[int, Program]) -> None:
         self._launches = [self._bound(programs, launch) for launch in self.graph.launches]

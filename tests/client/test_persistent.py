@@ -3,7 +3,8 @@
 import pytest
 
 from gputune.client import persistent
-from gputune.client.persistent import Persistent, in_fewer_launches
+from gputune.client.persistent import Persistent
+from gputune.client.resuming import Access
 from gputune.runtime.context_records import BufferRef, LaunchRecord, ProgramRecord
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; }"
@@ -18,6 +19,13 @@ def launch(name: str, program: int = 0, local: int = 1, size: int = 8, arena: in
 
 def programs(*sources: str, options: str = "-cl-std=CL1.2 -DBY=1") -> list[ProgramRecord]:
     return [ProgramRecord(b"", source, options) for source in sources]
+
+
+def in_fewer_launches(
+    launches: list[LaunchRecord], programs: list[ProgramRecord], groups: int
+) -> list[LaunchRecord | Persistent]:
+    """As far as it does not matter what is written where."""
+    return persistent.in_fewer_launches(launches, programs, groups, [Access((), ())] * len(launches))
 
 
 def shape(found: list[LaunchRecord | Persistent]) -> list[str]:
