@@ -227,7 +227,19 @@ def _p99(times: npt.NDArray[np.float64]) -> Any:
     return np.percentile(times, 99)
 
 
-HEAD = ("model, beside", "form", "runs", "mean ms", "p50 ms", "p99 ms", "x mean", "x p99", "persistent", "attempts")
+HEAD = (
+    "model, beside",
+    "form",
+    "runs",
+    "mean ms",
+    "p50 ms",
+    "p99 ms",
+    "x mean",
+    "x p99",
+    "persistent",
+    "given up",
+    "attempts",
+)
 
 
 def _rows(one: Measured) -> list[tuple[str, ...]]:
@@ -238,8 +250,8 @@ def _rows(one: Measured) -> list[tuple[str, ...]]:
         figures = (tool.milliseconds(each) for each in (_mean(times), np.median(times), _p99(times)))
         cells = [title, form, str(len(times)), *figures]
         if form == "persistent":
-            share = one.runs.persistent / len(times)
-            cells += [str(one.ratio(_mean)), str(one.ratio(_p99)), f"{share:.1%}", f"{one.attempts:.2%}"]
+            shares = [f"{count / len(times):.1%}" for count in (one.runs.persistent, one.runs.aborted)]
+            cells += [str(one.ratio(_mean)), str(one.ratio(_p99)), *shares, f"{one.attempts:.2%}"]
         rows.append((*cells, *[""] * (len(HEAD) - len(cells))))
     return rows
 
