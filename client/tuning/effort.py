@@ -11,9 +11,9 @@ class Effort:
     that only moves or reduces data; None means the whole space, and no task brings more than the `share` of its space
     or FEW, whichever is more. All of it is one pool from which the tasks with most to gain are served first, none with
     more than MOST times what it has brought. `patience` stops a task when that many trials in a row brought nothing
-    better; `worth` does when a batch is expected to gain less than this share of an inference. The finalists are
-    measured again, side by side. `samples` is what those in front get at most. In the end so many `contexts` of the
-    whole model are compared, each with another of the finalists of every task; one context is nothing to compare.
+    better; `worth` does when a batch is expected to gain less than this share of an inference. Finalists of several
+    batches are measured again, side by side. `samples` is what those in front get at most. In the end as many finalists
+    of each task as there are `contexts`, and its default, are timed inside the whole model; one is nothing to compare.
     """
 
     name: str
