@@ -26,7 +26,12 @@ os.environ.pop("TARGET_SERVER_SOCKET", None)
 # Property tests run the same examples every time, on any machine (pyproject.toml asks for `repeatable`);
 # `scripts/fuzz tests` explores with new ones.
 settings.register_profile(
-    "exploring", deadline=None, database=None, suppress_health_check=(HealthCheck.too_slow,), print_blob=True
+    "exploring",
+    derandomize=False,  # hypothesis repeats examples by itself where CI is set
+    deadline=None,
+    database=None,
+    suppress_health_check=(HealthCheck.too_slow,),
+    print_blob=True,
 )
 settings.register_profile("repeatable", settings.get_profile("exploring"), derandomize=True)
 # Hypothesis also draws constants that it finds in whatever modules of ours are imported at that moment, so examples
