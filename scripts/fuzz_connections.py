@@ -138,7 +138,7 @@ def replay(text: str) -> int:
         for what in outcome.broken:
             print("WRONG", what)
         print(f"the daemon is {'alive' if server.alive else 'dead'}")
-        left = settle(server) if server.alive else ["nobody can ask"]
+        left = settle(server) if server.alive else ["the server has ended"]
         print(server.log(), *left, sep="\n")
         return 1 if outcome.broken or left or not server.alive else 0
 

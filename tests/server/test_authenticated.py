@@ -245,7 +245,7 @@ def test_a_client_that_does_not_trust_the_server_keeps_away(
     with server.peer(tls=ours.context()) as peer:
         assert peer.ask(Ping()) == Pong()
     server.process.terminate()
-    assert server.process.communicate(timeout=PATIENCE_SECONDS) == ("", "")  # nobody can fill the log with handshakes
+    assert server.process.communicate(timeout=PATIENCE_SECONDS) == ("", "")  # handshakes cannot fill the log
 
 
 def test_clients_can_be_asked_for_a_certificate(launch_server: Make, ours: Authority, theirs: Authority) -> None:
