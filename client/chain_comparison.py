@@ -133,8 +133,8 @@ def compare(
     """Chooses the context that ships.
 
     untuned: the context of the default configurations, in the form that it would have without tuning; known: the last
-    choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before, with the
-    same untuned context. Raises what ContextRace does, OutOfTime where there was no time for any comparison.
+    choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before. Raises what
+    ContextRace does, OutOfTime where there was no time for any comparison.
     """
     estimate = _estimate(model, race, reporter, outcomes, finalists)
     candidates = [*([] if known is None else [known]), *_candidates(model, outcomes, estimate, untuned.persistent)]

@@ -91,13 +91,10 @@ class InChain:
         earlier = [] if record is None else races_from(record.measured.get("races"))
         try:
             with race:
-                choice = compare(
-                    self._model, race, self._reporter, outcomes, finalists, plain, known,
-                    [one for one in earlier if plain.digest in one],
-                )  # fmt: skip
-        except OutOfTime as error:
-            return self._unmeasured(known, record, outcomes, str(error))
+                choice = compare(self._model, race, self._reporter, outcomes, finalists, plain, known, earlier)
         except (GputuneError, ContextError, OSError) as error:
+            if known is not None or isinstance(error, OutOfTime):
+                return self._unmeasured(known, record, outcomes, str(error))
             self._reporter.warn(f"whole contexts were not compared; each task runs its own winner, unfused: {error}")
             return Decision(self._model.plan, outcomes)
         record = self._recorded(choice, race, asked)
@@ -157,7 +154,7 @@ class InChain:
     def _unmeasured(
         self, known: Candidate | None, record: ChainRecord | None, outcomes: Outcomes, why: str
     ) -> Decision:
-        """What is chosen where no time is left to compare."""
+        """What is chosen where contexts could not be compared, or no time is left to do so."""
         if known is not None and record is not None:
             self._reporter.warn(f"whole contexts were not compared, the last choice stays: {why}")
             return self._decided(known, record.measured, "as compared before: ")

@@ -54,11 +54,11 @@ def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier
     """Compares contexts, given by their digests in the order of preference.
 
     reference: the context whose time the gain is told by; it is in every round, and may be among `preferred`. earlier:
-    comparisons with the same reference, whose rounds count as well.
+    comparisons before, of which those with the same reference count as well.
     """
     everything = list(dict.fromkeys([*preferred, reference]))
     times: dict[str, list[float]] = {digest: [] for digest in everything}
-    past = list(earlier)[-RACES_KEPT:]
+    past = [race for race in earlier if _is_reference(race, reference)][-RACES_KEPT:]
     alive = list(dict.fromkeys(preferred))
     taken = 0
     for wanted in CHECKS:
@@ -100,6 +100,11 @@ def _is_row(value: Any) -> bool:
 
 def _race(times: Mapping[str, Sequence[float]], reference: str) -> Race:
     return {digest: paired(own, times[reference]) for digest, own in times.items() if own}
+
+
+def _is_reference(race: Race, digest: str) -> bool:
+    """Whether the times of a comparison are by those of this context."""
+    return bool(race.get(digest)) and all(ratio == 1 for ratio in race[digest])
 
 
 def _ratios(races: Sequence[Race], over: str, under: str) -> list[float]:

@@ -129,6 +129,11 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
     _, again = generate("two")
     assert again["in_chain"]["remembered"] is False, "a failure is not remembered"
     assert again["totals"]["profile_requests"] == 0
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], contexts=3))  # more is to be compared
+    monkeypatch.setattr(ContextRace, "task_ns", failing)
+    ran, third = generate("three")
+    assert "the last choice stays" in ran.err
+    assert third["in_chain"]["fused"] == again["in_chain"]["fused"]
 
 
 def test_a_budget_that_leaves_no_time_keeps_the_last_choice(generate: Any, tmp_path: Path) -> None:

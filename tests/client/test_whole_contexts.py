@@ -86,6 +86,13 @@ def test_earlier_rounds_count() -> None:
     assert compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9), earlier).chosen == "b"
 
 
+def test_rounds_with_another_reference_do_not_count() -> None:
+    means = {"a": 103.0, "b": 100.0, "untuned": 120.0, "other": 60.0}
+    earlier = [compare_contexts(["a", "b", "untuned"], "other", Device(means, 0.02)).race] * 3
+    alone = compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9))
+    assert compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9), earlier) == alone
+
+
 def test_races_survive_json_and_nonsense_does_not() -> None:
     race = {"a": [1.0, 1.1], "untuned": [1.0, 1.0]}
     assert races_from([race]) == [race]
