@@ -44,16 +44,11 @@ class Alternatives:
             nodes[group.task] = (*nodes.get(group.task, ()), *group.fused.nodes)
         return nodes
 
-    def choose(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> Plan:
-        """The plan in which each group is fused that is faster so; an unknown time (None) leaves it as it is.
-
-        `time_ns` is asked for members of `tasks` only; `launch_ns` is what a launch costs in a chain beside its
-        kernel's running time.
-        """
-        return self.plan_with(self.gainful(time_ns, launch_ns))
-
     def gainful(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> tuple[Group, ...]:
-        """The groups that `choose` fuses, in the order of the plan: of those that share an operation, the greater gain.
+        """The groups that are faster fused, in the order of the plan: of those that share operations, the greater gain.
+
+        `time_ns` is asked for members of `tasks` only; a group with an unknown time (None) is left out. `launch_ns` is
+        what a launch costs beside its kernel's running time.
 
         Looked through from the greatest gain on, which finds the best plan where at most two groups share operations.
         """
@@ -67,7 +62,7 @@ class Alternatives:
         return tuple(group for group in self.groups if group in chosen)
 
     def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: float) -> float:
-        """What an inference takes by the plan that `choose` chooses."""
+        """What an inference takes with the gainful groups fused."""
         plain_ns = sum(time_ns(each.task) + launch_ns for each in self.plan.operations)
         return plain_ns - sum(group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.gainful(time_ns, launch_ns))
 
