@@ -35,6 +35,8 @@ MOST = 32
 """Inferences in the bucket."""
 CLEAR = 1.5
 """A difference of so many standard errors is clear."""
+EARLY = 100
+"""Inferences before the first comparison: what disturbs from the beginning, and always alike, changes nothing."""
 FIRST_WAIT, DOUBLINGS = 1000, 3
 """Inferences before the next comparison, and how often that doubles."""
 RECENT = 16
@@ -80,7 +82,7 @@ class Breaker:
     _bucket: float = MOST  # inferences in the other form that it may run
     _confirmed: bool = True  # it has been closed for longer than a comparison
     _doublings: int = 0
-    _wait: int = FIRST_WAIT  # inferences before the next comparison is due
+    _wait: int = EARLY  # inferences before the next comparison is due
     _mean: float = 0.0  # of inferences lately
     _level: float = 0.0  # what it was when they were compared
 

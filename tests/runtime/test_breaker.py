@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gputune.runtime.breaker import (
     ATTEMPTS_AT_MOST,
     DOUBLINGS,
+    EARLY,
     FIRST_WAIT,
     MOST,
     Breaker,
@@ -74,7 +75,7 @@ def test_what_disturbs_both_forms_alike_opens_nothing(machine: Machine) -> None:
 
 def test_a_quiet_machine_hardly_compares() -> None:
     run = Run()
-    assert run.run(QUIET, FIRST_WAIT - 1) == 1, "launches need not be loaded for a short run"
+    assert run.run(QUIET, EARLY - 1) == 1, "launches need not be loaded for a short run"
     assert run.run(QUIET, 50_000) > 0.998
     assert run.attempts == 0
 
@@ -85,6 +86,13 @@ def test_launches_run_where_they_are_faster(machine: Machine) -> None:
     run.run(machine, 3000)
     assert not run.breaker.closed
     assert run.run(machine, 100_000) < ATTEMPTS_AT_MOST
+
+
+def test_what_is_always_slower_is_noticed_early() -> None:
+    breaker = Breaker()
+    for _ in range(2 * EARLY):
+        breaker.record(breaker.persistent, SLOWER.persistent_ns if breaker.persistent else SLOWER.launches_ns)
+    assert not breaker.closed
 
 
 def test_contention_from_the_beginning_or_later_is_soon_noticed() -> None:
