@@ -40,7 +40,7 @@ GUESSED_LAUNCH_NS = 5_000.0
 INSIDE_NS = 500.0
 """What a launch is taken to cost as a part of a persistent kernel: its groups wait for each other once."""
 
-WORTH_ANOTHER = 0.01
+WORTH_ANOTHER = 0.02
 """A task's other finalists are tried inside the model where it takes this share of the kernels' time at least."""
 
 Finalists = Mapping[str, Sequence[WinnerRecord]]

@@ -22,7 +22,7 @@ SMALL_SHARE = 0.005
 """A task that takes less of an inference than this gets its first, small batch and no other: all of them together take
 a few trials."""
 
-FIRST_BATCHES = ((0.06, BATCH), (0.03, 6), (SMALL_SHARE, 4), (0.0, 2))
+FIRST_BATCHES = ((0.2, BATCH), (0.06, 6), (SMALL_SHARE, 4), (0.0, 2))
 """How many configurations the first batch of a task has, the default among them, by the share of an inference that it
 may take at least."""
 

@@ -34,7 +34,7 @@ EFFORTS = {
     effort.name: effort
     for effort in (
         Effort("none", 0, 0, 0, 0.0, None, 0.0, 0, 0, 0, 0, 1),
-        Effort("quick", 1, 8, 8, 1.0, None, 0.008, 3, 7, 1_000_000, 50_000_000, 2),
+        Effort("quick", 1, 8, 8, 1.0, None, 0.01, 3, 7, 1_000_000, 50_000_000, 2),
         Effort("normal", 2, 96, 48, 0.1, 64, 0.0005, 6, 24, 1_000_000, 200_000_000, 3),
         Effort("full", 3, None, None, 1.0, None, 0.0, 8, 24, 2_000_000, 300_000_000, 3),
     )
