@@ -35,7 +35,8 @@ def task_view(
     """A task, still without its place under the roof, which is known when all tasks are."""
     working = [trial for trial in trials if trial.status == OK]
     latest = {configuration_key(trial.configuration): trial for trial in trials}
-    before, after = _default(summary, trials), _tuned(summary, list(latest.values()), working)
+    after = _tuned(summary, list(latest.values()), working)
+    before = _default(summary, trials, after)
     level = _level_of(summary, after)
     ranked = sorted((trial for trial in latest.values() if trial.status == OK), key=level.time_ns)
     default, tuned = _timed(before, level), _timed(after, level)
@@ -134,28 +135,28 @@ def _timed(found: TrialRecord | Timed | None, level: _Level) -> Timed | None:
     )
 
 
-def _find(
-    median_ns: float, working: Sequence[TrialRecord], configuration: Mapping[str, int] | None
-) -> TrialRecord | None:
-    """The last measurement with this median, of this configuration where one is given."""
+def _find(median_ns: float, working: Sequence[TrialRecord], configuration: Mapping[str, int]) -> TrialRecord | None:
+    """The last measurement of this configuration with this median."""
     for trial in reversed(working):
         same = trial.median_ns is not None and math.isclose(trial.median_ns, median_ns, rel_tol=1e-9)
-        if same and configuration in (None, trial.configuration):
+        if same and configuration == trial.configuration:
             return trial
     return None
 
 
-def _default(summary: TaskSummary, trials: Sequence[TrialRecord]) -> TrialRecord | Timed | None:
-    """The default configuration, which is measured first. Which one it was is not stored: it is told by its time."""
-    first = trials[0].configuration if trials else {}
-    working = [trial for trial in trials if trial.status == OK]
-    if summary.winner is None:
-        own = [trial for trial in working if trial.configuration == first]
-        return own[-1] if own else None
-    median_ns = summary.winner.default_ns
-    if median_ns is None:
+def _default(
+    summary: TaskSummary, trials: Sequence[TrialRecord], tuned: TrialRecord | Timed | None
+) -> TrialRecord | Timed | None:
+    """The default configuration, which is measured first, where possible as it was beside the tuned one."""
+    winner = summary.winner
+    if winner is not None and winner.default_ns is None:
         return None
-    return _find(median_ns, working, first) or _find(median_ns, working, None) or Timed({}, median_ns)
+    own = [trial for trial in trials if trial.status == OK and trial.configuration == trials[0].configuration]
+    batch = batch_of(tuned) if isinstance(tuned, TrialRecord) else None
+    beside = [trial for trial in own if batch is not None and batch_of(trial) == batch]
+    if beside or own:
+        return (beside or own)[-1]
+    return None if winner is None or winner.default_ns is None else Timed({}, winner.default_ns)
 
 
 def _tuned(

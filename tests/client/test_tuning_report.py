@@ -217,6 +217,22 @@ def test_a_gain_is_taken_on_one_level_of_the_device(tmp_path: Path) -> None:
     assert task.default is not None and task.default.median_ns == 500
 
 
+def test_the_default_is_found_by_its_configuration(tmp_path: Path) -> None:
+    """The winner's record has its time on the winner's level, which is the median of none of its trials."""
+    trials = [
+        TrialRecord({"A": 1}, "ok", [900.0] * 7, measured={"batch": 0}),
+        TrialRecord({"A": 2}, "ok", [410.0] * 7, measured={"batch": 0}),
+        TrialRecord({"A": 1}, "ok", [1000.0] * 7, measured={"batch": 1}),
+        TrialRecord({"A": 2}, "ok", [400.0] * 7, measured={"batch": 1}),
+        TrialRecord({"A": 1}, "ok", [950.0] * 7, measured={"batch": 2}),
+    ]
+    task = by_hand(tmp_path / "c.sqlite", trials, WinnerRecord({"A": 2}, 400.0, 987.0, "quick"))
+    assert task.default is not None
+    assert (task.default.configuration, task.default.median_ns) == ({"A": 1}, 1000), "as it was beside the winner"
+    assert task.gain == 2.5
+    assert task.gain_interval is not None
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1e2, 1e6), st.floats(0.2, 5.0), st.integers(0, 2)), min_size=1, max_size=12),
