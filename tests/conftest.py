@@ -59,9 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @functools.cache
 def _why_no_opencl() -> str:
     """Empty when a device passes the build-and-run test, else one line that says why none does."""
-    from gputune.runtime.devices import discover
+    from tests.devices import devices
 
-    reports = discover()
+    reports = devices()
     if any(report.usable for report in reports):
         return ""
     reasons = "; ".join(f"{report.title}: {report.reason}" for report in reports)

@@ -26,9 +26,9 @@ def bare_python(folder: Path) -> Path:
 
 def driver_settings() -> dict[str, str]:
     """The variables of this process that OpenCL drivers read, and where the driver is that works here."""
-    from gputune.runtime.devices import choose, discover, wanted_device
+    from tests.devices import device
 
-    report = choose(discover(), wanted_device(None)).report
+    report = device()
     settings = {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)}
     return settings | {
         "OCL_ICD_VENDORS": str(Path(report.driver_file).parent),

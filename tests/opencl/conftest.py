@@ -1,7 +1,7 @@
 """Kernels on a real device: launched between guard regions on poisoned memory, and held against their reference."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.tuning.task_search import device_limits
 from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.space import Configuration
 from gputune.runtime import variant
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices import DeviceReport
 from gputune.runtime.launching import Launcher
 from gputune.runtime.merging import groups
 from gputune.runtime.verify import guarded, mismatch
 from gputune.runtime.watch import UNWATCHED, Course
+from tests.devices import device
 
 MOST_LISTED = 20_000
 
@@ -91,6 +93,31 @@ def runtime_launch(launch: Launch) -> variant.Launch:
 
 
 @pytest.fixture(scope="session")
-def bench() -> KernelBench:
-    backend = open_backend(choose(discover(), wanted_device(None)).report)
+def report() -> DeviceReport:
+    return device()
+
+
+@pytest.fixture(scope="session")
+def backend(report: DeviceReport) -> Backend:
+    """One for all tests: every backend that is opened loads the driver's compiler library again."""
+    return open_backend(report)
+
+
+@pytest.fixture(scope="session")
+def bench(backend: Backend) -> KernelBench:
     return KernelBench(backend, device_limits(backend.identity))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """A server with the device, for tests that ask for nothing that another one may have left there."""
+    server = EmbeddedServer.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def _reached(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets commands find the server."""
+    monkeypatch.setenv("TARGET_SERVER_SOCKET", f"{server.host}:{server.port}")
+    monkeypatch.setenv("GPUTUNE_TOKEN", server.token)

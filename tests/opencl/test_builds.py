@@ -16,10 +16,9 @@ from gputune.client.reference import evaluate
 from gputune.client.target_client import TargetClient
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.task_search import device_limits
-from gputune.runtime.backends import open_backend
+from gputune.runtime.backends import Backend
 from gputune.runtime.context_format import open_context, write_context
 from gputune.runtime.context_records import Context
-from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.loading import executor_on
 from gputune.server.workers import most_compilers
@@ -39,7 +38,9 @@ def workers(server: EmbeddedServer) -> int:
     return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
 
-def test_a_context_that_several_processes_have_compiled(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_a_context_that_several_processes_have_compiled(
+    server: EmbeddedServer, backend: Backend, tmp_path: Path
+) -> None:
     plan = lower(read_model(save(two_blocks(), tmp_path)))
     seen: list[int] = []
     kept: dict[Task, Outcome] = {}
@@ -61,7 +62,7 @@ def test_a_context_that_several_processes_have_compiled(server: EmbeddedServer, 
     path = tmp_path / "model.bin"
     write_context(path, Context((built.graph,), built.programs, built.weights, identity.to_dict(), "test", {}, {}))
     with open_context(path) as file:
-        executor = executor_on(open_backend(choose(discover(), wanted_device(None)).report), file, None, strict=True)
+        executor = executor_on(backend, file, None, strict=True)
     assert not executor.warnings
     inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
     (want,), (got,) = evaluate(plan, inputs).values(), executor.run(inputs).values()

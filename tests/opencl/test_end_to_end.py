@@ -18,7 +18,6 @@ import pytest
 
 from gputune.cache import STATUSES, PerformanceCache
 from gputune.client.cli.main import main
-from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import ConfigError
 from gputune.client.tuning.effort import EFFORTS, most_trials
 from gputune.client.tuning.task_search import BATCH
@@ -189,17 +188,9 @@ def test_results_in_shared_buffers_are_those_of_copies(tuned: tuple[Path, Any]) 
         assert np.load(result).tobytes() == copied.tobytes()
 
 
-def test_the_same_context_comes_through_a_server_that_runs_already(
-    tuned: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_context_comes_through_a_server_that_runs_already(tuned: tuple[Path, Any], _reached: None) -> None:
     folder, _ = tuned
-    server = EmbeddedServer.start()
-    try:
-        monkeypatch.setenv("TARGET_SERVER_SOCKET", f"{server.host}:{server.port}")
-        monkeypatch.setenv("GPUTUNE_TOKEN", server.token)
-        summary = generate(folder, "three")
-    finally:
-        server.stop()
+    summary = generate(folder, "three")
     assert summary["totals"]["profile_requests"] == 0
     assert (folder / "one" / "small.bin").read_bytes() == (folder / "three" / "small.bin").read_bytes()
 

@@ -9,22 +9,24 @@ from typing import Any
 
 import pytest
 
+from tests.devices import device
+
 COMPILE = """
 import json, sys
 from pathlib import Path
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices import DeviceReport
 from gputune.runtime.launching import compile_variant
 from gputune.runtime.variant import Launch, Variant
 SOURCE = "__kernel void sized(__global int *y) { y[get_global_id(0)] = 100 * get_local_size(0) + get_local_id(0); }"
-folder = Path(sys.argv[1]) / "compiled"
+folder = Path(sys.argv[2]) / "compiled"
 folder.mkdir()
-backend = open_backend(choose(discover(), wanted_device(None)).report, compiled=folder)
+backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])), compiled=folder)
 found = []
 for size in (4, 8):
     launch = Launch(SOURCE, "sized", "", (64,), (size,), ("output",))
     compiled = compile_variant(backend, Variant({}, (), launch, {}), {"output": 256})
-    (Path(sys.argv[1]) / f"{size}.bin").write_bytes(compiled.binary)
+    (Path(sys.argv[2]) / f"{size}.bin").write_bytes(compiled.binary)
     found.append(sorted((path.parent.name, path.stat().st_ino) for path in folder.glob("*/*/sized/*/sized.so")))
 print(json.dumps(found))
 """
@@ -34,10 +36,10 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
-backend = open_backend(choose(discover(), wanted_device(None)).report)
+from gputune.runtime.devices import DeviceReport
+backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])))
 got = []
-for path in sys.argv[1:]:
+for path in sys.argv[2:]:
     program, output = backend.load_binary(Path(path).read_bytes()), backend.allocate(256)
     for size in (4, 8, 16):
         backend.enqueue(backend.bind(program, "sized", (64,), (size,), [output]))
@@ -49,7 +51,7 @@ print(json.dumps(got))
 
 def run(script: str, *arguments: Path, **environment: str) -> Any:
     ran = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
+        [sys.executable, "-c", script, json.dumps(device().to_dict()), *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},

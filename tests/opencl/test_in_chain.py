@@ -4,7 +4,6 @@ import io
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from gputune.cache import tier_of
 from gputune.client.alternatives import Alternatives
@@ -25,38 +24,31 @@ from tests.client.models import save
 from tests.client.test_alternatives import two_blocks
 
 
-def test_fused_and_not_they_agree_with_the_reference_and_are_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gputune.client.context_race.ROUNDS", 2)
+def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: EmbeddedServer, tmp_path: Path) -> None:
     model = Alternatives(read_model(save(two_blocks(), tmp_path), {}))
-    server = EmbeddedServer.start()
-    try:
-        with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
-            device = DeviceIdentity.from_dict(client.device)
-            limits = device_limits(device)
-            outcomes = {one.key: one for one in (untuned(task, limits) for task in model.tasks)}
-            tier = tier_of(device.name, device.compute_units, device.vendor, device.device_version)
+    with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
+        device = DeviceIdentity.from_dict(client.device)
+        limits = device_limits(device)
+        outcomes = {one.key: one for one in (untuned(task, limits) for task in model.tasks)}
+        tier = tier_of(device.name, device.compute_units, device.vendor, device.device_version)
 
-            def write(built: Built, path: Path) -> None:
-                programs, weights = built.programs, built.weights
-                write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
+        def write(built: Built, path: Path) -> None:
+            programs, weights = built.programs, built.weights
+            write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
 
-            with ContextRace(client, client, write, lambda *_: None, Reporter(io.StringIO())) as race:
-                fused = model.plan_with(model.groups)
-                contexts = [race.load(plan, outcomes) for plan in (model.plan, fused)]
-                contexts.append(race.load(fused, outcomes, persistent=True))
-                assert bool(contexts[2].graph.persistent) == (device.groups_at_once > 0)
-                inputs = {"x": np.random.default_rng(1).standard_normal((1, 8, 7, 5)).astype(np.float32)}
-                (want,) = evaluate(model.plan, inputs).values()
-                for context in contexts:
-                    (got,) = context.run_timed(inputs)[0].values()
-                    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
-                plain, by_group, persistent = race.task_ns(contexts)
-                assert len(contexts[1].graph.launches) == len(contexts[0].graph.launches) - len(model.groups)
-                assert set(by_group) - set(plain) <= set(outcomes)
-                assert set(persistent) == set(by_group), "a profile is of launches one by one"
-                assert all(min(samples) > 0 for times in (plain, by_group) for samples in times.values())
-                assert all(min(samples) > 0 for samples in race.inference_ns(contexts))
-    finally:
-        server.stop()
+        with ContextRace(client, client, write, lambda *_: None, Reporter(io.StringIO())) as race:
+            fused = model.plan_with(model.groups)
+            contexts = [race.load(plan, outcomes) for plan in (model.plan, fused)]
+            contexts.append(race.load(fused, outcomes, persistent=True))
+            assert bool(contexts[2].graph.persistent) == (device.groups_at_once > 0)
+            inputs = {"x": np.random.default_rng(1).standard_normal((1, 8, 7, 5)).astype(np.float32)}
+            (want,) = evaluate(model.plan, inputs).values()
+            for context in contexts:
+                (got,) = context.run_timed(inputs)[0].values()
+                np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+            plain, by_group, persistent = race.task_ns(contexts)
+            assert len(contexts[1].graph.launches) == len(contexts[0].graph.launches) - len(model.groups)
+            assert set(by_group) - set(plain) <= set(outcomes)
+            assert set(persistent) == set(by_group), "a profile is of launches one by one"
+            assert all(min(samples) > 0 for times in (plain, by_group) for samples in times.values())
+            assert all(min(samples) > 0 for samples in race.inference_ns(contexts))

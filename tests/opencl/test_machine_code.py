@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from gputune.runtime.machine_code import digest_of
+from tests.devices import device
 
 LOOK = """
 import json, sys
 from pathlib import Path
 import numpy as np
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices import DeviceReport
 from gputune.runtime.variant import Launch
 SOURCE = "__kernel void f(__global const float *x, __global float *y)" \\
     " { int i = get_global_id(0); y[i] = CALL(x[i]) * FACTOR; }"
-backend = open_backend(choose(discover(), wanted_device(None)).report, compiled=Path(sys.argv[1]))
+backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])), compiled=Path(sys.argv[2]))
 options = ["-DFACTOR=2 -DCALL=exp", "-DFACTOR=(1+1) -DCALL=exp -DUNUSED"]
 options += ["-DFACTOR=3 -DCALL=exp", "-DFACTOR=2 -DCALL=log"]
 launches = [Launch(SOURCE, "f", each, (64,), (8,), ("x", "y")) for each in options]
@@ -44,7 +45,8 @@ print(json.dumps(names))
 
 
 def test_equal_code_has_equal_names(tmp_path: Path) -> None:
-    looked = subprocess.run([sys.executable, "-c", LOOK, str(tmp_path)], capture_output=True, text=True)
+    command = [sys.executable, "-c", LOOK, json.dumps(device().to_dict()), str(tmp_path)]
+    looked = subprocess.run(command, capture_output=True, text=True)
     assert looked.returncode == 0, looked.stderr
     names = json.loads(looked.stdout.splitlines()[-1])
     if not names:

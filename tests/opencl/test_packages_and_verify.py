@@ -18,20 +18,8 @@ from tests.client.test_op_packages import EXAMPLE, wave_model, wave_reference
 from tests.client.test_several_graphs import model as two_shapes
 
 
-@pytest.fixture(scope="module")
-def server() -> Any:
-    server = EmbeddedServer.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def generate(
-    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Ran]:
-    monkeypatch.setenv("TARGET_SERVER_SOCKET", f"{server.host}:{server.port}")
-    monkeypatch.setenv("GPUTUNE_TOKEN", server.token)
-
+def generate(_reached: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     def run(model: Any, *arguments: object) -> Ran:
         return Gputune(capfd)(
             "context-binary-generator", "--model", models.save(model, tmp_path), "--binary_file", "m",

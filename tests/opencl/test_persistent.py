@@ -12,7 +12,7 @@ import pytest
 
 from gputune.client.persistent import Persistent, in_fewer_launches
 from gputune.client.resuming import Access
-from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.backends import Backend
 from gputune.runtime.context_records import (
     FLAG,
     LONGEST,
@@ -22,7 +22,6 @@ from gputune.runtime.context_records import (
     LaunchRecord,
     ProgramRecord,
 )
-from gputune.runtime.devices import choose, discover, wanted_device
 
 PLACES = """
 #define ASK(what) what(0), what(1), what(2)
@@ -62,11 +61,6 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void alone(__global floa
 }
 """
 NOTHING = Access((), ())
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return open_backend(choose(discover(), wanted_device(None)).report)
 
 
 def groups_of(backend: Backend) -> int:

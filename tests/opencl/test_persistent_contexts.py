@@ -32,7 +32,7 @@ from gputune.runtime.context_records import (
     LaunchRecord,
     ProgramRecord,
 )
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices import DeviceReport
 from gputune.runtime.executor import Executor
 from gputune.runtime.launching import compile_variant
 from gputune.runtime.loading import executor_on
@@ -40,11 +40,6 @@ from gputune.runtime.variant import Launch, Variant
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from tests.client.models import save
 from tests.client.test_alternatives import two_blocks
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return open_backend(choose(discover(), wanted_device(None)).report)
 
 
 class Compiling(LocalDevice):
@@ -100,8 +95,9 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
     assert list(operations) == list(dict.fromkeys(launch.operation for launch in executor.graph.launches))
 
 
-def test_a_profile_needs_the_clock_of_the_device(plan: Plan, tmp_path: Path, backend: Backend) -> None:
-    report = choose(discover(), wanted_device(None)).report
+def test_a_profile_needs_the_clock_of_the_device(
+    plan: Plan, tmp_path: Path, backend: Backend, report: DeviceReport
+) -> None:
     executor = loaded(open_backend(report, profiling=False), contexts(backend, plan, tmp_path / "model.bin"))
     inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
     assert executor.run(inputs)
@@ -371,6 +367,7 @@ def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend,
     assert launches >= 8, "it compares early"
 
 
+@pytest.mark.usefixtures("_reached")
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_generator_makes_them_unless_told_not_to(backend: Backend, tmp_path: Path, wanted: bool) -> None:
     save(two_blocks(), tmp_path)

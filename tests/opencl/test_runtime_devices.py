@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices import DeviceReport, choose, discover
+from tests.devices import device
 
 
 @pytest.fixture(scope="module")
 def report() -> DeviceReport:
-    report = choose(discover(), wanted_device(None)).report
+    report = device()
     if not report.driver_file:
         pytest.skip("this system finds its driver without an .icd file")
     return report

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gputune.runtime.backends import Backend, Buffer, open_backend
+from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.backends.opencl import _wait_until_it_runs
-from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.errors import BuildFailed, LaunchFailed, LimitExceeded
 from gputune.runtime.launching import compile_variant, execute
 from gputune.runtime.measure import Protocol
@@ -70,11 +69,6 @@ __kernel void copy(__global const float *packed, __global float *output) {
 }
 """
 QUICK = Protocol(samples=5, sample_ns=100_000, warm_up_ns=1_000_000)
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return open_backend(choose(discover(), wanted_device(None)).report)
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,9 @@ from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context, GraphRecord, ProgramRecord
-from gputune.runtime.devices import NULL_REPORT, choose, discover, wanted_device
+from gputune.runtime.devices import NULL_REPORT
 from limits import Refused
+from tests.devices import device
 from tune_tools import NotTimed, Ratio
 from turns import Contender, Entry
 
@@ -224,7 +225,7 @@ def test_topologies_get_weights_that_differ(make: Any, layers: int) -> None:
 
 @pytest.fixture(scope="module")
 def backend() -> Backend:
-    return open_backend(choose(discover(), wanted_device(None)).report)
+    return open_backend(device())
 
 
 def channels_first(arrays: Array) -> Array:
