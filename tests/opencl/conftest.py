@@ -76,11 +76,11 @@ class KernelBench:
 
     def build_together(self, family: KernelFamily, tried: Iterable[tuple[Any, Configuration]]) -> None:
         """Builds configurations of problems in as few programs as a target server does, where the driver takes its time
-        for each program; `run` finds them there."""
+        for each program; `run` finds them there. Every group must go together, as it does on a target."""
         if self.backend.merges:
             launches = [runtime_launch(family.render(problem, configuration).main) for problem, configuration in tried]
             for group in groups(launches):
-                self.backend.build_together(group)
+                assert self.backend.build_together(group), f"{group[0].entry} does not go together: {group}"
 
 
 def runtime_launch(launch: Launch) -> variant.Launch:
