@@ -1,6 +1,10 @@
 """The device that tests run on, looked for once: discovery builds and runs a kernel in a process per driver."""
 
+import contextlib
 import functools
+from collections.abc import Iterator
+
+import pytest
 
 from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
 
@@ -14,3 +18,13 @@ def devices() -> tuple[DeviceReport, ...]:
 def device() -> DeviceReport:
     """The device that gputune chooses here. Raises DeviceNotFound."""
     return choose(devices(), wanted_device(None)).report
+
+
+@contextlib.contextmanager
+def few_rounds() -> Iterator[None]:
+    """Lets whole contexts of a model take turns as seldom as can be; what longer comparisons lead to is tested where
+    times are made up."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gputune.client.whole_contexts.CHECKS", (3,))
+        patched.setattr("gputune.client.context_race.ROUNDS", 3)
+        yield

@@ -20,7 +20,7 @@ from gputune.runtime.launching import Launcher
 from gputune.runtime.merging import groups
 from gputune.runtime.verify import guarded, mismatch
 from gputune.runtime.watch import UNWATCHED, Course
-from tests.devices import device
+from tests.devices import device, few_rounds
 
 MOST_LISTED = 20_000
 
@@ -90,6 +90,12 @@ def runtime_launch(launch: Launch) -> variant.Launch:
     )
     sizes = (launch.global_size, launch.local_size)
     return variant.Launch(launch.source, launch.entry, launch.options, *sizes, launch.arguments, stages)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rounds() -> Iterator[None]:
+    with few_rounds():
+        yield
 
 
 @pytest.fixture(scope="session")
