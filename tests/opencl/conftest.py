@@ -50,10 +50,14 @@ class KernelBench:
         damage = "; ".join(f"{name} {wrong}" for name, (_, wrong) in contents.items() if wrong)
         return contents["output"][0].view(output.dtype).reshape(output.shape), damage
 
-    def check(self, family: KernelFamily, problem: Any, sampled: int = 2) -> None:
-        """The default, the starters and some configurations of the space, on the family's own sample inputs."""
+    def check(self, family: KernelFamily, problem: Any, sampled: int = 2, turn: int | None = None) -> None:
+        """The default, the starters and some configurations of the space, on the family's own sample inputs. turn: the
+        place of the problem among those of its family, which share the starters; without it all are tried."""
         space = family.space(problem, self.limits)
-        tried = [family.default(problem, self.limits), *family.starters(problem, self.limits)]
+        starters = list(family.starters(problem, self.limits))
+        if turn is not None and starters:
+            starters = [starters[turn % len(starters)]]
+        tried = [family.default(problem, self.limits), *starters]
         listed = list(islice(space.configurations(), MOST_LISTED))
         tried += random.Random(repr(problem)).sample(listed, min(sampled, len(listed)))
         assert [space.violations(configuration) for configuration in tried] == [[]] * len(tried)
