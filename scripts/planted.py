@@ -28,8 +28,8 @@ __kernel void doubled(__global const float *restrict input, __global float *rest
 #elif PLANT == 2 // right, but writes behind its output as well
     output[i] = 2.0f * input[i];
     if (i == SIZE - 1) output[SIZE + 3] = 1.0f;
-#elif PLANT == 4 // never ends
-    volatile int going = 1;
+#elif PLANT == 4 // never ends, on one core
+    volatile int going = i == 0;
     while (going) output[i] = 2.0f * input[i];
 #elif PLANT == 5 // writes to an address that is nobody's
     ((volatile __global float *)(size_t)8)[i] = 2.0f * input[i];
