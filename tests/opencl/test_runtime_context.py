@@ -21,13 +21,13 @@ from gputune.runtime.context_records import (
     ProgramRecord,
     TensorRecord,
 )
-from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices import DeviceReport
 from gputune.runtime.errors import DeviceNotFound, WrongDevice
 from gputune.runtime.launching import compile_variant
 from gputune.runtime.loading import executor_on
 from gputune.runtime.variant import Launch, Variant
 
-PROGRAMS = 12
+PROGRAMS = 4
 SIZE = 1024
 SOURCE = """
 __kernel void scale(__global const float *x, __global const float *w, __global float *y, const int add) {
@@ -38,16 +38,6 @@ __kernel void scale(__global const float *x, __global const float *w, __global f
     y[i] = x[i] * w[i] + (float)add + 0.0f * sum.s0;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def report() -> DeviceReport:
-    return choose(discover(), wanted_device(None)).report
-
-
-@pytest.fixture(scope="module")
-def backend(report: DeviceReport) -> Backend:
-    return open_backend(report)
 
 
 @pytest.fixture(scope="module")
