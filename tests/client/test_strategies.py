@@ -97,9 +97,9 @@ def test_costs_that_are_all_equal_and_spaces_of_one(name: str) -> None:
 
 @learning
 def test_the_best_is_found_long_before_chance_would(name: str) -> None:
-    evaluations = [keys(run(STRATEGIES[name](SPACE, seed, ()), SIZE)) for seed in range(1, 6)]
-    places = sorted(order.index(configuration_key(BEST)) for order in evaluations)
-    assert places[2] < 0.35 * SIZE  # by chance the median is half of the space
+    evaluations = math.ceil(0.35 * SIZE)  # by chance the median is half of the space
+    searches = [keys(run(STRATEGIES[name](SPACE, seed, ()), evaluations)) for seed in range(1, 6)]
+    assert sum(configuration_key(BEST) in search for search in searches) >= 3
 
 
 LARGE = TuningSpace(tuple(Parameter(name, tuple(range(10)), "one of three") for name in "ABC"), ())
