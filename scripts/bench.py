@@ -32,7 +32,7 @@ import validity_agreement
 import validity_bench
 from comparing import LARGEST_DEVIATION, Failed
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices import find, wanted_device
 from limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 
 WORK = material.ROOT / "build" / "bench"
@@ -73,7 +73,7 @@ def convolution_model() -> Path:
 
 def bench_conv(options: argparse.Namespace) -> None:
     """A 3x3 convolution, tuned from scratch in each round, between blocks of the multiply-add limit."""
-    choice = choose(discover(), wanted_device(options.device))
+    choice = find(wanted_device(options.device))
     limit = FmaLimit.calibrated(open_backend(choice.report))
     model = convolution_model()
     flops = 2 * CHANNELS * CHANNELS * KERNEL**2 * SIDE**2

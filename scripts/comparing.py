@@ -20,7 +20,7 @@ import material
 import tool
 from comparison import ATTEMPTS, Case, Measured, Settings, measure_all
 from gputune.client.errors import GputuneError
-from gputune.runtime.devices import NULL, choose, discover, wanted_device
+from gputune.runtime.devices import NULL, find, wanted_device
 from limits import LARGEST_DRIFT, Refused, spread
 from tune_tools import NotTimed, Ratio
 
@@ -112,7 +112,7 @@ def compare(
 
 def machine(settings: Settings) -> dict[str, str]:
     """What the numbers are of: processor, system, device, and the versions of who took part. Raises DeviceNotFound."""
-    report = choose(discover(), wanted_device(settings.device)).report
+    report = find(wanted_device(settings.device)).report
     assert report.identity is not None
     return {
         "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",

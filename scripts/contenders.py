@@ -49,9 +49,9 @@ class ChainKind:
         from chain import Chain
         from gputune.runtime.backends import open_backend
         from gputune.runtime.context_format import open_context
-        from gputune.runtime.devices import choose, discover, wanted_device
+        from gputune.runtime.devices import find, wanted_device
 
-        backend = open_backend(choose(discover(), wanted_device(device)).report, profiling=False)
+        backend = open_backend(find(wanted_device(device)).report, profiling=False)
         self._inputs = inputs_in(inputs)
         self._chain = Chain(backend, open_context(context))
         self._chain.run(self._inputs)
@@ -71,9 +71,9 @@ class NaiveKind:
     def __init__(self, launches: list[tuple[str, dict[str, int]]], device: str | None) -> None:
         import naive
         from gputune.runtime.backends import open_backend
-        from gputune.runtime.devices import choose, discover, wanted_device
+        from gputune.runtime.devices import find, wanted_device
 
-        self._backend = open_backend(choose(discover(), wanted_device(device)).report)
+        self._backend = open_backend(find(wanted_device(device)).report)
         self._bound = naive.bound(self._backend, launches)
         self.facts = {"computes": False}
 
@@ -90,9 +90,9 @@ class LimitKind:
     def __init__(self, device: str | None) -> None:
         import limits
         from gputune.runtime.backends import open_backend
-        from gputune.runtime.devices import choose, discover, wanted_device
+        from gputune.runtime.devices import find, wanted_device
 
-        backend = open_backend(choose(discover(), wanted_device(device)).report)
+        backend = open_backend(find(wanted_device(device)).report)
         self._fma, self._bandwidth = limits.FmaLimit.calibrated(backend), limits.Bandwidth(backend)
         self.facts = {"computes": False}
 

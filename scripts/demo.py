@@ -23,7 +23,7 @@ import onnxruntime
 
 import material
 import tool
-from gputune.runtime.devices import NULL, Choice, choose, discover, wanted_device
+from gputune.runtime.devices import NULL, Choice, find, wanted_device
 from gputune.runtime.errors import DeviceNotFound
 
 ANGLES = tuple(material.TURNS)
@@ -173,7 +173,7 @@ def check_warm(check: Checks, first: tool.Run, second: tool.Run) -> None:
 def choose_device(wanted: str | None) -> Choice:
     """The device of this machine to use; naming it keeps a server that happens to run out of the demo."""
     try:
-        choice = choose(discover(), wanted_device(wanted))
+        choice = find(wanted_device(wanted))
     except DeviceNotFound as error:
         sys.exit(f"demo: {error}")
     if choice.report.is_null:

@@ -11,7 +11,7 @@ import numpy as np
 
 import tool
 from gputune.runtime.backends import Backend, Bound, open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices import find, wanted_device
 
 EMPTY = "__kernel void empty(__global float *data) {}"
 CHAINS = (1, 50, 200)  # launches
@@ -29,7 +29,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Chains of empty kernels as an executor runs them: write an input, enqueue, read an output. What a longer chain
     takes beyond a shorter one is the overhead per launch."""
-    report = choose(discover(), wanted_device(options.device)).report
+    report = find(wanted_device(options.device)).report
     backend = open_backend(report, profiling=False)
     runs = {length: _chain(backend, length) for length in (0, *CHAINS)}
     for _ in range(3):

@@ -18,7 +18,7 @@ import numpy as np
 from gputune.client.errors import TargetError
 from gputune.client.target_client import TargetClient
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices import find, wanted_device
 from gputune.server.activity import Activity
 from gputune.server.compiled import CompiledPrograms
 from gputune.server.handlers import Handlers
@@ -125,5 +125,5 @@ class InProcess:
 
 def in_process(device: str | None) -> InProcess:
     """The device that a server would choose, opened here as its worker opens it. Raises DeviceNotFound."""
-    report = choose(discover(), wanted_device(device)).report
+    report = find(wanted_device(device)).report
     return InProcess(open_backend(report, compiled=CompiledPrograms(report).folder))
