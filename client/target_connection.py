@@ -14,11 +14,10 @@ from gputune.client.errors import TargetError
 from gputune.client.patience import Patience
 from gputune.client.stream import TIMED_OUT, Stream
 from gputune.runtime.identity import DeviceIdentity
-from gputune.server.protocol.codec import pack
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
-from gputune.server.protocol.framing import encode, unsent
-from gputune.server.protocol.messages import Cancel, Error, Hello, Limits, Ping, Pong, Progress, Welcome
+from gputune.server.protocol.framing import unsent
+from gputune.server.protocol.messages import Cancel, Error, Hello, Limits, Ping, Pong, Progress, Proof, Welcome
 
 CONNECT_SECONDS = 10.0
 ADVICE = {
@@ -35,7 +34,6 @@ _WITH_TLS = "; a server with --tls_ca needs --tls_cert and --tls_key here"
 _ONE_TOKEN = ("token_required", "token_unused")
 _PING = Ping()
 _PING_ID = 1 << 62  # no other request comes that far
-_PING_FRAME, _PONG_FRAME = (memoryview(b"".join(encode(pack(message, _PING_ID)))) for message in (_PING, Pong()))
 
 
 def probe(host: str, port: int, timeout: float, credentials: Credentials | None = None) -> str:
@@ -129,7 +127,7 @@ class TargetConnection:
                 raise self.fault
             self._stream.hurry()
             if not self._arrived:  # a server that sends an error right behind its hello wants no proof
-                self._transmit(self._machine.send(self._machine.proof()))
+                self._transmit(self._machine.send(Proof()))
             welcome = self._next()[1]
             if not isinstance(welcome, Welcome):
                 raise self.refusal(welcome)
@@ -138,6 +136,7 @@ class TargetConnection:
             except ValueError as error:
                 raise self.nonsense(str(error)) from None
         self.device, self.limits, self.server = welcome.device, welcome.limits, welcome.server
+        self._ping_front, self._pong_front = (self._machine.front(message, _PING_ID) for message in (_PING, Pong()))
         self._beat_seconds = max(1, self.limits.heartbeat_seconds)
         self._stream.patience(self._beat_seconds)
         self._patience.seconds = max(1, self.limits.silence_seconds)
@@ -239,8 +238,8 @@ class TargetConnection:
     def ping(self) -> None:
         """Returns when the server has answered.
 
-        The same two frames every time, so that nothing is encoded or decoded; anything else that comes goes the way of
-        all messages.
+        The same two frames every time but for their MACs, so that nothing is encoded or decoded; anything else that
+        comes goes the way of all messages.
         """
         machine = self._machine
         if machine.state is not State.READY or self._arrived or not machine.between_frames:
@@ -248,11 +247,14 @@ class TargetConnection:
             return
         newest = self._last_id
         try:
-            self._transmit([_PING_FRAME])
+            self._transmit([memoryview(machine.sign(self._ping_front))])
             self._patience.heard = self._sent
+            pong_frame = machine.expected(self._pong_front)
             count = self._read()
-            if machine.space()[:count] != _PONG_FRAME:
-                machine.send(_PING, _PING_ID)  # as it was sent
+            if machine.space()[:count] == pong_frame:
+                machine.passed()
+            else:
+                machine.sent(_PING, _PING_ID)
                 self._take(count)
                 pong = self._about(_PING_ID, newest)
                 if not isinstance(pong, Pong):

@@ -2,17 +2,15 @@
 
 import random
 import socket
-import struct
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from gputune.server.protocol import framing
 from gputune.server.protocol.errors import ERROR_NAMES, ProtocolError
 from gputune.server.protocol.messages import Error, ExecuteKernel, Hello, Ping, Progress
 from observed import ObservedServer
-from wire import Closed, Wire, expect, frame, new_hello
+from wire import Closed, Wire, expect, frame, new_hello, signed, whole_frame
 from workload import DATA, variant
 
 HANG_SECONDS = 20.0
@@ -25,7 +23,6 @@ HANDLE = 0x1122334455667788
 """Stands in inputs for a buffer that the connection owns."""
 Stage = Literal["start", "greeted", "ready"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-_PREFIX = struct.Struct("<4sII")
 
 
 @dataclass(frozen=True)
@@ -76,17 +73,14 @@ def _packed(handle: int) -> bytes:
 
 def ends_whole(data: bytes) -> bool:
     """Whether a server that reads these bytes waits for the beginning of a frame at their end."""
-    while data:
-        if len(data) < _PREFIX.size or not data.startswith(framing.MAGIC):
-            return False
-        _, header_bytes, count = _PREFIX.unpack_from(data)
-        if len(data) < (end := _PREFIX.size + 8 * count):
-            return False
-        end += header_bytes + sum(struct.unpack_from(f"<{count}Q", data, _PREFIX.size))
-        if len(data) < end:
-            return False
-        data = data[end:]
-    return True
+    while data and (sizes := whole_frame(data)) is not None:
+        data = data[sizes[1] :]
+    return not data
+
+
+def _of(wire: Wire, data: bytes) -> bytes:
+    """What goes out on a connection: behind the handshake every frame is signed, so that it is looked at."""
+    return data if wire.mac is None else signed(data, wire.mac)
 
 
 class Attacker:
@@ -148,7 +142,7 @@ class Attacker:
         behind, seconds = (WORK, WORK_SECONDS) if through_worker else (Ping(), HANG_SECONDS)
         try:
             with suppress(ConnectionError):
-                wire.send(one.data + frame(behind, last), one.steps)
+                wire.send(_of(wire, one.data + frame(behind, last)), one.steps)
             while True:
                 number, message = wire.receive(seconds)
                 if number == last and not isinstance(message, Progress):
@@ -167,7 +161,7 @@ class Attacker:
         """Sends bytes and nothing after them; the server must close the connection."""
         try:
             with suppress(ConnectionError):
-                wire.send(one.data, one.steps)
+                wire.send(_of(wire, one.data), one.steps)
                 wire.socket.shutdown(socket.SHUT_WR)
             while True:
                 outcome.add(wire.receive()[1], one.stage == "ready")

@@ -15,6 +15,7 @@ from typing import Any
 
 from attack import HANDLE, Input, Stage
 from gputune.server.protocol import codec, framing
+from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     Cancel,
@@ -71,8 +72,8 @@ def hello(chance: random.Random) -> bytes:
 
 
 def proof(chance: random.Random) -> bytes:
-    """A proof of nothing."""
-    return frame(Proof(nonce(chance)))
+    """A proof with the MAC of somebody who does not know the token."""
+    return frame(Proof(), mac=FrameMac(chance.randbytes(32)))
 
 
 def request(chance: random.Random) -> bytes:
@@ -97,9 +98,8 @@ def guessed_proof(chance: random.Random) -> bytes:
 
 
 def empty_proof(chance: random.Random) -> bytes:
-    """A proof that would do for a server without a token, or none at all."""
-    text = chance.choice(("", "0" * 64, "z" * 64))
-    return frame(Proof(text)) + request(chance)
+    """A proof that would do for a server without a token."""
+    return frame(Proof()) + request(chance)
 
 
 def another_hello(chance: random.Random) -> bytes:
@@ -112,7 +112,7 @@ def another_hello(chance: random.Random) -> bytes:
             replace(valid, nonce=chance.choice(("", "0", "x" * 64))),
         )
     )
-    return frame(flawed) + chance.choice((b"", frame(Proof("")), proof(chance)))
+    return frame(flawed) + chance.choice((b"", frame(Proof()), proof(chance)))
 
 
 def freed_in_use(chance: random.Random) -> bytes:

@@ -5,11 +5,12 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 from gputune.server.protocol import authentication, codec, framing
+from gputune.server.protocol.frame_mac import FrameMac, digests_of
 from gputune.server.protocol.messages import (
     FROM_SERVER,
     PROTOCOL_VERSION,
@@ -26,15 +27,62 @@ from gputune.server.protocol.messages import (
 HEARTBEAT_SECONDS = 5.0
 _KINDS = codec.registry(FROM_SERVER)
 _RESET = struct.pack("ii", 1, 0)
+_PREFIX = struct.Struct("<4sII")
 
 
 class Closed(ConnectionError):
     """The server has closed the connection."""
 
 
-def frame(message: object, request_id: int = 0) -> bytes:
+class AnyFrameReader(framing.FrameReader):
+    """Reads frames with a MAC and frames without, and checks none: a stranger has no key."""
+
+    def _begin(self) -> bool:
+        if self._front is None:
+            magic = self._staging[self._start : min(self._end, self._start + len(framing.MAC_MAGIC))]
+            self.mac = _Unchecked() if magic == framing.MAC_MAGIC else None
+        return super()._begin()
+
+
+class _Unchecked(FrameMac):
+    def __init__(self) -> None:
+        super().__init__(bytes(32))
+
+    def verify(self, mac: bytes, front: bytes, digests: Iterable[bytes] = ()) -> None:
+        """Takes every one."""
+
+
+def frame(message: object, request_id: int = 0, mac: FrameMac | None = None) -> bytes:
     """The bytes of a message."""
-    return b"".join(framing.encode(codec.pack(message, request_id)))
+    return b"".join(framing.encode(codec.pack(message, request_id), mac=mac))
+
+
+def whole_frame(data: bytes) -> tuple[int, int] | None:
+    """(bytes before the blobs, bytes) of the frame without a MAC that `data` begins with; None when it is not whole."""
+    if len(data) < _PREFIX.size or not data.startswith(framing.MAGIC):
+        return None
+    _, header_bytes, count = _PREFIX.unpack_from(data)
+    if len(data) < _PREFIX.size + 8 * count:
+        return None
+    front = _PREFIX.size + 8 * count + header_bytes
+    end = front + sum(struct.unpack_from(f"<{count}Q", data, _PREFIX.size))
+    return None if len(data) < end else (front, end)
+
+
+def signed(data: bytes, mac: FrameMac) -> bytes:
+    """Frames without MACs as who has the key sends them; what is no whole frame has none."""
+    out = []
+    while (sizes := whole_frame(data)) is not None:
+        front, end = sizes
+        header = framing.MAC_MAGIC + data[len(framing.MAGIC) : front]
+        blobs, place = [], front
+        for size in struct.unpack_from(f"<{_PREFIX.unpack_from(data)[2]}Q", data, _PREFIX.size):
+            blobs.append(memoryview(data)[place : place + size])
+            place += size
+        out += [header, *blobs, mac.sign(header, digests_of(blobs))]
+        data = data[end:]
+    rest = framing.MAC_MAGIC + data[len(framing.MAGIC) :] if data.startswith(framing.MAGIC) else data
+    return b"".join((*out, rest))
 
 
 def new_hello() -> Hello:
@@ -53,7 +101,7 @@ class Wire:
     """A blocking connection. Every wait ends after `seconds` with TimeoutError, or with Closed; a message that is not
     the expected one raises RuntimeError. first_id: of the first request; the others count on from there.
 
-    hello, proof: the bytes of this side's handshake, once `authenticate` is through.
+    hello, proof: the bytes of this side's handshake, once `authenticate` is through; mac: for what it sends then.
     """
 
     def __init__(self, host: str, port: int, seconds: float = 30.0, first_id: int = 1) -> None:
@@ -61,7 +109,8 @@ class Wire:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.seconds = seconds
         self.hello = self.proof = b""
-        self._reader = framing.FrameReader(framing.UNLIMITED)
+        self.mac: FrameMac | None = None
+        self._reader = AnyFrameReader(framing.UNLIMITED)
         self._arrived: list[tuple[int, Any]] = []
         self._replies: dict[int, Any] = {}  # that came while another one was waited for
         self._next_id = first_id
@@ -72,7 +121,8 @@ class Wire:
         self.hello = frame(ours)
         self.send(self.hello)
         theirs = expect((Hello,), self.receive()[1])
-        self.proof = frame(Proof(authentication.mac(token.encode(), "client", ours, theirs)))
+        self.mac = FrameMac(authentication.frame_key(token.encode(), "client", ours, theirs))
+        self.proof = frame(Proof(), mac=self.mac)
         self.send(self.proof)
         expect((Welcome,), self.receive()[1])
 
@@ -87,7 +137,7 @@ class Wire:
     def begin(self, request: object) -> int:
         """Sends a request; its id."""
         number, self._next_id = self._next_id, self._next_id + 1
-        self.send(frame(request, number))
+        self.send(frame(request, number, self.mac))
         return number
 
     def receive(self, seconds: float | None = None) -> tuple[int, Any]:

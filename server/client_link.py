@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from typing import Any, Protocol
 
+from gputune.server.guesses import Guesses
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import KINDS, Error, Hello, Limits, Ping, Pong, Proof, Welcome
@@ -31,6 +32,7 @@ class Host(Protocol):
     limits: Limits
     service: Service
     token: bytes | None
+    guesses: Guesses
 
     def enter(self, link: ClientLink) -> int:
         """The number of a new connection."""
@@ -38,7 +40,7 @@ class Host(Protocol):
     def let_in(self, link: ClientLink) -> None:
         """It knows the token. Raises ProtocolError (too_many_connections)."""
 
-    def welcome(self, connection: Connection) -> Welcome:
+    def welcome(self) -> Welcome:
         """What a client is told that has shown that it knows the token."""
 
     def leave(self, link: ClientLink) -> None:
@@ -56,6 +58,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._host = host
         self._name = "a connection"
+        self._address = ""
         self._connection = Connection("server", software_version(), host.token)
         self._arrived: deque[tuple[int, Any]] = deque()
         self._out: list[memoryview] = []
@@ -72,6 +75,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = transport
         self._began = self._heard = time.monotonic()
         peer = transport.get_extra_info("peername") or ("somewhere", 0)  # it may be gone already
+        self._address = str(peer[0])
         self._name = f"connection {self._host.enter(self)} from {peer[0]}:{peer[1]}"
         log.info("%s", self._name)
 
@@ -86,6 +90,8 @@ class ClientLink(asyncio.BufferedProtocol):
             arrived = self._connection.filled(count)
         except RemoteProtocolError as error:
             arrived = [*error.arrived, (0, error)]
+            if error.name == "authentication_failed":
+                self._host.guesses.failed(self._address)
         if arrived:
             self._arrived.extend(arrived)
             self._serve()
@@ -219,6 +225,9 @@ class ClientLink(asyncio.BufferedProtocol):
                     log.info("%s", self._connection.mismatch)
                     self._flush()
                     self.close()
+                elif pause := self._host.guesses.seconds(self._address):
+                    self._transport.pause_reading()
+                    asyncio.get_running_loop().call_later(pause, self._read_on)
             case Proof():
                 try:
                     self._host.let_in(self)
@@ -227,10 +236,14 @@ class ClientLink(asyncio.BufferedProtocol):
                     return
                 self._host.service.join(self)
                 self._let_in = True
-                self.send(self._host.welcome(self._connection))
+                self.send(self._host.welcome())
             case _:
                 self.requests[KINDS[type(message)]] += 1
                 self._host.service.request(self, request_id, message)
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing() and not self._blocked:
+            self._transport.resume_reading()
 
     def _flush(self) -> None:
         out, self._out = self._out, []

@@ -22,8 +22,10 @@ from gputune.server.compiled import CompiledPrograms
 from gputune.server.device_state import RecentState
 from gputune.server.entrance import Entrance
 from gputune.server.guard import Guard
+from gputune.server.guesses import Guesses
 from gputune.server.listener import Listener
-from gputune.server.protocol.connection import Connection, software_version
+from gputune.server.protocol.authentication import SALT, stretched
+from gputune.server.protocol.connection import software_version
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import Limits, StatusReport, Welcome
 from gputune.server.second_compiler import SecondCompiler
@@ -59,6 +61,7 @@ class Daemon:
         self._report = report
         guard = guard or Guard()
         self.token = guard.token
+        self.guesses = Guesses()
         seconds = self.limits.authenticate_seconds
         self._entrance = Entrance(listener, guard, seconds, lambda: ClientLink(self))
         self._overlap = overlap
@@ -93,9 +96,14 @@ class Daemon:
 
         Raises DeviceUnavailable, CannotListen.
         """
+        stretching: asyncio.Future[bytes] | None = None
+        if self.token is not None:  # now, so that no client has to wait for it
+            stretching = asyncio.get_running_loop().run_in_executor(None, stretched, self.token, SALT)
         try:
             if (ready := await self._unless_stopped(self._workers.first.start())) is None:
                 return
+            if stretching is not None:
+                await stretching
             largest = ready.device["max_allocation_bytes"]
             assert isinstance(largest, int)
             self.limits = replace(self.limits, buffer_bytes=min(self.limits.buffer_bytes, largest))
@@ -133,7 +141,7 @@ class Daemon:
         self._listener.listen()
         accepting = asyncio.ensure_future(self._entrance.serve())
         try:
-            announce(Welcome("", self.limits, self._device, self._server))
+            announce(self.welcome())
             await self._until_stopped(accepting, serving)
         finally:
             for task in (accepting, serving, *others):
@@ -203,9 +211,9 @@ class Daemon:
             raise ProtocolError("too_many_connections", message, details)
         self._entrance.passed(link)
 
-    def welcome(self, connection: Connection) -> Welcome:
+    def welcome(self) -> Welcome:
         """What a client is told that has shown that it knows the token."""
-        return connection.welcome(self.limits, self._device, self._server)
+        return Welcome(self.limits, self._device, self._server)
 
     def leave(self, link: ClientLink) -> None:
         """The connection is gone."""

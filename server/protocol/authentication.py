@@ -1,19 +1,25 @@
-"""How the two sides of a connection show each other that they know the token, without sending it.
+"""The token: how it is read, and the keys that two sides with the same one have for a connection.
 
-Each side's Hello carries a challenge, 64 fresh random digits. Proof (from the client) and Welcome (from the
-server) answer both at once with an HMAC-SHA256 under the token of who is speaking and of both hellos, so an
-answer fits one connection and one direction only: what was recorded on another connection, or is sent back to
-where it came from, proves nothing. Where neither side has a token, both answers are empty.
+    stretched token = scrypt(token, salt of the server's hello)        N = 2^14, r = 8, p = 1: 16 MiB, RFC 7914
+    key of a side   = HKDF-Expand(stretched token, side + both hellos)             SHA-256, 32 bytes, RFC 5869
 
-This says who is there, not that nobody listens: against that there is TLS.
+Every frame behind the two hellos carries a MAC under the key of the side that sends it (frame_mac.py). The first one of
+each side shows that the side knows the token; none of them can be left out, changed or taken from elsewhere: each hello
+holds a fresh challenge of 64 random digits, and the keys depend on all that both say, versions included.
+
+The client's first frame comes before the server's, as in SCRAM (RFC 5802), so that who connects learns nothing that a
+guess at the token could be compared with. Who listens does, as does a false server: there each guess costs one scrypt.
+Frames can be read on the way, since they are not encrypted: against that there is TLS.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import secrets
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -23,8 +29,13 @@ Role = Literal["client", "server"]
 
 LEAST_CHARACTERS = 16
 MOST_CHARACTERS = 4096
+GOOD_TOKEN = "make one with python3 -c 'import secrets; print(secrets.token_hex(32))'"
+SALT = secrets.token_hex(16)
+"""Of this process when it is a server: what is stretched for it is of no use at another one."""
 _NONCE_DIGITS = 64
-_LABEL = "gputune proof 1"
+_LABEL = "gputune frames 1"
+_SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 32 << 20, "dklen": 32}
+_STRETCHED = 8  # tokens and salts of a process whose keys are kept; reconnecting costs nothing then
 
 
 def fresh_nonce() -> str:
@@ -34,23 +45,27 @@ def fresh_nonce() -> str:
 
 def is_nonce(text: str) -> bool:
     """Whether a challenge from outside has the form of one."""
-    return len(text) == _NONCE_DIGITS and set(text) <= set("0123456789abcdef")
+    return len(text) == _NONCE_DIGITS and _is_hexadecimal(text)
 
 
-def mac(token: bytes | None, role: Role, client: Hello, server: Hello) -> str:
-    """What `role` answers to these hellos: 64 hexadecimal digits, or "" without a token."""
-    if token is None:
-        return ""
+def is_salt(text: str) -> bool:
+    """Whether a salt from outside has the form of one."""
+    return len(text) == len(SALT) and _is_hexadecimal(text)
+
+
+@lru_cache(_STRETCHED)
+def stretched(token: bytes, salt: str) -> bytes:
+    """The token as a key of 32 bytes, at such a cost that guesses are slow: about 50 ms and 16 MiB."""
+    return hashlib.scrypt(token, salt=salt.encode(), **_SCRYPT)
+
+
+def frame_key(token: bytes, side: Role, client: Hello, server: Hello) -> bytes:
+    """The key for the MACs of the frames that `side` sends after these hellos: 32 bytes."""
     message = bytearray()
-    for text in (_LABEL, role, *_texts(client), *_texts(server)):
+    for text in (_LABEL, side, *_texts(client), *_texts(server)):
         encoded = text.encode()
         message += len(encoded).to_bytes(4, "little") + encoded  # a length before each text: no two sets look alike
-    return hmac.new(token, message, "sha256").hexdigest()
-
-
-def matches(got: str, right: str) -> bool:
-    """Whether `got` is the right answer, in a time that does not say how much of it is."""
-    return hmac.compare_digest(got.encode(), right.encode())
+    return hmac.digest(stretched(token, server.salt), message + b"\x01", "sha256")
 
 
 def read_token(source: Path | str) -> bytes:
@@ -63,7 +78,7 @@ def read_token(source: Path | str) -> bytes:
     if not LEAST_CHARACTERS <= len(text) <= MOST_CHARACTERS:
         raise ValueError(
             f"{where} has {'more than ' if len(text) > MOST_CHARACTERS else ''}{min(len(text), MOST_CHARACTERS)} "
-            f"characters; a token has {LEAST_CHARACTERS} to {MOST_CHARACTERS}, all of them unguessable"
+            f"characters; a token has {LEAST_CHARACTERS} to {MOST_CHARACTERS}, all of them random: {GOOD_TOKEN}"
         )
     try:
         return text.encode()
@@ -72,7 +87,11 @@ def read_token(source: Path | str) -> bytes:
 
 
 def _texts(hello: Hello) -> tuple[str, ...]:
-    return str(hello.protocol), hello.software, hello.nonce, hello.authentication
+    return str(hello.protocol), hello.software, hello.nonce, hello.authentication, hello.salt
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return set(text) <= set("0123456789abcdef")
 
 
 def _contents(path: Path, where: str) -> str:

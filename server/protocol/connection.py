@@ -5,7 +5,7 @@ The same table serves both sides: it says who may send what when, and where that
     connection = Connection("client", software_version(), token)
     send_all(connection.send(connection.hello()))
     for request_id, message in connection.filled(socket.recv_into(connection.space())):
-        ...  # a client answers the server's Hello with connection.proof(), and is READY after the Welcome
+        ...  # a client answers the server's Hello with Proof(), and is READY after the Welcome
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.authentication import Role
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
+from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.handshake import Handshake
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
@@ -94,7 +95,9 @@ def software_version() -> str:
 class Connection:
     """The protocol seen from `side`. Every method is free of input and output.
 
-    token: what the other side must know too; None when there is none.
+    token: what the other side must know too; None when there is none. With a token every frame after the hellos carries
+    a MAC; of one that is wrong nothing is taken, and it ends the connection with authentication_failed when it is the
+    first one of the other side, else with bad_mac.
     """
 
     def __init__(self, side: Side, software: str, token: bytes | None = None, protocol: int = PROTOCOL_VERSION) -> None:
@@ -103,6 +106,7 @@ class Connection:
         self.state = State.START
         self._handshake = Handshake(side, protocol, software, token)
         self._reader = framing.FrameReader(HANDSHAKE_LIMITS)
+        self._sending: FrameMac | None = None  # for the frames of this side
         self._arriving = _ARRIVING[State.START, self.peer]
         self._open: dict[int, type] = {}  # requests without a reply yet
         self._costs: dict[int, int] = {}  # of open requests that are not small
@@ -116,14 +120,6 @@ class Connection:
     def mismatch(self) -> str:
         """Why the two versions do not go together, else empty; a server says hello and closes then."""
         return self._handshake.mismatch
-
-    def proof(self) -> Proof:
-        """The client's answer to the server's Hello."""
-        return Proof(self._handshake.mac("client"))
-
-    def welcome(self, limits: Limits, device: dict[str, object], server: dict[str, object]) -> Welcome:
-        """The server's answer to the client's Proof."""
-        return Welcome(self._handshake.mac("server"), limits, device, server)
 
     @property
     def limits(self) -> Limits:
@@ -145,9 +141,34 @@ class Connection:
         """The buffers to send for a message. Raises LocalProtocolError; nothing has changed then."""
         target = self._next(self.side, type(message), request_id, LocalProtocolError)
         limits = self._reader.limits if self.state is State.READY else framing.UNLIMITED
-        buffers = framing.encode(codec.pack(message, request_id), limits)
+        if target is State.PROVEN:
+            self._begin_macs()
+        buffers = framing.encode(codec.pack(message, request_id), limits, self._sending)
         self._move(target, self.side, message, request_id)
         return buffers
+
+    # --- a message without blobs that is sent over and over, under one id ---------------------------
+
+    def front(self, message: Any, request_id: int) -> bytes:
+        """Its frame, all but the MAC."""
+        return framing.front(codec.pack(message, request_id), self._sending is not None)
+
+    def sign(self, front: bytes) -> bytes:
+        """The bytes to send for it this time."""
+        return front if self._sending is None else front + self._sending.sign(front)
+
+    def expected(self, front: bytes) -> bytes:
+        """The bytes that the peer sends for it if that is its next message."""
+        return front if self._reader.mac is None else front + self._reader.mac.expected(front)
+
+    def passed(self) -> None:
+        """The expected bytes have come, and are not given to `filled`."""
+        if self._reader.mac is not None:
+            self._reader.mac.skip()
+
+    def sent(self, message: Any, request_id: int) -> None:
+        """It was sent, and the answer is given to `filled`. Raises LocalProtocolError."""
+        self._move(self._next(self.side, type(message), request_id, LocalProtocolError), self.side, message, request_id)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -179,12 +200,13 @@ class Connection:
                 if self._fault is not None:
                     raise self._fault
         except RemoteProtocolError as error:
-            error.request_id = 0
-            error.arrived = arrived
-            self._fault = error
+            first = error.name == "bad_mac" and self.state is not State.READY
+            self._fault = self._handshake.stranger() if first else error
+            self._fault.request_id = 0
+            self._fault.arrived = arrived
             if self.side == "client":
                 self.close()
-            raise
+            raise self._fault from None
         return arrived
 
     def _receive(self, frame: framing.Frame) -> tuple[int, Any]:
@@ -226,7 +248,7 @@ class Connection:
         return target
 
     def _move(self, target: State, sender: Side, message: Any, request_id: int) -> None:
-        """Takes the step that _next allowed. Raises RemoteProtocolError for a message that proves nothing."""
+        """Takes the step that _next allowed."""
         if request_id:
             if sender == "client":
                 self._open[request_id] = type(message)
@@ -245,9 +267,14 @@ class Connection:
     def _shake_hands(self, sender: Side, message: Any) -> None:
         if isinstance(message, Hello):
             self._fault = self._handshake.said(sender, message) or self._fault
-        elif isinstance(message, (Proof, Welcome)) and sender == self.peer:
-            self._handshake.check(message.mac)
+            if sender == self.side == "server" and self._fault is None and not self.mismatch:
+                self._begin_macs()
         if isinstance(message, Welcome):
             self._reader.limits = message.limits
         elif isinstance(message, Proof) and self.side == "client":
             self._reader.limits = WELCOME_LIMITS
+
+    def _begin_macs(self) -> None:
+        """From here on every frame carries one, in both directions, where there is a token."""
+        self._sending = self._handshake.frame_mac(self.side)
+        self._reader.mac = self._handshake.frame_mac(self.peer)

@@ -21,6 +21,7 @@ ERROR_NAMES: Mapping[str, str] = MappingProxyType(
         "token_required": "the server has a token, and the client has none",
         "token_unused": "the client has a token, and the server has none",
         "authentication_failed": "the other side does not know the token",
+        "bad_mac": "a frame's MAC is wrong: it was changed, repeated, left out or put in on the way",
         "too_many_connections": "the server serves as many clients as its limit connections allows",
         "limit_exceeded": "a request is larger than a limit that the server named in its welcome",
         "unknown_source": "a launch names a source by its hash that this connection has not sent",

@@ -1,10 +1,13 @@
 """Frames without input and output: a reader that says where the next bytes go, and an encoder.
 
     magic b"gpt1" | u32 header bytes | u32 blob count | u64 bytes of each blob | header | blobs
+    magic b"gptm" | the same                                                                    | MAC
 
-Numbers are little endian. What is small arrives through a staging buffer, many frames at a time; what is larger
-than that buffer is received where it stays: `reader.filled(sock.recv_into(reader.space()))`. `feed` does the same
-from bytes.
+Numbers are little endian. Where frames carry a MAC (frame_mac.py) no other ones are read, and until it is verified
+nothing is taken from a frame but the sizes that say where it ends.
+
+What is small arrives through a staging buffer, many frames at a time; what is larger than that buffer is received where
+it stays: `reader.filled(sock.recv_into(reader.space()))`. `feed` does the same from bytes.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ import numpy as np
 
 from gputune.server.protocol.codec import Parts
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
+from gputune.server.protocol.frame_mac import MAC_BYTES, FrameMac, Hashing, digests_of
 from gputune.server.protocol.limits import UNLIMITED as UNLIMITED
 from gputune.server.protocol.messages import Limits
 
 MAGIC = b"gpt1"
+MAC_MAGIC = b"gptm"
 STAGING_BYTES = 64 << 10
 _JOINED_BYTES = 4 << 10  # blobs that are copied behind their header, because one buffer is cheaper to send
 _PREFIX = struct.Struct("<4sII")
@@ -35,8 +40,9 @@ class Frame(NamedTuple):
     blobs: Sequence[memoryview]
 
 
-def encode(parts: Parts, limits: Limits = UNLIMITED) -> list[memoryview]:
-    """The frame as a list of buffers to be sent one after the other; blobs of some size are not copied.
+def encode(parts: Parts, limits: Limits = UNLIMITED, mac: FrameMac | None = None) -> list[memoryview]:
+    """The frame as a list of buffers to be sent one after the other; blobs of some size are not copied. mac: of the
+    direction, where frames carry one.
 
     Raises LocalProtocolError (limit_exceeded) when it is more than the limits allow.
     """
@@ -46,12 +52,22 @@ def encode(parts: Parts, limits: Limits = UNLIMITED) -> list[memoryview]:
     frame_bytes = _PREFIX_BYTES + 8 * count + header_bytes + sum(sizes)
     if header_bytes > limits.header_bytes or count > limits.blobs or frame_bytes > limits.frame_bytes:
         _allow(LocalProtocolError, limits, blobs=count, header_bytes=header_bytes, frame_bytes=frame_bytes)
+    whole = front(parts, mac is not None)
     if not blobs:
-        return [memoryview(_PREFIX.pack(MAGIC, header_bytes, 0) + header)]
-    front = _PREFIX.pack(MAGIC, header_bytes, count) + struct.pack(f"<{count}Q", *sizes) + header
+        return [memoryview(whole if mac is None else whole + mac.sign(whole))]
+    end = b"" if mac is None else mac.sign(whole, digests_of(blobs))
     if sum(sizes) <= _JOINED_BYTES:
-        return [memoryview(b"".join((front, *blobs)))]
-    return [memoryview(front), *(blob for blob in blobs if blob.nbytes)]
+        return [memoryview(b"".join((whole, *blobs, end)))]
+    return [memoryview(part) for part in (whole, *blobs, end) if len(part)]
+
+
+def front(parts: Parts, with_mac: bool) -> bytes:
+    """What comes before the blobs of a frame."""
+    header, blobs = parts
+    start = _PREFIX.pack(MAC_MAGIC if with_mac else MAGIC, len(header), len(blobs))
+    return (
+        start + struct.pack(f"<{len(blobs)}Q", *(blob.nbytes for blob in blobs)) + header if blobs else start + header
+    )
 
 
 def unsent(buffers: Sequence[memoryview], sent_bytes: int) -> list[memoryview]:
@@ -64,11 +80,14 @@ def unsent(buffers: Sequence[memoryview], sent_bytes: int) -> list[memoryview]:
 
 
 class FrameReader:
-    """Collects frames from bytes that arrive in any pieces; allocates nothing larger than `limits`, which may be
-    replaced between frames."""
+    """Collects frames from bytes that arrive in any pieces; allocates nothing larger than `limits`.
+
+    limits, mac: may be replaced between frames; mac is that of the direction, None where frames carry none.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.mac: FrameMac | None = None
         self._staging = memoryview(bytearray(STAGING_BYTES))
         self._start = self._end = 0  # what of the staging buffer has arrived and is not used yet
         self._direct: memoryview | None = None  # what is received where it stays, its first _have bytes so far
@@ -78,6 +97,8 @@ class FrameReader:
         self._header: bytes | memoryview | None = None  # of a frame whose blobs are arriving
         self._blobs: Sequence[memoryview] = _NO_BLOBS
         self._complete = 0  # blobs
+        self._signed = b""  # all before the blobs of a frame that is not verified yet
+        self._hashing: Hashing | None = None  # of its blobs
 
     @property
     def between_frames(self) -> bool:
@@ -93,12 +114,15 @@ class FrameReader:
     def filled(self, count: int) -> Iterable[Frame]:
         """The first `count` bytes of space() have arrived. The frames that they complete.
 
-        Iterating raises RemoteProtocolError (bad_frame, limit_exceeded); the stream cannot be read further then.
+        Iterating raises RemoteProtocolError (bad_frame, bad_mac, limit_exceeded); the stream cannot be read further
+        then.
         """
         if self._direct is not None:
             self._have += count
-            if self._have < self._direct.nbytes:
-                return ()  # most pieces of what is large: nothing else is done for them
+            if self._have < self._direct.nbytes:  # most pieces of what is large: nothing else is done for them
+                if self._hashing is not None:
+                    self._hashing.reach(self._direct, self._have)
+                return ()
         else:
             self._end += count
         return self._frames()
@@ -116,6 +140,8 @@ class FrameReader:
     def _frames(self) -> Iterator[Frame]:
         while self._header is not None or self._begin():
             if self._blobs and not self._fill_blobs():
+                break
+            if self.mac is not None and not self._verify(self.mac):
                 break
             frame = Frame(self._header, self._blobs)  # type: ignore[arg-type]  # _begin has set it
             self._header, self._blobs = None, _NO_BLOBS
@@ -136,7 +162,7 @@ class FrameReader:
                 self._check_magic()
             return False
         magic, header_bytes, count = _PREFIX.unpack_from(self._staging, start)
-        if magic != MAGIC:
+        if magic != (MAGIC if self.mac is None else MAC_MAGIC):
             self._check_magic()
         front_bytes = _PREFIX_BYTES + 8 * count + header_bytes
         limits = self.limits
@@ -152,6 +178,8 @@ class FrameReader:
             return False
         self._start = end = start + front_bytes
         self._header = bytes(self._staging[end - header_bytes : end])
+        if self.mac is not None:
+            self._signed = bytes(self._staging[start:end])
         if count:
             self._announce(struct.unpack_from(f"<{count}Q", self._staging, start + _PREFIX_BYTES), front_bytes)
         return True
@@ -161,6 +189,8 @@ class FrameReader:
             return False
         self._front = None
         self._header = front[8 * self._count :]
+        if self.mac is not None:
+            self._signed = _PREFIX.pack(MAC_MAGIC, len(self._header), self._count) + bytes(front)
         self._announce(struct.unpack_from(f"<{self._count}Q", front), _PREFIX_BYTES + front.nbytes)
         return True
 
@@ -168,12 +198,26 @@ class FrameReader:
         _allow(RemoteProtocolError, self.limits, frame_bytes=front_bytes + sum(sizes))
         self._blobs = [_memory(size) for size in sizes]
         self._complete = 0
+        self._hashing = None if self.mac is None else Hashing()
 
     def _fill_blobs(self) -> bool:
         while self._complete < len(self._blobs):
-            if not self._fill(self._blobs[self._complete]):
+            blob = self._blobs[self._complete]
+            if not self._fill(blob):
                 return False
+            if self._hashing is not None:
+                self._hashing.reach(blob, blob.nbytes)
             self._complete += 1
+        return True
+
+    def _verify(self, mac: FrameMac) -> bool:
+        """Reads and checks the MAC of the frame; False when that has not all arrived."""
+        start, end = self._start, self._start + MAC_BYTES
+        if self._end < end:
+            return False
+        digests = () if self._hashing is None else self._hashing.digests()
+        self._hashing, self._start = None, end
+        mac.verify(bytes(self._staging[start:end]), self._signed, digests)
         return True
 
     def _fill(self, memory: memoryview) -> bool:
@@ -191,8 +235,9 @@ class FrameReader:
 
     def _check_magic(self) -> None:
         got = bytes(self._staging[self._start : min(self._end, self._start + len(MAGIC))])
-        if not MAGIC.startswith(got):
-            raise RemoteProtocolError("bad_frame", f"expected a frame starting with {MAGIC!r}, got {got!r}")
+        magic = MAGIC if self.mac is None else MAC_MAGIC
+        if not magic.startswith(got):
+            raise RemoteProtocolError("bad_frame", f"expected a frame starting with {magic!r}, got {got!r}")
 
 
 def _allow(fault: type[ProtocolErrorT], limits: Limits, **amounts: int) -> None:

@@ -1,10 +1,11 @@
-"""What follows from two hellos: do the versions go together, do both sides have a token, do they know the same one?"""
+"""What follows from two hellos: do the versions go together, do both sides have a token, what are the keys?"""
 
 from __future__ import annotations
 
 from gputune.server.protocol import authentication
 from gputune.server.protocol.authentication import Role
-from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
+from gputune.server.protocol.errors import RemoteProtocolError
+from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.messages import Hello
 
 
@@ -17,7 +18,8 @@ class Handshake:
         self._token = token
         self._said: dict[Role, Hello] = {}
         authenticates = "none" if token is None else "token"
-        self.hello = Hello(protocol, software, authentication.fresh_nonce(), authenticates)  # type: ignore[arg-type]
+        salt = "" if token is None or side == "client" else authentication.SALT
+        self.hello = Hello(protocol, software, authentication.fresh_nonce(), authenticates, salt)  # type: ignore[arg-type]
         self.mismatch = ""  # why the two versions do not go together
 
     def said(self, who: Role, hello: Hello) -> RemoteProtocolError | None:
@@ -41,19 +43,21 @@ class Handshake:
             return RemoteProtocolError("version_mismatch", self.mismatch) if self._side == "client" else None
         if not authentication.is_nonce(hello.nonce):
             return RemoteProtocolError("bad_message", f"the {self._peer}'s hello has no challenge of 64 digits")
+        if self._side == "client" and hello.authentication == "token" and not authentication.is_salt(hello.salt):
+            return RemoteProtocolError("bad_message", "the server's hello has no salt of 32 digits")
         return self._tokens(ours.authentication == "token", hello.authentication == "token")
 
-    def mac(self, role: Role) -> str:
-        """What `role` has to answer to both hellos. Raises LocalProtocolError when they were not said yet."""
-        if len(self._said) < 2:
-            raise LocalProtocolError("unexpected_message", "nothing can be proven before both hellos")
-        return authentication.mac(self._token, role, self._said["client"], self._said["server"])
+    def frame_mac(self, sender: Role) -> FrameMac | None:
+        """For the frames that `sender` sends after both hellos; None where there is no token."""
+        if self._token is None:
+            return None
+        key = authentication.frame_key(self._token, sender, self._said["client"], self._said["server"])
+        return FrameMac(key)
 
-    def check(self, got: str) -> None:
-        """Raises RemoteProtocolError (authentication_failed) unless `got` is what the other side has to answer."""
-        if not authentication.matches(got, self.mac(self._peer)):
-            text = f"the {self._peer} does not know the token that the {self._side} has"
-            raise RemoteProtocolError("authentication_failed", text)
+    def stranger(self) -> RemoteProtocolError:
+        """The error that ends the connection when the first MAC of the other side is wrong."""
+        text = f"the {self._peer} does not know the token that the {self._side} has"
+        return RemoteProtocolError("authentication_failed", text)
 
     def _tokens(self, ours: bool, theirs: bool) -> RemoteProtocolError | None:
         servers, clients = (ours, theirs) if self._side == "server" else (theirs, ours)

@@ -1,8 +1,9 @@
 """The protocol on one page: one dataclass per message, requests in the order of server/handlers.py.
 
 A connection starts with Hello from the client, Hello from the server and, when both name the same protocol
-version, Proof from the client and Welcome from the server. Proof and Welcome show that each side knows the
-token, if there is one (authentication.py); before that, nothing but the Hello is revealed or done.
+version, Proof from the client and Welcome from the server. Where there is a token, every frame behind the hellos
+carries a MAC (authentication.py), so that Proof and Welcome show that each side knows it; before that, nothing but the
+Hello is revealed or done.
 
 After that the client sends requests and the server answers each one with the reply named in REPLIES, or with
 Error. A request has an id greater than 0 that its reply repeats. Several requests may be open at once, and
@@ -13,9 +14,10 @@ A client that waits or idles sends Ping every limits.heartbeat_seconds. Whoever 
 side for limits.silence_seconds takes it for gone; what a client owned is freed then.
 
 A frame is (framing.py, little endian): magic b"gpt1", u32 header bytes, u32 blob count, u64 bytes of each
-blob, the header, the blobs. The header is MsgPack (codec.py): a map of "id", "type" (the class name) and the
-fields below. Fields of type Blob never travel in it; it holds ExtType(1, u32 blob index) in their place, and
-ExtType(2, u32 blob index) in that of a text longer than 1024 characters, which is a blob in UTF-8.
+blob, the header, the blobs; with a MAC behind them the magic is b"gptm". The header is MsgPack (codec.py): a
+map of "id", "type" (the class name) and the fields below. Fields of type Blob never travel in it; it holds
+ExtType(1, u32 blob index) in their place, and ExtType(2, u32 blob index) in that of a text longer than 1024
+characters, which is a blob in UTF-8.
 
 Every field is checked against its type hint when a message arrives (decoder.py): no field may be missing or
 unknown (only Hello may grow), numbers keep to their ranges, texts and lists to their lengths.
@@ -30,7 +32,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from gputune.server.protocol.decoder import Within
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
@@ -151,31 +153,30 @@ class Trial:
 
 @dataclass(frozen=True)
 class Hello:
-    """Both sides say which protocol and software they speak, and send the challenge for the other's proof.
+    """Both sides say which protocol and software they speak, and send what makes the keys of a connection its own.
 
-    nonce: 64 hexadecimal digits, fresh for each connection. authentication: whether this side has a token.
+    nonce: 64 hexadecimal digits, fresh for each connection. authentication: whether this side has a token. salt: of a
+    server with a token, 32 hexadecimal digits that the token is stretched with.
     """
 
     protocol: Count
     software: Name
     nonce: Annotated[str, Within(0, 64)] = ""
     authentication: Literal["none", "token"] = "none"
+    salt: Annotated[str, Within(0, 32)] = ""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The client knows the token: authentication.py says how `mac` is made. Empty where there is no token."""
-
-    mac: Annotated[str, Within(0, 64)]
+    """The client knows the token, if there is one: the MAC of this frame shows it."""
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server knows the token too and is ready: its limits, its device's identity, itself (software,
-    backend, the settings in its environment that change a driver's code or its time, and `instance`, which is
-    another one each time the server is started)."""
+    """The server knows the token too, as the MAC shows, and is ready: its limits, its device's identity, itself
+    (software, backend, the settings in its environment that change a driver's code or its time, and `instance`,
+    which is another one each time the server is started)."""
 
-    mac: Annotated[str, Within(0, 64)]
     limits: Limits
     device: Facts
     server: Facts

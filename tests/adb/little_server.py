@@ -14,7 +14,7 @@ from pathlib import Path
 from gputune.runtime.devices import NULL_REPORT
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import RemoteProtocolError
-from gputune.server.protocol.messages import Error, Limits
+from gputune.server.protocol.messages import Error, Limits, Welcome
 
 
 def serve(client: socket.socket, token: bytes) -> None:
@@ -35,7 +35,7 @@ def serve(client: socket.socket, token: bytes) -> None:
             if connection.state is State.GREETED:
                 send(connection.hello())
             elif connection.state is State.PROVEN:
-                send(connection.welcome(Limits(), NULL_REPORT.identity.to_dict(), {}))
+                send(Welcome(Limits(), NULL_REPORT.identity.to_dict(), {}))
 
 
 def end_with_the_input() -> None:

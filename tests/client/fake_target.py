@@ -31,6 +31,7 @@ from gputune.server.protocol.messages import (
     Proof,
     Trial,
     UploadBuffer,
+    Welcome,
 )
 from tests.waiting import PATIENCE_SECONDS
 
@@ -165,7 +166,7 @@ class FakeTarget:
                     send(machine.hello())
                 elif isinstance(message, Proof):
                     server = {"instance": f"started for {number}" if self.restarts else "the only one", **self.server}
-                    send(machine.welcome(self.limits, self.device, server))
+                    send(Welcome(self.limits, self.device, server))
                 else:
                     self._reply(number, message, request_id, send)
             if fault is not None:

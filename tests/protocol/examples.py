@@ -87,9 +87,9 @@ STATUS = StatusReport(
 
 # one of each class, in the order of messages.py; golden_frames.txt has a line for each
 EXAMPLES: list[Any] = [
-    Hello(PROTOCOL_VERSION, "gputune 0.1.0", "0123456789abcdef" * 4, "token"),
-    Proof("ab" * 32),
-    Welcome("cd" * 32, Limits(), DEVICE, {"software": "gputune 0.1.0"}),
+    Hello(PROTOCOL_VERSION, "gputune 0.1.0", "0123456789abcdef" * 4, "token", "fedcba98" * 4),
+    Proof(),
+    Welcome(Limits(), DEVICE, {"software": "gputune 0.1.0"}),
     Ping(),
     Cancel(3),
     Status(),

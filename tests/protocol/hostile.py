@@ -16,8 +16,9 @@ from typing import Any
 
 import msgpack
 
-from gputune.server.protocol import codec
-from gputune.server.protocol.authentication import mac
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.authentication import frame_key
+from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.messages import FROM_CLIENT, PROTOCOL_VERSION, Hello, Ping, Proof
 
 from .examples import EXAMPLES
@@ -49,9 +50,11 @@ def hostile_inputs(seed: int, count: int) -> Iterator[Hostile]:
         make, _, from_valid = _MAKERS[kind]
         authenticated = random.random() < 0.65
         data = make(random, authenticated)
-        if not authenticated and random.random() < 0.5:
-            data = _bytes(BY_NAME["Hello"], 0) + data
-        steps = random.choice([(), (), (), (1,), (3, 1, 40), (12,), (1000,)]) if len(data) < 1000 else ()
+        hello = b"" if authenticated or random.random() < 0.5 else _bytes(BY_NAME["Hello"], 0)
+        data = hello + data
+        # a server answers the hello before it looks at what comes in the next piece
+        pieces: list[tuple[int, ...]] = [(), (), (), (1,), (3, 1, 40), (12,), (len(hello) or 1000,)]
+        steps = random.choice(pieces) if len(data) < 1000 else ()
         yield Hostile(kind, authenticated, data, steps, from_valid)
 
 
@@ -153,10 +156,18 @@ def _oversized(random: Random, authenticated: bool) -> bytes:
 
 def _replayed(random: Random, authenticated: bool) -> bytes:
     """Hello and Proof as another client said them on another connection, at other moments and more than once."""
-    client, server = (Hello(PROTOCOL_VERSION, "gputune", random.randbytes(32).hex(), "token") for _ in range(2))
-    proof = Proof(mac(TOKEN, "client", client, server))
-    recorded = [_bytes(client, 0), _bytes(proof, 0), _bytes(server, 0), _bytes(Ping(), 1)]
+    client, server = (
+        Hello(PROTOCOL_VERSION, "gputune", random.randbytes(32).hex(), "token", salt) for salt in ("", "5a17" * 8)
+    )
+    mac = FrameMac(frame_key(TOKEN, "client", client, server))
+    proof, ping = (b"".join(framing.encode(codec.pack(*what), mac=mac)) for what in ((Proof(), 0), (Ping(), 1)))
+    recorded = [_bytes(client, 0), proof, _bytes(server, 0), ping]
     return b"".join(random.choice(recorded) for _ in range(random.randrange(1, 5)))
+
+
+def _forged(random: Random, authenticated: bool) -> bytes:
+    """A message with a MAC by somebody who does not know the token."""
+    return b"".join(framing.encode(codec.pack(*_valid(random, authenticated)), mac=FrameMac(random.randbytes(32))))
 
 
 def _out_of_turn(random: Random, authenticated: bool) -> bytes:
@@ -186,6 +197,7 @@ _MAKERS: Mapping[str, tuple[_Maker, int, bool]] = {  # kind -> maker, weight, wh
     "bad_lengths": (_bad_lengths, 3, True),
     "oversized": (_oversized, 1, False),
     "replayed": (_replayed, 1, False),
+    "forged": (_forged, 2, False),
     "out_of_turn": (_out_of_turn, 1, False),
     "flood": (_flood, 1, False),
     "garbage": (_garbage, 1, False),

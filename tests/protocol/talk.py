@@ -5,7 +5,7 @@ from typing import Any
 
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection, State
-from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits
+from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, Proof, Welcome
 
 TOKEN = b"a token of the tests"
 LIMITS = Limits(frame_bytes=200_000, requests=4)
@@ -34,16 +34,16 @@ def deliver(buffers: list[memoryview], to: Connection, *steps: int) -> list[tupl
 
 
 def pair(
-    state: State = State.READY, token: bytes | None = TOKEN, limits: Limits = LIMITS, protocol: int = PROTOCOL_VERSION
+    state: State = State.READY, token: bytes | None = None, limits: Limits = LIMITS, protocol: int = PROTOCOL_VERSION
 ) -> tuple[Connection, Connection]:
-    """A client and a server that have come to `state`."""
+    """A client and a server that have come to `state`. With a token no frame of `raw` fits behind the hellos."""
     client = Connection("client", "gputune 1", token, protocol)
     server = Connection("server", "gputune 2", token)
     steps: dict[State, Callable[[], list[tuple[int, Any]]]] = {
         State.GREETED: lambda: deliver(client.send(client.hello()), server),
         State.AGREED: lambda: deliver(server.send(server.hello()), client),
-        State.PROVEN: lambda: deliver(client.send(client.proof()), server),
-        State.READY: lambda: deliver(server.send(server.welcome(limits, {}, {})), client),
+        State.PROVEN: lambda: deliver(client.send(Proof()), server),
+        State.READY: lambda: deliver(server.send(Welcome(limits, {}, {})), client),
     }
     for reached, step in steps.items():
         if client.state is state:

@@ -6,6 +6,7 @@ import msgpack
 import pytest
 
 from gputune.server.protocol import codec, framing
+from gputune.server.protocol.authentication import SALT
 from gputune.server.protocol.connection import TRANSITIONS, Connection, Side, State
 from gputune.server.protocol.errors import ERROR_NAMES, LocalProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import (
@@ -23,6 +24,7 @@ from gputune.server.protocol.messages import (
     Pong,
     Progress,
     UploadBuffer,
+    Welcome,
 )
 
 from .talk import LIMITS, TOKEN, deliver, pair, raw
@@ -60,7 +62,7 @@ def test_other_versions_end_after_both_hellos(ours: int, theirs: int, older: str
     ):
         assert text in server.mismatch
     with pytest.raises(LocalProtocolError, match="closed"):
-        server.send(server.welcome(LIMITS, {}, {}))
+        server.send(Welcome(LIMITS, {}, {}))
     with pytest.raises(RemoteProtocolError, match=f"version_mismatch.*update gputune on the {older}'s machine"):
         deliver(answer, client)
     assert client.state is server.state is State.CLOSED
@@ -85,9 +87,9 @@ def test_the_first_version_is_told_by_a_hello_that_it_understands() -> None:
 
 
 def test_a_hello_reveals_versions_and_a_fresh_challenge_only() -> None:
-    client, server = pair(State.GREETED)
+    client, server = pair(State.GREETED, TOKEN)
     ((_, hello),) = deliver(server.send(server.hello()), client)
-    assert hello == Hello(PROTOCOL_VERSION, "gputune 2", hello.nonce, "token")
+    assert hello == Hello(PROTOCOL_VERSION, "gputune 2", hello.nonce, "token", SALT)
     assert len({hello.nonce, client.hello().nonce, Connection("server", "gputune 2").hello().nonce}) == 3
 
 
@@ -253,7 +255,7 @@ def test_nothing_but_hello_and_proof_is_decoded_before_the_welcome(state: State)
 def test_a_welcome_may_be_larger_than_what_comes_before_it() -> None:
     client, server = pair(State.PROVEN)
     device: dict[str, object] = {"extensions": ["cl_khr_fp16"] * 2000}
-    assert len(deliver(server.send(server.welcome(LIMITS, device, {})), client)) == 1
+    assert len(deliver(server.send(Welcome(LIMITS, device, {})), client)) == 1
     with pytest.raises(RemoteProtocolError, match="limit_exceeded"):
         deliver(raw(Hello(PROTOCOL_VERSION, "x" * 300_000), 0), pair(State.PROVEN)[0])
 

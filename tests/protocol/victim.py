@@ -4,7 +4,7 @@ from typing import Any
 
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import RemoteProtocolError
-from gputune.server.protocol.messages import Error, Hello, Progress, Proof
+from gputune.server.protocol.messages import Error, Hello, Progress, Proof, Welcome
 
 from .hostile import Hostile
 from .talk import LIMITS, TOKEN, feed, pair
@@ -35,7 +35,7 @@ class Victim:
             elif isinstance(message, Hello):
                 self.connection.send(self.connection.hello())
             elif isinstance(message, Proof):
-                self.connection.send(self.connection.welcome(LIMITS, {}, {}))
+                self.connection.send(Welcome(LIMITS, {}, {}))
             else:
                 self.requests += 1
                 self.connection.send(Progress("queued", 0, 1, ""), request_id)

@@ -43,7 +43,7 @@ Make = Callable[..., Any]
 
 
 HELLO = frame(Hello(PROTOCOL_VERSION, "test", "0" * 64))
-PROOF = frame(Proof(""))
+PROOF = frame(Proof())
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ PROOF = frame(Proof(""))
         (frame(UploadBuffer(b"x"), 1), "limit_exceeded"),
         (frame(DownloadBuffer(1), 1), "unexpected_message"),
         (frame(Ping(), 1), "unexpected_message"),
-        (frame(Proof(""), 0), "unexpected_message"),
+        (frame(Proof(), 0), "unexpected_message"),
         (struct.pack("<4sII", b"gpt1", 2**31, 0), "limit_exceeded"),
         (struct.pack("<4sII", b"gpt1", 3, 0) + b"\x93\x01\x02", "bad_message"),
     ],
@@ -79,7 +79,7 @@ def test_another_version_gets_the_hello_and_nothing_else(shared_server: Any) -> 
         (frame(DownloadBuffer(-1), 7), "bad_message"),
         (frame(DownloadBuffer(1), 7), "unknown_buffer"),
         (frame(UploadBuffer(b""), 7), "bad_message"),
-        (frame(Welcome("", Limits(), {}, {}), 7), "unexpected_message"),
+        (frame(Welcome(Limits(), {}, {}), 7), "unexpected_message"),
     ],
 )
 def test_after_the_hello_every_fault_has_a_name(shared_server: Any, data: bytes, name: str) -> None:

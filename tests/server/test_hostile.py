@@ -98,8 +98,8 @@ def test_a_server_waits_for_more_unless_the_last_frame_is_whole() -> None:
     ("message", "stage", "broken"),
     [
         (Pong(), "start", True),
-        (Welcome("", Limits(), {}, {}), "greeted", True),
-        (Welcome("", Limits(), {}, {}), "ready", False),
+        (Welcome(Limits(), {}, {}), "greeted", True),
+        (Welcome(Limits(), {}, {}), "ready", False),
         (Error("token_required", ""), "start", False),
         (Error("internal_error", "division by zero"), "ready", True),
         (Error("surprise", ""), "ready", True),
