@@ -1,7 +1,6 @@
 """Hostile inputs sent to a server over real sockets, one by one, and what comes back."""
 
 import random
-import socket
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -162,7 +161,7 @@ class Attacker:
         try:
             with suppress(ConnectionError):
                 wire.send(_of(wire, one.data), one.steps)
-                wire.socket.shutdown(socket.SHUT_WR)
+                wire.finish()
             while True:
                 outcome.add(wire.receive()[1], one.stage == "ready")
         except TimeoutError:

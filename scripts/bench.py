@@ -17,6 +17,7 @@ import onnxruntime
 
 import builds_bench
 import cache_bench
+import channel_bench
 import contention_bench
 import executor_bench
 import kernels_bench
@@ -231,6 +232,7 @@ def bench_survive(options: argparse.Namespace) -> None:
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "builds": builds_bench.run,
     "cache": bench_cache,
+    "channel": channel_bench.run,
     "accuracy": bench_accuracy,
     "contention": contention_bench.run,
     "conv": bench_conv,
@@ -251,6 +253,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     bench_cache: cache_bench.add_arguments,
     bench_validity: validity_bench.add_arguments,
     builds_bench.run: builds_bench.add_arguments,
+    channel_bench.run: channel_bench.add_arguments,
     contention_bench.run: contention_bench.add_arguments,
     executor_bench.run: executor_bench.add_arguments,
     kernels_bench.run: kernels_bench.add_arguments,

@@ -1,6 +1,7 @@
 """Looks for failures with random inputs, which a seed repeats.
 
     scripts/fuzz connections    sends malformed and hostile inputs to a target server
+    scripts/fuzz frames         tampers with the frames of authenticated sessions
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
@@ -12,6 +13,7 @@ import sys
 from typing import Protocol
 
 import fuzz_connections
+import fuzz_frames
 import fuzz_tests
 
 
@@ -27,7 +29,7 @@ class Command(Protocol):
         """Runs with options.seed and returns the exit code. Raises RuntimeError, ValueError and OSError."""
 
 
-COMMANDS: dict[str, Command] = {"connections": fuzz_connections, "tests": fuzz_tests}
+COMMANDS: dict[str, Command] = {"connections": fuzz_connections, "frames": fuzz_frames, "tests": fuzz_tests}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -55,20 +55,21 @@ def target_of(address: str, token: str, notice: Callable[[str], None]) -> Target
 
 
 class ObservedServer:
-    """`python -m gputune.server` on a free port of loopback, with a token of its own. Ended by `stop`, `with` or the
-    end of this process.
+    """`python -m gputune.server` on a free port of loopback, with a token of its own unless there shall be none. Ended
+    by `stop`, `with` or the end of this process.
 
     Raises RuntimeError with what the server wrote when it does not start.
     """
 
-    def __init__(self, device: str, *arguments: str) -> None:
+    def __init__(self, device: str, *arguments: str, with_token: bool = True) -> None:
         self.token = secrets.token_hex(16)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent"]
         command += ["--device", device, *arguments]
+        environment = {name: value for name, value in os.environ.items() if name != "GPUTUNE_TOKEN"}
         self.process = subprocess.Popen(
             command,
-            env={**os.environ, "GPUTUNE_TOKEN": self.token},
+            env=environment | {"GPUTUNE_TOKEN": self.token} if with_token else environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -158,13 +158,13 @@ def compare(client: TargetClient, plain: PlainClient, rounds: int) -> list[Pair]
     uploads = {size: Pair(f"upload of {size} MiB", "MB/s", [], [], "at least 0.85") for size in UPLOADS_MIB}
     for number in range(rounds + 1):  # the first one warms up
         figures = [
-            (single, *_alternate(_repeated(client.ping), _repeated(plain.ping))),
-            (piped, *_alternate(partial(client.pings, BLOCK), partial(plain.pings, BLOCK))),
+            (single, *alternate(repeated(client.ping), repeated(plain.ping))),
+            (piped, *alternate(partial(client.pings, BLOCK), partial(plain.pings, BLOCK))),
         ]
         for size, pair in uploads.items():
             data = np.ones(size * MIB, np.uint8)
             times = [
-                (_upload_microseconds(client, data), microseconds(partial(plain.upload, data.data)))
+                (upload_microseconds(client, data), microseconds(partial(plain.upload, data.data)))
                 for _ in range(UPLOADED_MIB // size)
             ]
             ours, peers = (statistics.median(values) for values in zip(*times, strict=True))
@@ -176,7 +176,9 @@ def compare(client: TargetClient, plain: PlainClient, rounds: int) -> list[Pair]
     return [single, piped, *uploads.values()]
 
 
-def _repeated(ping: Callable[[], None]) -> Callable[[], None]:
+def repeated(ping: Callable[[], None]) -> Callable[[], None]:
+    """BLOCK pings, one after the other."""
+
     def block() -> None:
         for _ in range(BLOCK):
             ping()
@@ -184,14 +186,14 @@ def _repeated(ping: Callable[[], None]) -> Callable[[], None]:
     return block
 
 
-def _alternate(ours: Callable[[], None], plain: Callable[[], None]) -> tuple[float, float]:
+def alternate(ours: Callable[[], None], plain: Callable[[], None]) -> tuple[float, float]:
     """The median microseconds of one ping, ours and the peer's."""
     times = [(microseconds(ours, BLOCK), microseconds(plain, BLOCK)) for _ in range(BLOCKS)]
     mine, other = (statistics.median(values) for values in zip(*times, strict=True))
     return mine, other
 
 
-def _upload_microseconds(client: TargetClient, data: npt.NDArray[np.uint8]) -> float:
+def upload_microseconds(client: TargetClient, data: npt.NDArray[np.uint8]) -> float:
     """Without freeing, which is a round trip of its own; the peer drops what it has received."""
     handles: list[int] = []
     took = microseconds(lambda: handles.append(client.upload(data)))

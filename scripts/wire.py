@@ -181,6 +181,10 @@ class Wire:
         expect((Pong,), self.ask(Ping()))
         return time.monotonic() - start
 
+    def finish(self) -> None:
+        """Sends nothing more."""
+        self.socket.shutdown(socket.SHUT_WR)
+
     def vanish(self) -> None:
         """Is gone without a goodbye: the connection is reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
