@@ -21,6 +21,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "token_unused": "start the server with its token, or drop --token_file and GPUTUNE_TOKEN; if the server "
         "should have one, somebody else's program may listen on this port",
         "authentication_failed": "compare the two token files: both sides need the same token",
+        "bad_mac": "find out what changes bytes between here and the server; reach it by `ssh -L` or TLS",
         "too_many_connections": "wait until another client is done, or stop one",
         "device_unavailable": "look into the server's log: its driver does not come back; start the server again",
         "stopping": "wait until the server is started again",

@@ -5,7 +5,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -32,24 +32,6 @@ _PREFIX = struct.Struct("<4sII")
 
 class Closed(ConnectionError):
     """The server has closed the connection."""
-
-
-class AnyFrameReader(framing.FrameReader):
-    """Reads frames with a MAC and frames without, and checks none: a stranger has no key."""
-
-    def _begin(self) -> bool:
-        if self._front is None:
-            magic = self._staging[self._start : min(self._end, self._start + len(framing.MAC_MAGIC))]
-            self.mac = _Unchecked() if magic == framing.MAC_MAGIC else None
-        return super()._begin()
-
-
-class _Unchecked(FrameMac):
-    def __init__(self) -> None:
-        super().__init__(bytes(32))
-
-    def verify(self, mac: bytes, front: bytes, digests: Iterable[bytes] = ()) -> None:
-        """Takes every one."""
 
 
 def frame(message: object, request_id: int = 0, mac: FrameMac | None = None) -> bytes:
@@ -110,7 +92,7 @@ class Wire:
         self.seconds = seconds
         self.hello = self.proof = b""
         self.mac: FrameMac | None = None
-        self._reader = AnyFrameReader(framing.UNLIMITED)
+        self._reader = framing.FrameReader(framing.UNLIMITED)
         self._arrived: list[tuple[int, Any]] = []
         self._replies: dict[int, Any] = {}  # that came while another one was waited for
         self._next_id = first_id
@@ -123,6 +105,7 @@ class Wire:
         theirs = expect((Hello,), self.receive()[1])
         self.mac = FrameMac(authentication.frame_key(token.encode(), "client", ours, theirs))
         self.proof = frame(Proof(), mac=self.mac)
+        self._reader.mac = FrameMac(authentication.frame_key(token.encode(), "server", ours, theirs))
         self.send(self.proof)
         expect((Welcome,), self.receive()[1])
 

@@ -7,8 +7,9 @@ Every frame behind the two hellos carries a MAC under the key of the side that s
 each side shows that the side knows the token; none of them can be left out, changed or taken from elsewhere: each hello
 holds a fresh challenge of 64 random digits, and the keys depend on all that both say, versions included.
 
-The client's first frame comes before the server's, as in SCRAM (RFC 5802), so that who connects learns nothing that a
-guess at the token could be compared with. Who listens does, as does a false server: there each guess costs one scrypt.
+The client's first frame comes before the server's, as in SCRAM (RFC 5802), and a server refuses without a MAC, so that
+who connects learns nothing that a guess at the token could be compared with. Who reads along does, as does a false
+server: there each guess costs one scrypt.
 Frames can be read on the way, since they are not encrypted: against that there is TLS.
 """
 

@@ -96,7 +96,8 @@ class Connection:
     """The protocol seen from `side`. Every method is free of input and output.
 
     token: what the other side must know too; None when there is none. With a token every frame after the hellos carries
-    a MAC; of one that is wrong nothing is taken, and it ends the connection with authentication_failed when it is the
+    a MAC, but for the error by which a server refuses a client: a stranger gets nothing that depends on the token. Of
+    a frame whose MAC is wrong nothing is taken, and it ends the connection with authentication_failed when it is the
     first one of the other side, else with bad_mac.
     """
 
@@ -142,7 +143,8 @@ class Connection:
         target = self._next(self.side, type(message), request_id, LocalProtocolError)
         limits = self._reader.limits if self.state is State.READY else framing.UNLIMITED
         if target is State.PROVEN:
-            self._begin_macs()
+            self._send_macs()
+            self._expect_macs()
         buffers = framing.encode(codec.pack(message, request_id), limits, self._sending)
         self._move(target, self.side, message, request_id)
         return buffers
@@ -200,8 +202,7 @@ class Connection:
                 if self._fault is not None:
                     raise self._fault
         except RemoteProtocolError as error:
-            first = error.name == "bad_mac" and self.state is not State.READY
-            self._fault = self._handshake.stranger() if first else error
+            self._fault = self._handshake.stranger() if self._proves_nothing(error) else error
             self._fault.request_id = 0
             self._fault.arrived = arrived
             if self.side == "client":
@@ -268,13 +269,24 @@ class Connection:
         if isinstance(message, Hello):
             self._fault = self._handshake.said(sender, message) or self._fault
             if sender == self.side == "server" and self._fault is None and not self.mismatch:
-                self._begin_macs()
+                self._expect_macs()
         if isinstance(message, Welcome):
             self._reader.limits = message.limits
         elif isinstance(message, Proof) and self.side == "client":
             self._reader.limits = WELCOME_LIMITS
+        elif isinstance(message, Proof):
+            self._send_macs()
 
-    def _begin_macs(self) -> None:
-        """From here on every frame carries one, in both directions, where there is a token."""
+    def _send_macs(self) -> None:
+        """From here on every frame of this side carries one, where there is a token."""
         self._sending = self._handshake.frame_mac(self.side)
+
+    def _expect_macs(self) -> None:
+        """From here on every frame of the other side must carry one, where there is a token."""
         self._reader.mac = self._handshake.frame_mac(self.peer)
+
+    def _proves_nothing(self, error: RemoteProtocolError) -> bool:
+        """Whether the first frame that needs a MAC has a wrong one, or, as the refusal of a server, none."""
+        if self._reader.mac is None or self.state is State.READY:
+            return False
+        return error.name == "bad_mac" or (self.side == "client" and error.name == "bad_frame")

@@ -12,6 +12,7 @@ import pytest
 from gputune.server.protocol import authentication, codec, framing
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
+from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Error, Hello, Ping, Proof, Welcome
 
 from .talk import LIMITS, TOKEN, deliver, pair, raw
@@ -41,14 +42,19 @@ def test_a_server_refuses_who_does_not_know_its_token() -> None:
         deliver(client.send(Proof()), server)
     with pytest.raises(LocalProtocolError, match="unexpected_message"):
         server.send(Welcome(LIMITS, {"secret": 1}, {}))
-    server.send(Error("authentication_failed", "the client does not know the token"))
+    refusal = server.send(Error("authentication_failed", "the client does not know the token"))
     assert server.state is State.CLOSED
+    # no MAC of the server: who connects could compare guesses with it
+    assert b"".join(refusal) == b"".join(raw(Error("authentication_failed", "the client does not know the token"), 0))
+    with pytest.raises(RemoteProtocolError, match="authentication_failed: the server does not know the token"):
+        deliver(refusal, client)
 
 
 def test_a_client_refuses_a_server_that_does_not_know_its_token() -> None:
     client, impostor = agreed(TOKEN, OTHER)
     client.send(Proof())
-    welcome = framing.encode(codec.pack(Welcome(LIMITS, {}, {}), 0), mac=impostor._sending)
+    mac = FrameMac(authentication.frame_key(OTHER, "server", client.hello(), impostor.hello()))
+    welcome = framing.encode(codec.pack(Welcome(LIMITS, {}, {}), 0), mac=mac)
     with pytest.raises(RemoteProtocolError, match="authentication_failed: the server does not know the token"):
         deliver(welcome, client)
     assert client.state is State.CLOSED
@@ -151,7 +157,7 @@ def test_a_peer_that_sends_no_macs_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="bad_frame"):
         deliver(raw(Proof(), 0), server)
     client.send(Proof())
-    with pytest.raises(RemoteProtocolError, match="bad_frame"):
+    with pytest.raises(RemoteProtocolError, match="authentication_failed"):
         deliver(raw(Welcome(LIMITS, {}, {}), 0), client)
 
 
@@ -186,9 +192,14 @@ def test_the_key_depends_on_everything() -> None:
 
 def test_a_token_is_stretched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For each salt: a client that connects again, and a server with many clients, wait for it once."""
-    calls = []
+    calls: list[dict[str, Any]] = []
     scrypt = hashlib.scrypt
-    monkeypatch.setattr(hashlib, "scrypt", lambda *given, **named: calls.append(named) or scrypt(*given, **named))
+
+    def counted(token: bytes, **options: Any) -> bytes:
+        calls.append(options)
+        return scrypt(token, **options)
+
+    monkeypatch.setattr(hashlib, "scrypt", counted)
     for _ in range(3):
         pair(token=b"a token that is used here only")
     assert len(calls) == 1

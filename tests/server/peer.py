@@ -14,7 +14,6 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.messages import Error, Hello, Limits, Ping, Pong, Progress, Proof, UploadBuffer, Welcome
 from tests.waiting import PATIENCE_SECONDS, becomes
-from wire import AnyFrameReader
 
 _ANSWERS = codec.registry((Hello, Welcome, Error, Pong))
 
@@ -121,7 +120,7 @@ def frame(message: object, request_id: int = 0) -> bytes:
 def converse(server: Any, *parts: bytes) -> list[Any]:
     """Everything that the server answers before it closes the connection; it answers each part before the next."""
     answers: list[Any] = []
-    reader = AnyFrameReader(Limits())
+    reader = framing.FrameReader(Limits())
     with socket.create_connection((server.host, server.port), timeout=PATIENCE_SECONDS) as sock:
         for number, part in enumerate(parts, start=1):
             sock.sendall(part)

@@ -95,7 +95,12 @@ def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
     monkeypatch.setattr(guesses, "FIRST_SECONDS", 0.01)
     with daemon_here(guard=Guard(TOKEN)) as (daemon, address):
         seconds = daemon.guesses.seconds
-        monkeypatch.setattr(daemon.guesses, "seconds", lambda where: asked.append(where) or seconds(where))
+
+        def noted(where: str) -> float:
+            asked.append(where)
+            return float(seconds(where))
+
+        monkeypatch.setattr(daemon.guesses, "seconds", noted)
         for _ in range(guesses.FREE + 2):
             with pytest.raises(Exception, match="authentication_failed"):
                 Peer(address, b"another horse battery staple")
