@@ -175,10 +175,10 @@ class TargetConnection:
         is cancelled before.
         """
         self._last_id = request_id = self._last_id + 1
-        buffers = self._buffers(request, request_id)
+        begun = self._begin(request, request_id)
         whole = False
         try:
-            self._transmit(buffers)
+            self._transmit(*begun)
             whole = True
             self._patience.heard = self._sent
             while True:
@@ -231,7 +231,7 @@ class TargetConnection:
     def _send(self, request: Any) -> int:
         """The number under which a request was sent."""
         self._last_id = request_id = self._last_id + 1
-        self._transmit(self._buffers(request, request_id))
+        self._transmit(*self._begin(request, request_id))
         self._patience.heard = self._sent
         return request_id
 
@@ -272,18 +272,18 @@ class TargetConnection:
                 buffers: list[memoryview] = []
                 while sent < count and sent - answered < window:
                     self._last_id += 1
-                    buffers += self._buffers(_PING, self._last_id)
+                    buffers += self._begin(_PING, self._last_id)[0]
                     sent += 1
                 self._transmit(buffers)
                 self._next()
                 answered += 1 + len(self._arrived)
                 self._arrived.clear()
 
-    def _buffers(self, request: Any, request_id: int) -> list[memoryview]:
+    def _begin(self, request: Any, request_id: int) -> tuple[list[memoryview], Callable[[], bytes] | None]:
         if self._machine.state is not State.READY:
             raise self.fault or TargetError("connection_lost", f"the connection to target {self.address} is closed")
         try:
-            return self._machine.send(request, request_id)
+            return self._machine.begin(request, request_id)
         except ProtocolError as error:
             raise TargetError(error.name, error.message, error.details) from None
 
@@ -313,7 +313,8 @@ class TargetConnection:
 
     # --- bytes ------------------------------------------------------------------------------------
 
-    def _transmit(self, buffers: list[memoryview]) -> None:
+    def _transmit(self, buffers: list[memoryview], end: Callable[[], bytes] | None = None) -> None:
+        """Sends buffers, and then what `end` gives."""
         self._sent = time.monotonic()
         while buffers:
             try:
@@ -328,6 +329,8 @@ class TargetConnection:
                 self._patience.sent(count)
                 buffers = unsent(buffers, count)
                 self._sent = time.monotonic()
+        if end is not None:
+            self._transmit([memoryview(end())])
 
     def _next(self) -> tuple[int, Any]:
         """The next message from the server."""
@@ -383,7 +386,7 @@ class TargetConnection:
 
     def _show_life(self) -> None:
         self._last_id += 1
-        self._transmit(self._buffers(_PING, self._last_id))
+        self._transmit(*self._begin(_PING, self._last_id))
 
     def _receive_last_words(self) -> None:
         """A server that cuts us off says why before it does; raises that, if it came through."""

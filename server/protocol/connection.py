@@ -10,7 +10,7 @@ The same table serves both sides: it says who may send what when, and where that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
@@ -140,14 +140,20 @@ class Connection:
 
     def send(self, message: Any, request_id: int = 0) -> list[memoryview]:
         """The buffers to send for a message. Raises LocalProtocolError; nothing has changed then."""
+        buffers, end = self.begin(message, request_id)
+        return buffers if end is None else [*buffers, memoryview(end())]
+
+    def begin(self, message: Any, request_id: int = 0) -> tuple[list[memoryview], Callable[[], bytes] | None]:
+        """The buffers to send for a message, and what gives the MAC to send behind them, which is made by threads
+        meanwhile; None where they hold it. Raises as `send` does."""
         target = self._next(self.side, type(message), request_id, LocalProtocolError)
         limits = self._reader.limits if self.state is State.READY else framing.UNLIMITED
         if target is State.PROVEN:
             self._send_macs()
             self._expect_macs()
-        buffers = framing.encode(codec.pack(message, request_id), limits, self._sending)
+        begun = framing.begin(codec.pack(message, request_id), limits, self._sending)
         self._move(target, self.side, message, request_id)
-        return buffers
+        return begun
 
     # --- a message without blobs that is sent over and over, under one id ---------------------------
 

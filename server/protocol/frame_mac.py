@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 
@@ -23,7 +23,7 @@ from gputune.server.protocol.errors import RemoteProtocolError
 MAC_BYTES = 16
 PIECE_BYTES = 1 << 20
 _THREADS = 2
-_AHEAD = 3  # pieces that wait for a thread; what comes then is hashed at once, so that none waits long at the end
+_AHEAD = 3
 
 
 class FrameMac:
@@ -35,32 +35,46 @@ class FrameMac:
 
     def expected(self, front: bytes, digests: Iterable[bytes] = ()) -> bytes:
         """The MAC of the next frame, which stays the next one."""
-        state = self._keyed.copy()
-        state.update(self._number.to_bytes(8, "little") + front)
-        for digest in digests:
-            state.update(digest)
-        return state.digest()
+        return self._mac(self._number, front, digests)
 
-    def skip(self) -> None:
-        """The next frame is the one after."""
+    def skip(self) -> int:
+        """The number of the next frame; the one after it is the next one now."""
         self._number += 1
+        return self._number - 1
 
     def sign(self, front: bytes, digests: Iterable[bytes] = ()) -> bytes:
         """The MAC of the next frame, which is sent with it."""
-        mac = self.expected(front, digests)
-        self._number += 1
-        return mac
+        return self._mac(self.skip(), front, digests)
+
+    def sign_later(self, front: bytes, blobs: Sequence[memoryview]) -> Callable[[], bytes]:
+        """What gives the MAC of the next frame, which is sent with it; threads hash its blobs meanwhile."""
+        number, hashing = self.skip(), Hashing(most_ahead=None)
+        for blob in blobs:
+            hashing.reach(blob, blob.nbytes)
+        return lambda: self._mac(number, front, hashing.digests())
 
     def verify(self, mac: bytes, front: bytes, digests: Iterable[bytes] = ()) -> None:
         """Raises RemoteProtocolError (bad_mac) unless `mac` belongs to the next frame, which has arrived."""
         if not hmac.compare_digest(self.sign(front, digests), mac):
             raise RemoteProtocolError("bad_mac", "a frame was changed, repeated, left out or put in on the way")
 
+    def _mac(self, number: int, front: bytes, digests: Iterable[bytes]) -> bytes:
+        state = self._keyed.copy()
+        state.update(number.to_bytes(8, "little") + front)
+        for digest in digests:
+            state.update(digest)
+        return state.digest()
+
 
 class Hashing:
-    """SHA-256 of each MiB of some blobs, by threads while more of them arrives."""
+    """SHA-256 of each MiB of some blobs, by threads while more of them is on its way.
 
-    def __init__(self) -> None:
+    most_ahead: pieces that may wait for a thread, None for any number; `reach` hashes what comes then, so that the last
+    ones are soon done when all has arrived.
+    """
+
+    def __init__(self, most_ahead: int | None = _AHEAD) -> None:
+        self._most_ahead = most_ahead
         self._digests: list[bytes | Future[bytes]] = []
         self._waiting: deque[Future[bytes]] = deque()
         self._hashed = 0  # bytes of the blob that arrives
@@ -83,19 +97,11 @@ class Hashing:
         waiting = self._waiting
         while waiting and waiting[0].done():
             waiting.popleft()
-        if piece.nbytes < PIECE_BYTES or len(waiting) >= _AHEAD:
+        if piece.nbytes < PIECE_BYTES or (self._most_ahead is not None and len(waiting) >= self._most_ahead):
             return _sha256(piece)
         future = _threads().submit(_sha256, piece)
         waiting.append(future)
         return future
-
-
-def digests_of(blobs: Sequence[memoryview]) -> list[bytes]:
-    """SHA-256 of each MiB of each blob."""
-    hashing = Hashing()
-    for blob in blobs:
-        hashing.reach(blob, blob.nbytes)
-    return hashing.digests()
 
 
 def _sha256(piece: memoryview) -> bytes:

@@ -13,14 +13,14 @@ it stays: `reader.filled(sock.recv_into(reader.space()))`. `feed` does the same 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from gputune.server.protocol.codec import Parts
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolErrorT, RemoteProtocolError, limit_exceeded
-from gputune.server.protocol.frame_mac import MAC_BYTES, FrameMac, Hashing, digests_of
+from gputune.server.protocol.frame_mac import MAC_BYTES, FrameMac, Hashing
 from gputune.server.protocol.limits import UNLIMITED as UNLIMITED
 from gputune.server.protocol.messages import Limits
 
@@ -42,7 +42,16 @@ class Frame(NamedTuple):
 
 def encode(parts: Parts, limits: Limits = UNLIMITED, mac: FrameMac | None = None) -> list[memoryview]:
     """The frame as a list of buffers to be sent one after the other; blobs of some size are not copied. mac: of the
-    direction, where frames carry one.
+    direction, where frames carry one. Raises as `begin` does.
+    """
+    buffers, end = begin(parts, limits, mac)
+    return buffers if end is None else [*buffers, memoryview(end())]
+
+
+def begin(
+    parts: Parts, limits: Limits = UNLIMITED, mac: FrameMac | None = None
+) -> tuple[list[memoryview], Callable[[], bytes] | None]:
+    """The buffers of a frame, and what gives the MAC that is sent behind them; None where they hold it.
 
     Raises LocalProtocolError (limit_exceeded) when it is more than the limits allow.
     """
@@ -54,11 +63,11 @@ def encode(parts: Parts, limits: Limits = UNLIMITED, mac: FrameMac | None = None
         _allow(LocalProtocolError, limits, blobs=count, header_bytes=header_bytes, frame_bytes=frame_bytes)
     whole = front(parts, mac is not None)
     if not blobs:
-        return [memoryview(whole if mac is None else whole + mac.sign(whole))]
-    end = b"" if mac is None else mac.sign(whole, digests_of(blobs))
+        return [memoryview(whole if mac is None else whole + mac.sign(whole))], None
+    end = None if mac is None else mac.sign_later(whole, blobs)
     if sum(sizes) <= _JOINED_BYTES:
-        return [memoryview(b"".join((whole, *blobs, end)))]
-    return [memoryview(part) for part in (whole, *blobs, end) if len(part)]
+        return [memoryview(b"".join((whole, *blobs, b"" if end is None else end())))], None
+    return [memoryview(whole), *(blob for blob in blobs if blob.nbytes)], end
 
 
 def front(parts: Parts, with_mac: bool) -> bytes:

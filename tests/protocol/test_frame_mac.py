@@ -9,7 +9,7 @@ import pytest
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import RemoteProtocolError
-from gputune.server.protocol.frame_mac import MAC_BYTES, PIECE_BYTES, FrameMac, Hashing, digests_of
+from gputune.server.protocol.frame_mac import MAC_BYTES, PIECE_BYTES, FrameMac, Hashing
 from gputune.server.protocol.messages import Done, Error, Executed, Limits, Ping, Pong, UploadBuffer
 
 from .talk import TOKEN, deliver, pair, raw
@@ -49,13 +49,14 @@ def test_frames_of_any_size_come_through_in_any_pieces(blob_bytes: int) -> None:
 
 def test_pieces_are_hashed_as_they_fill_up() -> None:
     blobs = [memoryview(Random(1).randbytes(size)) for size in (5 * PIECE_BYTES + 3, 0, PIECE_BYTES, 10)]
-    hashing = Hashing()
+    hashing, whole = Hashing(), Hashing(most_ahead=None)
     for blob in blobs:
+        whole.reach(blob, blob.nbytes)
         for have in (0, PIECE_BYTES - 1, 3 * PIECE_BYTES + 1, blob.nbytes):
             if have <= blob.nbytes:
                 hashing.reach(blob, have)
     pieces = [blob[at : at + PIECE_BYTES] for blob in blobs for at in range(0, blob.nbytes, PIECE_BYTES)]
-    assert hashing.digests() == digests_of(blobs) == [hashlib.sha256(piece).digest() for piece in pieces]
+    assert hashing.digests() == whole.digests() == [hashlib.sha256(piece).digest() for piece in pieces]
 
 
 def test_nothing_that_was_tampered_with_is_taken() -> None:
