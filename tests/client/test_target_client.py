@@ -376,7 +376,7 @@ class TestHeartbeats:
             if behind:
                 connection = client._session.link.connection
                 connection._last_id += 1
-                connection._transmit(connection._buffers(UploadBuffer(behind), connection._last_id))
+                connection._transmit(*connection._begin(UploadBuffer(behind), connection._last_id))
                 connection._take(connection._read())  # so the ping takes the way of other requests
             client.ping()
         assert lines[0].startswith(f"target {target.address} answered a later ping before this one: something was lost")
@@ -612,7 +612,7 @@ class TestOneRequest:
             assert client.upload(b"data") == 1
             monkeypatch.undo()
             connection._last_id += 1
-            connection._transmit(connection._buffers(Ping(), connection._last_id))  # its answer comes with the next one
+            connection._transmit(*connection._begin(Ping(), connection._last_id))  # its answer comes with the next one
             client.ping()
             client.ping()
             assert client.upload(b"data") == 2
