@@ -61,7 +61,7 @@ def signed(data: bytes, mac: FrameMac) -> bytes:
         for size in struct.unpack_from(f"<{_PREFIX.unpack_from(data)[2]}Q", data, _PREFIX.size):
             blobs.append(memoryview(data)[place : place + size])
             place += size
-        out += [header, *blobs, mac.sign_later(header, blobs)()]
+        out.append(header + data[front:end] + mac.sign_later(header, blobs)())
         data = data[end:]
     rest = framing.MAC_MAGIC + data[len(framing.MAGIC) :] if data.startswith(framing.MAGIC) else data
     return b"".join((*out, rest))
