@@ -69,11 +69,14 @@ class ClientLink(asyncio.BufferedProtocol):
         self._ending = False  # the last words are said
         self._unsent_bytes = 0
 
+    def __str__(self) -> str:
+        return self._name
+
     # --- asyncio's side -------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
-        self._began = self._heard = time.monotonic()
+        self._heard = time.monotonic()
         peer = transport.get_extra_info("peername") or ("somewhere", 0)  # it may be gone already
         self._address = str(peer[0])
         self._name = f"connection {self._host.enter(self)} from {peer[0]}:{peer[1]}"
@@ -177,12 +180,9 @@ class ClientLink(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def check(self, now: float) -> None:
-        """Ends the connection of a client that does not prove itself, or that is not heard of any more."""
+        """Ends the connection of a client that is not heard of any more; before its proof, entrance.py looks after it."""
         limits = self._host.limits
         if not self._let_in:
-            if now - self._began > limits.authenticate_seconds:
-                log.info("%s did not say who it is within %d s", self._name, limits.authenticate_seconds)
-                self.abort()
             return
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes < self._unsent_bytes:

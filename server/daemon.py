@@ -180,6 +180,7 @@ class Daemon:
                 now = time.monotonic()
                 for link in list(self._links):
                     link.check(now)
+                self._entrance.check(now)
                 self.service.tell_places(now)
             except Exception:
                 log.exception("a defect while looking after the clients")

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from ipaddress import ip_address
 from typing import Any
+
+from gputune.server.parties import address_of
+
+BACKLOG = 1024  # connections that the system holds until they are accepted; those beyond try again a second later
 
 
 class CannotListen(Exception):
@@ -17,20 +22,38 @@ class Exposed(Exception):
 
 
 class Arrival:
-    """A connection that was accepted, and that nobody has spoken with yet."""
+    """A connection that was accepted, and that has no protocol yet.
 
-    def __init__(self, connection: socket.socket) -> None:
+    address: the party that it comes from (parties.py); began: when it was accepted (time.monotonic); descriptor: for
+    the event loop, which says there that something has arrived.
+    """
+
+    def __init__(self, connection: socket.socket, host: str) -> None:
         self._connection = connection
+        self.address = address_of(host)
+        self.began = time.monotonic()
+        self.descriptor = connection.fileno()
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the other side has closed it, and sent nothing before."""
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     async def meet(self, protocol: asyncio.BaseProtocol, tls: Any, seconds: float) -> None:
         """Gives the connection to the protocol, after a handshake where there is a context for TLS. Raises OSError,
         also for a handshake that fails or lasts longer than so many seconds."""
+        self._connection.setblocking(False)
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: protocol, self._connection, ssl=tls, ssl_handshake_timeout=seconds if tls else None
         )
 
     def close(self) -> None:
-        """Ends a connection that nobody has met."""
+        """Ends a connection that has no protocol."""
         self._connection.close()
 
 
@@ -64,16 +87,25 @@ class Listener:
         bound, number = self.socket.getsockname()[:2]
         self.address = f"[{bound}]:{number}" if family == socket.AF_INET6 else f"{bound}:{number}"
 
-    async def accept(self) -> Arrival:
-        """The next connection. Raises OSError."""
-        connection, _ = await asyncio.get_running_loop().sock_accept(self.socket)
-        return Arrival(connection)
+    def accept(self, at_most: int) -> list[Arrival]:
+        """The connections that are there, at most so many. Raises OSError when there is none because of it."""
+        arrivals: list[Arrival] = []
+        try:
+            while len(arrivals) < at_most:
+                connection, where = self.socket.accept()
+                arrivals.append(Arrival(connection, where[0]))
+        except BlockingIOError:
+            pass
+        except OSError:
+            if not arrivals:  # else it comes again
+                raise
+        return arrivals
 
     def listen(self) -> None:
         """Lets clients connect. Raises CannotListen: two may bind a port, but only one may listen."""
         self.socket.setblocking(False)
         try:
-            self.socket.listen()
+            self.socket.listen(BACKLOG)
         except OSError as error:
             raise _cannot_listen(self.address, error) from None
 

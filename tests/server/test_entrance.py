@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from gputune.runtime import device_state
 from gputune.server.device_state import RecentState
 from gputune.server.guard import Guard
-from gputune.server.protocol.messages import Limits, Status
+from gputune.server.listener import Arrival, Listener
+from gputune.server.protocol.framing import MAGIC
+from gputune.server.protocol.messages import Limits, Ping, Pong, Status
 from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer
@@ -31,6 +34,7 @@ def closed(sock: socket.socket) -> bool:
 
 
 def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.entrance.SILENT_AT_MOST", 4)
     monkeypatch.setattr("gputune.server.entrance.UNPROVEN_AT_MOST", 4)
     with (
         daemon_here(Limits(connections=2), guard=Guard(TOKEN)) as (daemon, address),
@@ -41,7 +45,38 @@ def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypat
         with Peer(address, TOKEN) as late:
             assert late.ask(Status()).clients == early.ask(Status()).clients == 2
         assert all(closed(sock) for sock in strangers[:16])
-        early.ping_until(lambda: len(daemon._entrance._standing) <= 4)
+        assert daemon._entrance.standing <= 4
+        speaking = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
+        for sock in speaking:
+            sock.sendall(MAGIC)
+        with Peer(address, TOKEN) as late:
+            assert late.ask(Status()).clients == 2
+        assert sum(map(closed, speaking[:12])) == 12
+        assert daemon._entrance.standing <= 8
+
+
+def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.entrance.SILENT_AT_MOST", 8)
+    made: list[Arrival] = []
+    others: deque[socket.socket] = deque(maxlen=100)  # open until a few were made behind them
+
+    def accept(self: Listener, at_most: int) -> list[Arrival]:  # there are always more
+        pairs = [socket.socketpair() for _ in range(at_most)]
+        made.extend(Arrival(ours, "192.0.2.1") for ours, _ in pairs)
+        others.extend(theirs for _, theirs in pairs)
+        return made[-at_most:]
+
+    with (
+        daemon_here(Limits(), guard=Guard(TOKEN)) as (daemon, address),
+        Peer(address, TOKEN) as served,
+    ):
+        monkeypatch.setattr(Listener, "accept", accept)
+        with socket.create_connection(address):  # is never accepted
+            began = len(made)
+            for _ in range(20):
+                assert served.ask(Ping()) == Pong()
+            served.ping_until(lambda: len(made) > began + 200)
+            assert daemon._entrance.standing <= 8
 
 
 def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,44 @@
+"""Places at the entrance are shared evenly between addresses, and one host has one address."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputune.server.parties import THIS_MACHINE, address_of, party_of
+from gputune.server.places import Places
+
+
+@given(st.integers(1, 8), st.lists(st.sampled_from("abcd")), st.data())
+def test_an_address_within_its_share_loses_no_place(at_most: int, addresses: list[str], data: st.DataObject) -> None:
+    places: Places[int] = Places(at_most)
+    there: dict[int, str] = {}
+    for number, address in enumerate(addresses):
+        there[number] = address
+        gone = places.take(number, address)
+        counts = Counter(there.values())
+        assert (gone is not None) == (len(there) > at_most)
+        if gone is not None:
+            crowd = there.pop(gone)
+            assert counts[crowd] > at_most // len(counts)
+            assert gone < min((other for other, where in there.items() if where == crowd), default=number + 1)
+        if there and data.draw(st.booleans()):
+            left = data.draw(st.sampled_from(sorted(there)))
+            del there[left]
+            places.leave(left)
+            places.leave(left)
+        assert list(places) == list(there)
+        assert len(places) == len(there) <= at_most
+
+
+def test_addresses_that_one_host_can_choose_among_are_one() -> None:
+    assert {address_of(host) for host in ("127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1")} == {THIS_MACHINE}
+    assert address_of("2001:db8::1") == address_of("2001:db8::ffff:1") != address_of("2001:db8:0:1::1")
+    assert address_of("fe80::1%eth0") == address_of("fe80::2%eth0")
+    assert address_of("192.168.1.20") == address_of("::ffff:192.168.1.20") != address_of("192.168.1.21")
+    assert address_of("somewhere") == "somewhere"
+
+
+def test_a_certificate_is_a_party_wherever_it_comes_from() -> None:
+    assert party_of("10.0.0.1", b"one") == party_of("10.0.0.2", b"one") != party_of("10.0.0.1", b"two")
+    assert party_of("10.0.0.1", None) == address_of("10.0.0.1")
