@@ -3,25 +3,38 @@
 A compiler quotes what it reads in its errors, so an #include of any file of this machine would send its words to
 whoever asked for the build. Kernels need no other file, and of the options only the harmless ones.
 
-Names that a macro pastes together can still ask whether a file exists, and a kernel on a CPU device is native code
-that can open it: this is about compilers only.
+Texts are looked at as a preprocessor sees them: without line splices, with trigraphs and digraphs, with comments
+between words, and with the words that macros can paste together. Where implementations differ, as they do about
+trigraphs and white space, the reading that is refused is the one that counts. A kernel on a CPU device is native code,
+which can open a file when it runs: this is about compilers only.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from gputune.runtime.errors import BuildFailed
 
 _SPLICE = re.compile(r"\\[ \t\v\f\0]*(?:\r\n|\n\r|\n|\r)")
 # Wherever a # stands, in a comment or a text too, since who removes those first can be deceived about where they end.
-# A comment between the # and its word is refused for the same reason. A word is looked at to its end only once.
-_DIRECTIVE = re.compile(r"(?:#|%:)[\s\0]*(?:(\w{0,32}(?:include|import|embed))|(/\*)|(pragma[\s\0]+(?:GCC|clang)\b.*))")
-_WORD = re.compile(r"\b(__has_(?:include|embed)\w*|_Pragma|__pragma|(?:__)?asm(?:__)?)\b")
+# What may stand between # and its word: white space, and whatever else a compiler could take for that. A comment there
+# is refused for the same reason. A word is looked at to its end only once.
+_DIRECTIVE = re.compile(r"(?:#|%:)[^\w!-~]*(?:(\w{0,32}(?:include|import|embed))|(/\*)|(pragma\b[^\n]{0,80}))")
+# the rest of a pragma's line may be anything; what comes before has no comments, because nothing reads them there
 _HARMLESS_PRAGMA = re.compile(
-    r"pragma[\s\0]+(?:GCC[\s\0]+(?:ivdep|unroll|diagnostic)|clang[\s\0]+(?:loop|fp|diagnostic))\b"
+    r"pragma[ \t]+(?:OPENCL|STDC|unroll|nounroll|ivdep|push_macro|pop_macro"
+    r"|GCC[ \t]+(?:ivdep|unroll|diagnostic)|clang[ \t]+(?:loop|fp|diagnostic))\b"
 )
+_OPERATORS = (
+    *("_Pragma", "__pragma", "asm", "__asm", "__asm__"),
+    *("__has_include", "__has_include_next", "__has_embed"),
+)
+_OPERATOR = re.compile(rf"\b(?:{'|'.join(_OPERATORS)})\b")
+_PASTE = re.compile(r"##|%:%:")
+_TOKEN = re.compile(r"\w+")
 _OPTION = re.compile(r"-D[A-Za-z_]\w*(?:=[\w.+*/()<>,:-]*)?|-cl-[\w.=+-]+|-w|-Werror", re.ASCII)
+_ALONE = "is not allowed: a source must stand alone, without other files"
 
 
 def refuse_files(source: str, options: str) -> None:
@@ -35,9 +48,31 @@ def refuse_files(source: str, options: str) -> None:
         name, comment, pragma = found.groups()
         if comment:
             raise BuildFailed("a comment between # and its directive is not allowed; write the directive first")
-        if name or not _HARMLESS_PRAGMA.match(pragma):
+        if name:
+            raise BuildFailed(f"#{name} {_ALONE}")
+        if not _HARMLESS_PRAGMA.match(pragma):
             raise BuildFailed(
-                f"#{(name or pragma)[:40]} is not allowed: a source must stand alone, without other files"
+                f"#{_shown(pragma)} is not allowed; only the pragmas OPENCL, STDC, unroll, nounroll, ivdep, "
+                "push_macro, pop_macro, and of GCC and clang those about loops and diagnostics are"
             )
-    if word := _WORD.search(text):
-        raise BuildFailed(f"{word[1]} is not allowed: a source must stand alone, without other files")
+    for where in (text, options):
+        if operator := _OPERATOR.search(where):
+            raise BuildFailed(f"{operator[0]} {_ALONE}")
+    if _PASTE.search(text):
+        tokens = {*_TOKEN.findall(text), *_TOKEN.findall(options)}
+        for word in _OPERATORS:
+            if _can_be_pasted(word, tokens):
+                raise BuildFailed(f"## with tokens that {word} can be made of {_ALONE}; rename them")
+
+
+def _can_be_pasted(word: str, tokens: Collection[str]) -> bool:
+    """Whether some of these tokens, one behind the other, are the word."""
+    reached = {0}  # how much of the word can be made
+    for end in range(1, len(word) + 1):
+        if any(word[start:end] in tokens for start in reached):
+            reached.add(end)
+    return len(word) in reached
+
+
+def _shown(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text[:40]).rstrip()

@@ -34,6 +34,23 @@ KERNEL = "__kernel void f(__global float *y) { y[0] = 1.0f; }\n"
         '#if __has_include("/etc/passwd")\n#endif',
         '#pragma GCC dependency "/etc/passwd"',
         "#pragma clang module import x",
+        '#pragma/**/GCC dependency "/etc/passwd"',
+        '#pragma/**/GCC/**/dependency "/etc/passwd"',
+        '#pragma GCC/**/dependency "/etc/passwd"',
+        "#pragma GCC system_header",
+        '#pragma /* \n */ GCC dependency "/etc/passwd"',
+        '#pragma/\\\n**/GCC dependency "/etc/passwd"',
+        '#pragma//\\\n/**/ GCC dependency "/etc/passwd"',
+        '%:pragma/**/include_alias("a", "b")',
+        '#pragma include_alias("a", "b")',
+        "#pragma/**/clang __debug dump f",
+        '#\u180epragma GCC dependency "/etc/passwd"',
+        '#\u180einclude "/etc/passwd"',
+        '_Pragma/**/("GCC dependency \\"/etc/passwd\\"")',
+        '_Pra\\\ngma("GCC dependency \\"/etc/passwd\\"")',
+        '#define P(a, b) a##b\nP(_Pra, gma)("GCC dependency \\"/etc/passwd\\"")',
+        '#define P(a, b) a%:%:b\n#if P(__has_, include)("/etc/passwd")\n#endif',
+        '#define P(x, y) x??=??=y\nP(as, m)(".incbin \\"/etc/passwd\\"");',
         '_Pragma("GCC dependency \\"/etc/passwd\\"")',
         '__asm__(".incbin \\"/etc/passwd\\"");',
     ],
@@ -65,13 +82,28 @@ def test_options_that_use_files_are_not_passed_on(option: str) -> None:
         open_backend(NULL_REPORT).build(KERNEL, f"-DN=4 {option}")
 
 
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [("F(x)", "-DF=_Pragma"), ("#define P(a, b) a##b\nP(FIRST, gma)(x)", "-DFIRST=_Pra"), ("F(x);", "-DF=__asm__")],
+)
+def test_options_bring_no_operators_into_a_source(line: str, options: str) -> None:
+    with pytest.raises(BuildFailed, match="not allowed"):
+        refuse_files(f"{KERNEL}{line}\n", options)
+
+
 def test_what_kernels_need_is_allowed() -> None:
     text = "#pragma unroll\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define CAT(a, b) a##b\n#define S(x) #x\n"
-    pragmas = "#pragma clang loop unroll(full)\n#pragma GCC ivdep\n#if N\n#endif\n// included, imported\n"
+    pragmas = (
+        "#pragma clang loop unroll(full)\n# pragma GCC ivdep // why\n#pragma\tunroll 4 /* or */\n"
+        "#if N\n#endif\n// included, imported\n"
+    )
     refuse_files(text + pragmas + KERNEL, "-cl-std=CL1.2 -DN=4 -DRUN -DF=-1.5e3f -w -Werror -cl-mad-enable")
 
 
-@pytest.mark.parametrize("piece", ["#", "#/", "# ", "??/\n", "#pragma GCC ", "#a", "%:", "#" + "include" * 3, "\\ "])
+@pytest.mark.parametrize(
+    "piece",
+    ["#", "#/", "# ", "??/\n", "#pragma GCC ", "#a", "%:", "##", "#pragma ", "#" + "include" * 3, "\\ "],
+)
 def test_a_hostile_source_is_looked_through_in_little_time(piece: str) -> None:
     began = time.process_time()
     with suppress(BuildFailed):
