@@ -40,7 +40,7 @@ def lines_of(status: Mapping[str, Any]) -> list[str]:
         f"tier     {status['tier']}",
         f"clients  {work_of(status)}",
         f"worker   {restarts_of(status)}",
-        f"memory   {status['memory_bytes'] / (1 << 20):.1f} MiB of buffers and requests",
+        f"memory   {memory_of(status)}",
         f"answered {answered or 'nothing yet'}",
         f"state    {state or 'nothing can be read'}",
     ]
@@ -68,6 +68,12 @@ def restarts_of(status: Mapping[str, Any]) -> str:
     if not status["worker_restarts"]:
         return "never started again"
     return f"started again {_count(status['worker_restarts'], 'time')}, last because {status['last_restart']}"
+
+
+def memory_of(status: Mapping[str, Any]) -> str:
+    """What it holds for its clients, and how much it would hold at most."""
+    held, most = (size / (1 << 20) for size in (status["memory_bytes"], status["limits"]["total_bytes"]))
+    return f"{held:.1f} MiB of buffers and requests, of at most {most:.0f}"
 
 
 def _count(number: int, what: str) -> str:

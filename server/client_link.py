@@ -13,6 +13,7 @@ from collections import Counter, deque
 from typing import Any, Protocol
 
 from gputune.server.guesses import Guesses
+from gputune.server.memory import UnderWay
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import KINDS, Error, Hello, Limits, Ping, Pong, Proof, Welcome
@@ -68,6 +69,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self._let_in = False  # it has shown that it knows the token
         self._ending = False  # the last words are said
         self._unsent_bytes = 0
+        self._under_way = UnderWay(host.service.memory)
 
     def __str__(self) -> str:
         return self._name
@@ -95,6 +97,7 @@ class ClientLink(asyncio.BufferedProtocol):
             arrived = [*error.arrived, (0, error)]
             if error.name == "authentication_failed":
                 self._host.guesses.failed(self._address)
+        self._count()
         if arrived:
             self._arrived.extend(arrived)
             self._serve()
@@ -108,6 +111,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self._ending = True
         self._connection.close()
         self._arrived.clear()
+        self._under_way.become(0)
         if self._let_in:
             self._host.service.leave(self)
         self._host.leave(self)
@@ -124,6 +128,7 @@ class ClientLink(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._blocked = False
         self._heard = time.monotonic()  # it reads, so it is there
+        self._count()
         self._serve()
         if not self._blocked and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -180,7 +185,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def check(self, now: float) -> None:
-        """Ends the connection of a client that is not heard of any more; before its proof, entrance.py looks after it."""
+        """Ends the connection of a client that is not heard of any more; before its proof, the entrance does."""
         limits = self._host.limits
         if not self._let_in:
             return
@@ -253,3 +258,11 @@ class ClientLink(asyncio.BufferedProtocol):
         else:
             for buffer in out:
                 self._transport.write(buffer)
+            self._count()
+
+    def _count(self) -> None:
+        """Counts what is under way in both directions, and ends the connection where the server has no room for it."""
+        try:
+            self._under_way.become(self._connection.announced_bytes + self._transport.get_write_buffer_size())
+        except ProtocolError as error:
+            self.end(error)

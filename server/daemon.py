@@ -24,6 +24,7 @@ from gputune.server.entrance import Entrance
 from gputune.server.guard import Guard
 from gputune.server.guesses import Guesses
 from gputune.server.listener import Listener
+from gputune.server.memory import sensible_bytes
 from gputune.server.protocol.authentication import SALT, stretched
 from gputune.server.protocol.connection import software_version
 from gputune.server.protocol.errors import ProtocolError
@@ -106,7 +107,13 @@ class Daemon:
                 await stretching
             largest = ready.device["max_allocation_bytes"]
             assert isinstance(largest, int)
-            self.limits = replace(self.limits, buffer_bytes=min(self.limits.buffer_bytes, largest))
+            total = min(self.limits.total_bytes, sensible_bytes())
+            self.limits = replace(
+                self.limits,
+                buffer_bytes=min(self.limits.buffer_bytes, largest, total),
+                session_bytes=min(self.limits.session_bytes, total),
+                total_bytes=total,
+            )
             self._device = ready.device
             self._server = {
                 "software": software_version(),
@@ -234,7 +241,7 @@ class Daemon:
             worker_restarts=self._workers.restarts,
             last_restart=self._workers.last_restart,
             requests=dict(sum((link.requests for link in self._links), self._requests)),
-            memory_bytes=self.service.held_bytes,
+            memory_bytes=self.service.memory.bytes,
             state=state,
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from gputune.server.jobs import Assignment, Client, Job
+from gputune.server.memory import Memory
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -43,11 +44,13 @@ log = logging.getLogger("gputune.server")
 class Service:
     """Answers requests. `status` makes the reply to Status.
 
-    queue_changed: called when something new waits for the device, has its turn, or does not wait any more.
+    queue_changed: called when something new waits for the device, has its turn, or does not wait any more; memory: what
+    is held for all clients.
     """
 
     def __init__(self, workers: Workers, limits: Limits, status: Callable[[], Awaitable[StatusReport]]) -> None:
         self.queue_changed: Callable[[], None] = lambda: None
+        self.memory = Memory(limits.total_bytes)
         self._workers = workers
         self._limits = limits
         self._handles = itertools.count(1)
@@ -73,16 +76,20 @@ class Service:
     def join(self, client: Client) -> None:
         """A client is let in: it may ask, until it leaves."""
         self._jobs[client] = {}
-        self._sessions[client] = Session(self._limits, self._handles)
+        self._sessions[client] = Session(self._limits, self._handles, self.memory)
 
     def leave(self, client: Client) -> None:
         """The client is gone: what it has is freed, what it waits for is dropped or given up."""
         for job in self._jobs.pop(client).values():
             _set(job.cancelled)
+            if job not in self._running:
+                self._let_go(job)
         self._turns.leave(client)
         self.queue_changed()
         self._held_back.discard(client)
-        self._forget(*self._sessions.pop(client).handles)
+        session = self._sessions.pop(client)
+        self._forget(*session.handles)
+        session.end()
 
     def hold_back(self, client: Client, back: bool) -> None:
         """Whether the client does not read its replies: no more are made for it then."""
@@ -218,7 +225,7 @@ class Service:
         elif job.client in self._jobs:
             self._turns.add(job.client, job)
         else:
-            job.session.release(job.held_bytes)
+            self._let_go(job)
 
     def _charge(self) -> None:
         """Charges the time since the last call to those whose jobs are served, in equal shares."""
@@ -228,14 +235,19 @@ class Service:
         self._charged = now
 
     def _finish(self, job: Job, reply: Any) -> None:
-        job.session.release(job.held_bytes)
-        if isinstance(job.message, PutContext):
-            job.session.context_loaded(job.message.context, isinstance(reply, ContextLoaded))
-        if (jobs := self._jobs.get(job.client)) is not None:
+        jobs = self._jobs.get(job.client)
+        self._let_go(job, loaded=isinstance(reply, ContextLoaded) and jobs is not None)
+        if jobs is not None:
             del jobs[job.request_id]
             job.client.send(reply, job.request_id)
         elif isinstance(job.message, PutContext):
             self._forget((), (job.message.context,))
+
+    def _let_go(self, job: Job, loaded: bool = False) -> None:
+        """A job is over, and what it has taken is free; loaded: but for the context that it has loaded."""
+        job.session.release(job.held_bytes)
+        if isinstance(job.message, PutContext):
+            job.session.context_loaded(job.message.context, loaded)
 
     # --- what is going on -----------------------------------------------------------------------------
 
@@ -251,11 +263,6 @@ class Service:
     def clients(self) -> int:
         """How many may ask."""
         return len(self._sessions)
-
-    @property
-    def held_bytes(self) -> int:
-        """What buffers and queued requests of all clients take."""
-        return sum(session.bytes for session in self._sessions.values())
 
     @property
     def running(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from gputune.server.memory import Memory
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import source_sha256, with_launches
 from gputune.server.protocol.messages import (
@@ -57,12 +58,13 @@ class _Context:
 class Session:
     """The belongings of one client. Handles come from `handles`, which all sessions share.
 
-    bytes: what buffers, contexts, source texts and queued requests take; never more than limits.session_bytes.
-    Every method raises ProtocolError.
+    bytes: what buffers, contexts, source texts and queued requests take; never more than limits.session_bytes, and a
+    part of `memory`. Every method raises ProtocolError.
     """
 
-    def __init__(self, limits: Limits, handles: Iterator[Handle]) -> None:
+    def __init__(self, limits: Limits, handles: Iterator[Handle], memory: Memory) -> None:
         self.bytes = 0
+        self._memory = memory
         self._limits = limits
         self._handles = handles
         self._buffers: dict[Handle, memoryview] = {}
@@ -77,11 +79,20 @@ class Session:
         if self.bytes + count > allowed:
             what = "with this request, buffers and queued requests of this connection have bytes:"
             raise limit_exceeded(ProtocolError, what, "session_bytes", allowed, self.bytes + count)
+        self._memory.hold(count)
         self.bytes += count
 
     def release(self, count: int) -> None:
         """Counts so many bytes as free again."""
+        self._memory.release(count)
         self.bytes -= count
+
+    def end(self) -> None:
+        """Lets everything go but what is in the worker's hands, which counts until that is done with it."""
+        self.free_buffers(FreeBuffers(tuple(self._buffers)))
+        self.free_contexts(FreeContexts(tuple(handle for handle, one in self._contexts.items() if one.loaded)))
+        while self._sources:
+            self.release(memory_of(self._sources.popitem()[1]))
 
     # --- buffers --------------------------------------------------------------------------------------
 

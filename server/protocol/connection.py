@@ -187,6 +187,11 @@ class Connection:
         """True when the peer may close the connection without cutting a message off."""
         return self._reader.between_frames
 
+    @property
+    def announced_bytes(self) -> int:
+        """What the frame that is arriving takes (see FrameReader)."""
+        return self._reader.announced_bytes
+
     def space(self) -> memoryview:
         """Where the next bytes from the peer belong (see FrameReader)."""
         return self._reader.space()

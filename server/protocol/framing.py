@@ -108,6 +108,8 @@ class FrameReader:
         self._complete = 0  # blobs
         self._signed = b""  # all before the blobs of a frame that is not verified yet
         self._hashing: Hashing | None = None  # of its blobs
+        self.announced_bytes = 0
+        """What the frame that is arriving takes beside the staging buffer, with the bytes that have not come yet."""
 
     @property
     def between_frames(self) -> bool:
@@ -154,6 +156,7 @@ class FrameReader:
                 break
             frame = Frame(self._header, self._blobs)  # type: ignore[arg-type]  # _begin has set it
             self._header, self._blobs = None, _NO_BLOBS
+            self.announced_bytes = 0
             yield frame
         if self._start:  # move what is left to where there is most room behind it
             left = self._end - self._start
@@ -181,6 +184,7 @@ class FrameReader:
             raise RemoteProtocolError("bad_frame", "a frame without a header")
         if front_bytes > STAGING_BYTES:
             self._front, self._count = _memory(front_bytes - _PREFIX_BYTES), count
+            self.announced_bytes = front_bytes
             self._start += _PREFIX_BYTES
             return self._finish_front(self._front)
         if arrived < front_bytes:
@@ -206,6 +210,7 @@ class FrameReader:
     def _announce(self, sizes: tuple[int, ...], front_bytes: int) -> None:
         _allow(RemoteProtocolError, self.limits, frame_bytes=front_bytes + sum(sizes))
         self._blobs = [_memory(size) for size in sizes]
+        self.announced_bytes += sum(sizes)
         self._complete = 0
         self._hashing = None if self.mac is None else Hashing()
 

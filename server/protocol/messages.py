@@ -77,6 +77,7 @@ class Limits:
     buffer_bytes: Bytes = 1 << 30  # one buffer
     buffers: Count = 4096  # buffers of one connection
     session_bytes: Bytes = 4 << 30  # all buffers and queued requests of one connection
+    total_bytes: Bytes = 1 << 40  # those of all connections, and frames under way; at most half of the machine's memory
     source_bytes: Bytes = 1 << 20  # the source text of one launch, UTF-8
     sources: Count = 256  # source texts kept for one connection; the one used longest ago is forgotten first
     variants: Count = 16  # variants in one ProfileKernel
@@ -332,7 +333,7 @@ class StatusReport:
     worker_restarts: Count
     last_restart: Text  # why the worker was restarted last
     requests: Amounts  # answered so far, by kind
-    memory_bytes: Bytes  # buffers and queued requests of all clients
+    memory_bytes: Bytes  # buffers and queued requests of all clients, and frames under way
     state: Facts  # what can be read of clocks, temperatures and load
 
 

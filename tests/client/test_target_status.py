@@ -34,7 +34,7 @@ def described(**fields: Any) -> dict[str, Any]:
         address="board:22598",
         device=DEVICE,
         server={"backend": "null"},
-        limits=Limits(),
+        limits=Limits(total_bytes=8 << 30),
         status=lambda: report(**fields),
     )
     return describe(client)

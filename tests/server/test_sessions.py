@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gputune.server.client_link import ClientLink
+from gputune.server.memory import Memory
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import (
@@ -52,7 +53,7 @@ Make = Callable[..., Any]
 
 
 def session_with(**limits: int) -> Session:
-    return Session(Limits(**limits), itertools.count(1))
+    return Session(Limits(**limits), itertools.count(1), Memory(1 << 40))
 
 
 def refused(call: Callable[[], object]) -> ProtocolError:
@@ -63,7 +64,7 @@ def refused(call: Callable[[], object]) -> ProtocolError:
 
 def test_handles_belong_to_one_session_and_are_not_used_again() -> None:
     handles = itertools.count(1)
-    first, second = Session(Limits(), handles), Session(Limits(), handles)
+    first, second = (Session(Limits(), handles, Memory(1 << 40)) for _ in range(2))
     one = first.upload(UploadBuffer(b"one")).buffer
     two = second.upload(UploadBuffer(b"two")).buffer
     assert bytes(second.buffer(two)) == b"two"
@@ -431,7 +432,7 @@ def test_from_a_client_that_does_not_read_nothing_is_read(daemon_here: Make) -> 
         with pytest.raises(TimeoutError):
             for _ in range(8):
                 lazy.send(UploadBuffer(bytes(8 << 20)))
-        assert other.ask(Status()).memory_bytes == 16 << 20
+        assert 16 << 20 <= other.ask(Status()).memory_bytes <= 32 << 20  # the buffer, and what of it is unread
 
 
 def test_a_request_that_was_served_counts_no_more(peer: Peer, make_profile: Make) -> None:
