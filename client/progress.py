@@ -8,6 +8,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from gputune.runtime.printable import printable
+
 LEVELS = ("error", "warn", "info", "verbose")
 _PLAIN_INTERVAL_S = 5.0
 
@@ -33,8 +35,8 @@ class Reporter:
         self._lock = threading.RLock()  # several targets report from threads of their own
 
     def tell(self, text: str) -> None:
-        """What a person must do: shown at every level, as it is, so that it can be copied."""
-        self._console.print(text, markup=False)
+        """What a person must do: shown at every level, in one line, so that it can be copied."""
+        self._console.print(printable(text), markup=False)
 
     def warn(self, text: str) -> None:
         self._say(1, f"warning: {text}")
@@ -47,7 +49,7 @@ class Reporter:
 
     def _say(self, level: int, text: str) -> None:
         if level <= LEVELS.index(self.level):
-            self._console.print(text, markup=False)
+            self._console.print(printable(text), markup=False)
 
     def begin(self, label: str, total: int, seconds: float | None = None) -> None:
         """Starts a progress of `total` steps that may take so many seconds, None for as long as it takes."""
@@ -56,7 +58,7 @@ class Reporter:
         self._began = self._said = time.monotonic()
         if self._console.is_terminal and self.level in ("info", "verbose"):
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -74,7 +76,7 @@ class Reporter:
             self._done += steps
             now = time.monotonic()
             if self._bar is not None and self._bar_task is not None:
-                description = f"{self._label} {what}"
+                description = printable(f"{self._label} {what}")
                 self._bar.update(self._bar_task, completed=self._done, description=description, eta=self.eta(now))
                 self._bar.refresh()
             elif now - self._said >= _PLAIN_INTERVAL_S:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gputune.runtime.devices import Choice, find, wanted_device
 from gputune.runtime.errors import DeviceNotFound
+from gputune.runtime.printable import printable
 from gputune.server import logs
 from gputune.server.daemon import Daemon
 from gputune.server.guard import Guard, server_context
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 1)
     try:
         choice = find(wanted_device(options.device))
-        print("\n".join(choice.explanation), flush=True)
+        print("\n".join(map(printable, choice.explanation)), flush=True)
         asyncio.run(_serve(listener, choice, guard, options.exit_with_parent))
     except (CannotListen, DeviceNotFound, DeviceUnavailable, OSError) as error:
         return _fail(str(error), 1)
@@ -110,7 +111,7 @@ async def _serve(listener: Listener, choice: Choice, guard: Guard, exit_with_par
 
     def announce(welcome: Welcome) -> None:
         name = welcome.device["name"]
-        print(f"gputune target server listening on {listener.address} (device: {name})", flush=True)
+        print(f"gputune target server listening on {listener.address} (device: {printable(name)})", flush=True)
 
     await daemon.serve(announce)
 
@@ -134,7 +135,7 @@ def _port(text: str) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"gputune target-server: error: {message}", file=sys.stderr)
+    print(f"gputune target-server: error: {printable(message)}", file=sys.stderr)
     return code
 
 

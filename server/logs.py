@@ -7,7 +7,9 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
+
+from gputune.runtime.printable import printable
 
 Format = Literal["text", "json"]
 
@@ -19,6 +21,16 @@ LEVELS = {
 }
 LINES_AT_MOST = 1000  # of one worker process: a kernel can print without end
 _LINE_BYTES = 4096
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people; the traceback of a defect follows in lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
 class JsonFormatter(logging.Formatter):
@@ -38,7 +50,7 @@ class JsonFormatter(logging.Formatter):
 
 
 FORMATTERS: Mapping[Format, logging.Formatter] = {
-    "text": logging.Formatter("%(levelname)s %(name)s: %(message)s"),
+    "text": TextFormatter("%(levelname)s %(name)s: %(message)s"),
     "json": JsonFormatter(),
 }
 

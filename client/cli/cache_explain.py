@@ -8,7 +8,7 @@ import click
 
 from gputune.client.cli.cache_words import as_json_option, print_json
 from gputune.client.cli.generation_options import GenerationOptions, generation_options
-from gputune.client.cli.printable import printable
+from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.explaining import fields_of, lines_of
 from gputune.client.generator import explain as explain_generation
@@ -46,4 +46,4 @@ def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
         print_json({"file": str(explained.file), "model": str(asked.model), **fields})
         return
     for line in lines_of(verdicts, explained.nodes_of):
-        click.echo(printable(line))
+        say(line)

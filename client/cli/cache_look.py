@@ -14,13 +14,14 @@ from gputune.client.cli.cache_words import (
     find_file,
     folder_option,
     print_json,
-    print_table,
     size_words,
     time_words,
     warned,
     words,
 )
 from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.cli.say import say
+from gputune.client.cli.tables import add_row, print_table
 
 
 @click.command("list")
@@ -33,14 +34,15 @@ def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"performance_cache_dir": str(folder), "files": files})
     elif not files:
-        click.echo(f"no performance cache in {folder}: tuning a model makes one")
+        say(f"no performance cache in {folder}: tuning a model makes one")
     else:
         table = Table("tier", "device", "tasks", "trials", "size", "last change", title=str(folder))
         for entry in files:
             if "problem" in entry:
-                table.add_row(entry["tier"], entry["problem"], "", "", size_words(entry["size_bytes"]), "")
+                add_row(table, entry["tier"], entry["problem"], "", "", size_words(entry["size_bytes"]), "")
                 continue
-            table.add_row(
+            add_row(
+                table,
                 entry["tier"],
                 ", ".join(entry["devices"]),
                 str(entry["tasks"]),
@@ -65,7 +67,7 @@ def show(file_or_tier: str, prefix: str | None, performance_cache_dir: Path | No
             if as_json:
                 print_json({"file": str(path), "tasks": [_task_entry(summary) for summary in summaries]})
             elif not summaries:
-                click.echo(f"performance cache {path} holds no measurements")
+                say(f"performance cache {path} holds no measurements")
             else:
                 print_table(_task_table(path, summaries))
             return
@@ -144,7 +146,8 @@ def _task_table(path: Path, summaries: list[TaskSummary]) -> Table:
     )
     for summary in summaries:
         winner = summary.winner
-        table.add_row(
+        add_row(
+            table,
             summary.task.digest[:12],
             summary.task.op,
             words(summary.task.problem),
@@ -163,7 +166,8 @@ def _trial_table(summary: TaskSummary, trials: list[TrialRecord]) -> Table:
     table = Table("", "configuration", "status", "median", "minimum", "spread", "compile", "message", title=title)
     winner = summary.winner.configuration if summary.winner else None
     for trial in trials:
-        table.add_row(
+        add_row(
+            table,
             "winner" if trial.configuration == winner and trial.status == "ok" else "",
             words(trial.configuration),
             trial.status,

@@ -14,6 +14,7 @@ from gputune.cache.exchange import from_json, to_json
 from gputune.client import t4
 from gputune.client.cli.cache_words import as_json_option, find_file, folder_option, print_json, warned, words
 from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.cli.say import say
 from gputune.client.outputs import check_output, writing
 from gputune.server.protocol.connection import software_version
 
@@ -60,7 +61,7 @@ def export(
     with writing(output):
         output.write_text(to_json(contents, software_version(), now, not without_binaries), encoding="utf-8")
     trials = sum(len(entry.trials) for entry in contents.entries)
-    click.echo(f"wrote {output}: {len(contents.entries)} tasks, {trials} trials")
+    say(f"wrote {output}: {len(contents.entries)} tasks, {trials} trials")
 
 
 def _export_t4(contents: Contents, folder: Path) -> None:
@@ -72,7 +73,7 @@ def _export_t4(contents: Contents, folder: Path) -> None:
         tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
         kernel = re.sub(r"[^A-Za-z0-9.@-]", "-", f"{entry.task.op}-{entry.task.digest[:10]}")
         t4.write(folder / f"{kernel}_{tier.name}-{validity.digest[:8]}_T4.json.gz", t4.of_entry(entry))
-    click.echo(f"wrote {len(entries)} files to {folder}")
+    say(f"wrote {len(entries)} files to {folder}")
 
 
 @click.command("import")
@@ -143,19 +144,19 @@ def _report(results: Mapping[Path, Merged], as_json: bool) -> None:
         print_json({str(path): _fields(merged) for path, merged in results.items()})
         return
     for path, merged in results.items():
-        click.echo(
+        say(
             f"{path}: {merged.trials} trials added, {merged.known} known already, {merged.winners} winners and "
             f"{merged.chains} choices in chains added, {len(merged.conflicts)} conflicts"
         )
         for conflict in merged.conflicts[:SHOWN_CONFLICTS]:
             kept, dropped = conflict.kept, conflict.dropped
-            click.echo(
+            say(
                 f"  {conflict.task.op} {conflict.task.digest[:12]}: kept {words(kept.configuration)} "
                 f"({kept.median_ns / 1000:.4g} us, {kept.effort}), dropped {words(dropped.configuration)} "
                 f"({dropped.median_ns / 1000:.4g} us, {dropped.effort})"
             )
         if (more := len(merged.conflicts) - SHOWN_CONFLICTS) > 0:
-            click.echo(f"  and {more} more; --json lists all")
+            say(f"  and {more} more; --json lists all")
 
 
 def _fields(merged: Merged) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from gputune.client.cli.cache_words import (
     find_file,
     folder_option,
     print_json,
-    print_table,
     size_words,
     time_words,
     warned,
     words,
 )
 from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.cli.say import say
+from gputune.client.cli.tables import add_row, print_table
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NOT_WHOLE = 1
@@ -62,13 +63,13 @@ def stats(file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) 
         print_json(found)
         return
     per_trial = f", {size / count:.0f} bytes for each trial" if count else ""
-    click.echo(f"{path}: {size_words(size)}{per_trial}")
-    click.echo(f"{found['tasks']} tasks, {found['winners']} winners, {chains} choices in chains")
-    click.echo(f"trials: {', '.join(f'{number} {status}' for status, number in trials.items()) or 'none'}")
+    say(f"{path}: {size_words(size)}{per_trial}")
+    say(f"{found['tasks']} tasks, {found['winners']} winners, {chains} choices in chains")
+    say(f"trials: {', '.join(f'{number} {status}' for status, number in trials.items()) or 'none'}")
     for driver, number in found["drivers"].items():
-        click.echo(f"driver {driver}: {number} tasks")
+        say(f"driver {driver}: {number} tasks")
     for one in origins:
-        click.echo(f"{one.trials} trials were taken in from {one.source} on {one.taken_at:%Y-%m-%d %H:%M UTC}")
+        say(f"{one.trials} trials were taken in from {one.source} on {one.taken_at:%Y-%m-%d %H:%M UTC}")
 
 
 @click.command("verify")
@@ -85,8 +86,8 @@ def verify(context: click.Context, file_or_tier: str, performance_cache_dir: Pat
         print_json({"file": str(path), "problems": problems})
     else:
         for problem in problems:
-            click.echo(problem)
-        click.echo(f"{path}: {f'{len(problems)} problems' if problems else 'all is well'}")
+            say(problem)
+        say(f"{path}: {f'{len(problems)} problems' if problems else 'all is well'}")
     context.exit(NOT_WHOLE if problems else 0)
 
 
@@ -111,7 +112,8 @@ def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: boo
         if one.same_choice:
             continue
         a, b = one.left, one.right
-        table.add_row(
+        add_row(
+            table,
             one.task.digest[:12],
             one.task.op,
             words(a.configuration) if a else "-",
@@ -123,7 +125,7 @@ def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: boo
     if table.row_count:
         print_table(table)
     both = sum(one.left is not None and one.right is not None for one in found)
-    click.echo(f"{sum(one.same_choice for one in found)} of {both} tasks that both know have the same winner")
+    say(f"{sum(one.same_choice for one in found)} of {both} tasks that both know have the same winner")
 
 
 @click.command("prune")
@@ -164,9 +166,7 @@ def prune(
         if not dry_run:
             trials = cache.forget(chosen)
     did = "would go" if dry_run else "are gone"
-    click.echo(
-        f"{path}: {len(chosen)} of {len(summaries)} tasks with {trials} trials {did}; {size_words(_bytes(path))}"
-    )
+    say(f"{path}: {len(chosen)} of {len(summaries)} tasks with {trials} trials {did}; {size_words(_bytes(path))}")
 
 
 def _size(text: str) -> int:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from gputune.cache import CacheError
 from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.cli.say import say
 
 SUFFIX = ".sqlite"
 
@@ -76,14 +75,7 @@ def size_words(size_bytes: int) -> str:
 
 def warned(text: str) -> None:
     """Says what a cache warns of."""
-    click.echo(f"warning: {text}", err=True)
-
-
-def print_table(table: Table) -> None:
-    console = Console()
-    if not console.is_terminal:  # a pipe has no width to fold to
-        console.width = max(console.width, 240)
-    console.print(table, markup=False)
+    say(f"warning: {text}", err=True)
 
 
 def print_json(value: Any) -> None:

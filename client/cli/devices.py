@@ -5,6 +5,7 @@ import json
 import click
 
 from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.say import say
 from gputune.runtime.devices import choose, discover, wanted_device
 from gputune.runtime.errors import DeviceNotFound
 
@@ -28,8 +29,8 @@ def command(as_json: bool, device: str | None) -> None:
         click.echo(json.dumps({"devices": [r.to_dict() for r in reports], "chosen": chosen, "why": lines}, indent=1))
     else:
         for report in reports:
-            click.echo(f"{report.title}: {'works' if report.usable else report.reason}")
+            say(f"{report.title}: {'works' if report.usable else report.reason}")
         for line in lines:
-            click.echo(line)
+            say(line)
     if chosen is None:
         raise click.exceptions.Exit(8)

@@ -7,7 +7,7 @@ import os
 import click
 
 from gputune.client.cli.options import ConnectionOptions, connection_options
-from gputune.client.cli.printable import printable
+from gputune.client.cli.say import say
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.findings import exit_code
 from gputune.client.target import check_adb_alone, choose_target
@@ -53,9 +53,9 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
         click.echo(json.dumps({"findings": listed, "exit_code": code}, indent=1))
     else:
         for finding in findings:
-            click.echo(f"{finding.area:<9} {_MARKS[finding.status]:<8} {printable(finding.line)}")
+            say(f"{finding.area:<9} {_MARKS[finding.status]:<8} {finding.line}")
             if finding.advice:
-                click.echo(f"{'':<19}do: {printable(finding.advice)}")
+                say(f"{'':<19}do: {finding.advice}")
         count = sum(finding.status == "problem" for finding in findings)
-        click.echo("no problem found" if not count else f"{count} problem{'' if count == 1 else 's'} found")
+        say("no problem found" if not count else f"{count} problem{'' if count == 1 else 's'} found")
     raise click.exceptions.Exit(code)

@@ -8,6 +8,7 @@ import click
 
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
+from gputune.client.cli.say import say
 from gputune.client.errors import GputuneError, TargetError
 
 COMMANDS = {
@@ -72,16 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        say("interrupted", err=True)
         code = INTERRUPTED
     except TargetError as error:
-        click.echo(f"error: {line_of(error)}", err=True)
+        say(f"error: {line_of(error)}", err=True)
         code = error.exit_code
     except GputuneError as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         code = error.exit_code
     except CacheError as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         code = 7
     sys.exit(code if isinstance(code, int) else 0)
 

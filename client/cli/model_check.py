@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gputune.client.cli.options import op_packages, parse_input_dimensions
-from gputune.client.cli.printable import printable
+from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.model_check import check_model, describe
 from gputune.client.op_packages import in_use, load_packages
@@ -71,7 +71,7 @@ def command(
         click.echo(json.dumps(content, indent=1))
     else:
         for line in _lines(content):
-            click.echo(printable(line))
+            say(line)
     if not content["runs_wholly"]:
         raise click.exceptions.Exit(RUNS_NOT)
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from gputune.client.cli.options import ConnectionOptions, connection_options
-from gputune.client.cli.printable import printable
+from gputune.client.cli.say import say
 from gputune.client.progress import Reporter
 from gputune.client.status import describe, lines_of
 from gputune.client.target import VARIABLE, choose_target
@@ -44,4 +44,4 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
         click.echo(json.dumps(status, indent=1))
     else:
         for line in lines_of(status):
-            click.echo(printable(line))
+            say(line)

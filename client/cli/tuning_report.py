@@ -12,6 +12,7 @@ from gputune.cache import CacheError
 from gputune.client.cli.cache_words import FOLDER_DEFAULT, cache_files, inner_folder
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output
 from gputune.client.report.gather import Peak
@@ -81,7 +82,7 @@ def command(
     if as_json:
         click.echo(json.dumps(_strict(dataclasses.asdict(report)), indent=1, allow_nan=False))
     for note in report.notes:
-        click.echo(f"warning: {note}", err=True)
+        say(f"warning: {note}", err=True)
 
 
 def _cache_file(cache: Path, named: str | None, wanted: str | None) -> Path:

@@ -1,4 +1,4 @@
-"""Text from a server or a driver, made fit for a terminal."""
+"""Text from a kernel, a driver, a file or another machine, made fit for a terminal or a log."""
 
 
 def printable(text: object) -> str:

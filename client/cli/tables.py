@@ -1,0 +1,19 @@
+"""Tables on standard output."""
+
+from rich.console import Console
+from rich.table import Table
+
+from gputune.runtime.printable import printable
+
+
+def add_row(table: Table, *cells: object) -> None:
+    """Adds a row of plain texts to a table."""
+    table.add_row(*map(printable, cells))
+
+
+def print_table(table: Table) -> None:
+    """Prints a table to standard output."""
+    console = Console(markup=False)  # a text in brackets is a text
+    if not console.is_terminal:  # a pipe has no width to fold to
+        console.width = max(console.width, 240)
+    console.print(table)

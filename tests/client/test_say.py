@@ -1,0 +1,70 @@
+"""Texts from a target, a file or a kernel give a terminal no orders, wherever they are printed."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from gputune.client.cli import main
+from gputune.client.cli.say import say
+from gputune.client.cli.tables import add_row, print_table
+from gputune.client.errors import TargetError
+from gputune.client.progress import Reporter
+
+EVIL = "\r\x1b[2K\x1b[1;31mwarning: forged\x1b[0m\n[/red] \x9b2J"
+SHOWN = " ?[2K?[1;31mwarning: forged?[0m [/red] ?2J"
+CLI = Path(main.__file__).parent
+
+
+def test_a_line_is_one_line_without_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"device {EVIL}")
+    say(f"error: {EVIL}", err=True)
+    out, err = capsys.readouterr()
+    assert (out, err) == (f"device {SHOWN}\n", f"error: {SHOWN}\n")
+
+
+def test_an_error_of_a_target_is_printed_as_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise TargetError("internal_error", EVIL)
+
+    monkeypatch.setattr(main.cli, "main", fail)
+    with pytest.raises(SystemExit):
+        main.main([])
+    assert SHOWN in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["tell", "warn", "info", "verbose"])
+def test_messages_are_texts_on_terminals_too(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    stream = io.StringIO()
+    getattr(Reporter(stream, "verbose"), method)(f"target {EVIL}")
+    assert stream.getvalue().endswith(f"target {SHOWN}\n")
+
+
+def test_what_is_worked_on_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    stream = io.StringIO()
+    with Reporter(stream) as reporter:
+        reporter.begin("tuning", 2)
+        reporter.advance(1, EVIL)
+    assert "forged" in stream.getvalue()
+    assert "\x1b[2K\x1b[1;31mwarning" not in stream.getvalue()
+    assert "\x9b" not in stream.getvalue()
+
+
+def test_cells_of_tables_are_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("message")
+    add_row(table, EVIL)
+    print_table(table)
+    assert SHOWN in capsys.readouterr().out
+
+
+def test_every_command_prints_through_here() -> None:
+    for path in CLI.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        direct = re.findall(r"click\.s?echo\((?!json\.dumps)|(?<![\w.])print\(|\.add_row\(|Console\(", text)
+        assert not direct or path.name in ("say.py", "tables.py"), path.name
