@@ -26,13 +26,14 @@ _HARMLESS_PRAGMA = re.compile(
     r"pragma[ \t]+(?:OPENCL|STDC|unroll|nounroll|ivdep|push_macro|pop_macro"
     r"|GCC[ \t]+(?:ivdep|unroll|diagnostic)|clang[ \t]+(?:loop|fp|diagnostic))\b"
 )
-_OPERATORS = (
-    *("_Pragma", "__pragma", "asm", "__asm", "__asm__"),
-    *("__has_include", "__has_include_next", "__has_embed"),
-)
+_WITH_TEXT = ("_Pragma", "__pragma", "asm", "__asm", "__asm__")  # operators that do nothing without a text
+_OPERATORS = (*_WITH_TEXT, "__has_include", "__has_include_next", "__has_embed")
 _OPERATOR = re.compile(rf"\b(?:{'|'.join(_OPERATORS)})\b")
 _PASTE = re.compile(r"##|%:%:")
 _TOKEN = re.compile(r"\w+")
+_UNREAD = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?", re.DOTALL)
+_STRINGIFY = re.compile(r"(?<![#%:])(?:#|%:)(?![#%:])")  # in a macro; where a line begins, a directive
+_MACRO_KEPT = re.compile(r"#pragma (?:push|pop)_macro\(\"\w+\"\)")
 _OPTION = re.compile(r"-D[A-Za-z_]\w*(?:=[\w.+*/()<>,:-]*)?|-cl-[\w.=+-]+|-w|-Werror", re.ASCII)
 _ALONE = "is not allowed: a source must stand alone, without other files"
 
@@ -59,10 +60,25 @@ def refuse_files(source: str, options: str) -> None:
         if operator := _OPERATOR.search(where):
             raise BuildFailed(f"{operator[0]} {_ALONE}")
     if _PASTE.search(text):
-        tokens = {*_TOKEN.findall(text), *_TOKEN.findall(options)}
-        for word in _OPERATORS:
-            if _can_be_pasted(word, tokens):
-                raise BuildFailed(f"## with tokens that {word} can be made of {_ALONE}; rename them")
+        _refuse_pasted([text, _SPLICE.sub("", source)], options)
+
+
+def _refuse_pasted(readings: Collection[str], options: str) -> None:
+    """Raises BuildFailed where macros could make an operator of what stands in one of these readings of a source."""
+    read = [_UNREAD.sub(_shortened, _MACRO_KEPT.sub("", text)) for text in readings]
+    tokens = {token for text in (*read, options) for token in _TOKEN.findall(text)}
+    for word in _OPERATORS if any(map(_has_text, read)) else set(_OPERATORS) - set(_WITH_TEXT):
+        if _can_be_pasted(word, tokens):
+            raise BuildFailed(f"## with tokens that {word} can be made of {_ALONE}; rename them")
+
+
+def _has_text(read: str) -> bool:
+    """Whether there is a text in the source, or something that makes one of a macro's argument."""
+    return '"' in read or any(_STRINGIFY.search(line.lstrip(), 1) for line in read.split("\n"))
+
+
+def _shortened(unread: re.Match[str]) -> str:
+    return " " if unread[0].startswith("/") else unread[0][0] * 2
 
 
 def _can_be_pasted(word: str, tokens: Collection[str]) -> bool:

@@ -51,6 +51,8 @@ KERNEL = "__kernel void f(__global float *y) { y[0] = 1.0f; }\n"
         '#define P(a, b) a##b\nP(_Pra, gma)("GCC dependency \\"/etc/passwd\\"")',
         '#define P(a, b) a%:%:b\n#if P(__has_, include)("/etc/passwd")\n#endif',
         '#define P(x, y) x??=??=y\nP(as, m)(".incbin \\"/etc/passwd\\"");',
+        "#define P(x, y) x##y\n#define S(x) #x\nP(as, m)(S(.incbin x));",
+        '#define P(x, y) x##y\nconstant char *t = "??/";\nP(as, m)("x"); // " as m',
         '_Pragma("GCC dependency \\"/etc/passwd\\"")',
         '__asm__(".incbin \\"/etc/passwd\\"");',
     ],
@@ -84,7 +86,7 @@ def test_options_that_use_files_are_not_passed_on(option: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "options"),
-    [("F(x)", "-DF=_Pragma"), ("#define P(a, b) a##b\nP(FIRST, gma)(x)", "-DFIRST=_Pra"), ("F(x);", "-DF=__asm__")],
+    [("F(x)", "-DF=_Pragma"), ('#define P(a, b) a##b\nP(FIRST, gma)("x")', "-DFIRST=_Pra"), ("F(x);", "-DF=__asm__")],
 )
 def test_options_bring_no_operators_into_a_source(line: str, options: str) -> None:
     with pytest.raises(BuildFailed, match="not allowed"):
@@ -95,14 +97,28 @@ def test_what_kernels_need_is_allowed() -> None:
     text = "#pragma unroll\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define CAT(a, b) a##b\n#define S(x) #x\n"
     pragmas = (
         "#pragma clang loop unroll(full)\n# pragma GCC ivdep // why\n#pragma\tunroll 4 /* or */\n"
-        "#if N\n#endif\n// included, imported\n"
+        "#if N\n#endif\n// included, imported, as much as m allows: a, s and m\n"
+        '#pragma push_macro("A")\nfloat a, m; /* "as */\n#pragma pop_macro("A")\n'
     )
     refuse_files(text + pragmas + KERNEL, "-cl-std=CL1.2 -DN=4 -DRUN -DF=-1.5e3f -w -Werror -cl-mad-enable")
 
 
 @pytest.mark.parametrize(
     "piece",
-    ["#", "#/", "# ", "??/\n", "#pragma GCC ", "#a", "%:", "##", "#pragma ", "#" + "include" * 3, "\\ "],
+    [
+        "#",
+        "#/",
+        "# ",
+        "??/\n",
+        "#pragma GCC ",
+        "#a",
+        "%:",
+        "##/*",
+        '##"\\',
+        "#pragma ",
+        "#" + "include" * 3,
+        "\\ ",
+    ],
 )
 def test_a_hostile_source_is_looked_through_in_little_time(piece: str) -> None:
     began = time.process_time()
