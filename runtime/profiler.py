@@ -114,14 +114,16 @@ class _Batch:
         return replace(trial, measured={**trial.measured, "spent_ns": self._course.spent_on(index)})
 
     def prove_all(self) -> None:
-        """Builds and verifies everything, and tells about each variant as soon as it is known."""
+        """Builds and verifies everything, and tells about each variant as soon as it is known. Others may have the
+        device between two of them, but not during the race: its times are compared side by side."""
         for index, found in self._prover.prove_all():
             if isinstance(found, Exception):
                 self._fail(index, found)
-                continue
-            self._proven[index] = found
-            self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
-            self._watcher.proven(index, self._trials[index])
+            else:
+                self._proven[index] = found
+                self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
+                self._watcher.proven(index, self._trials[index])
+            self._course.give_way()
 
     def race_all(self) -> None:
         """Warms up with the fastest and samples everything that works, the same code once."""

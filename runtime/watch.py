@@ -37,7 +37,7 @@ class Cancelled(Exception):
 
 class Watcher(Protocol):
     """Who is told. `variant` counts in the order of the request; a baseline that is none of the variants comes
-    after them; None is work for all of them. Every method returns at once and never raises."""
+    after them; None is work for all of them. Every method but give_way returns at once, and none raises."""
 
     @property
     def cancelled(self) -> bool:
@@ -53,6 +53,10 @@ class Watcher(Protocol):
     def failed(self, variant: int, trial: Trial) -> None:
         """What became of a variant that does not work."""
 
+    def give_way(self) -> None:
+        """Called between two variants, while nothing is measured and nothing runs: where others are to have the device
+        meanwhile, returns when they have had it."""
+
 
 class Unwatched:
     """A watcher that nobody is behind."""
@@ -64,6 +68,8 @@ class Unwatched:
     def proven(self, variant: int, trial: Trial) -> None: ...
 
     def failed(self, variant: int, trial: Trial) -> None: ...
+
+    def give_way(self) -> None: ...
 
 
 UNWATCHED = Unwatched()
@@ -94,6 +100,12 @@ class Course:
         """Raises Cancelled when the watcher wishes so."""
         if self._watcher.cancelled:
             raise Cancelled("the request was cancelled")
+
+    def give_way(self) -> None:
+        """Lets others have the device, if they are to. That time is not the request's."""
+        self._account()
+        self._watcher.give_way()
+        self._since_ns = time.perf_counter_ns()
 
     def seen(self, launch_ns: float) -> None:
         """A right variant's launch took so long."""

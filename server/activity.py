@@ -21,6 +21,8 @@ _DEADLINE = _WHAT.size
 _CANCEL = _DEADLINE + _WHEN.size
 _COMPANY = _CANCEL + 1
 _WAITING = _COMPANY + 1
+_GIVE_WAY = _WAITING + 1
+_PAUSED = _GIVE_WAY + 1
 _SIZE = mmap.PAGESIZE
 _NOBODY = -1
 _PAUSE_SECONDS = 1e-3
@@ -31,12 +33,13 @@ _COMPANY_SECONDS = 30.0  # no company lasts so long; who has scribbled on the pa
 class Doing:
     """What the worker was doing when the page was read. deadline_ns is of the clock that counts on by itself
     (time.monotonic_ns), the same in both processes; 0 means that there is none. allowed_ns is how far it lay
-    ahead when the step began."""
+    ahead when the step began. paused: others have the device, as the daemon has wished."""
 
     step: Step | None
     variant: int | None
     allowed_ns: int
     deadline_ns: int
+    paused: bool = False
 
 
 class Activity:
@@ -44,6 +47,7 @@ class Activity:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
+        self._way_wanted = False  # by this process
         self._page = mmap.mmap(descriptor, _SIZE)
 
     @classmethod
@@ -96,10 +100,25 @@ class Activity:
             time.sleep(_PAUSE_SECONDS)
         self._page[_WAITING] = 0
 
+    @property
+    def to_give_way(self) -> bool:
+        """Whether the daemon wishes that others have the device. Not while somebody else compiles for this request."""
+        return self._page[_GIVE_WAY] != 0 and not self._page[_COMPANY]
+
+    def pause(self) -> None:
+        """Returns when the daemon says that the others have had the device, or that the request is to be given up."""
+        self.rest()
+        self._page[_PAUSED] = 1
+        while self._page[_GIVE_WAY] and not self.cancelled:
+            time.sleep(_PAUSE_SECONDS)
+        self._page[_PAUSED] = 0
+
     # --- the daemon's side --------------------------------------------------------------------------
 
     def read(self) -> Doing:
         """What the worker does, or did last. Whatever the page holds, the step is known or None."""
+        if self._way_wanted and self._page[_PAUSED]:
+            return Doing(None, None, 0, 0, paused=True)
         (deadline_ns,) = _WHEN.unpack_from(self._page, _DEADLINE)
         step, variant, allowed_ns = _WHAT.unpack_from(self._page, 0)
         if not 0 <= step < len(STEPS):
@@ -109,6 +128,11 @@ class Activity:
     def cancel(self, wanted: bool) -> None:
         """Asks the worker to give its request up, or takes that back before the next one."""
         self._page[_CANCEL] = int(wanted)
+
+    def give_way(self, wanted: bool) -> None:
+        """Asks the worker to let others have the device between two variants, or to go on."""
+        self._way_wanted = wanted
+        self._page[_GIVE_WAY] = int(wanted)
 
     def accompany(self, wanted: bool) -> None:
         """Says that somebody else compiles at the same time, or that this is over."""

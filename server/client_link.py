@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from gputune.server.guesses import Guesses
 from gputune.server.memory import UnderWay
+from gputune.server.parties import party_of
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import KINDS, Error, Hello, Limits, Ping, Pong, Proof, Welcome
@@ -51,10 +52,12 @@ class Host(Protocol):
 class ClientLink(asyncio.BufferedProtocol):
     """Made by the daemon for each client that connects.
 
-    requests: what the client has asked for so far, by kind; closed: done when the connection is gone.
+    requests: what the client has asked for so far, by kind; party: with which other clients it shares the device's
+    time; closed: done when the connection is gone.
     """
 
     def __init__(self, host: Host) -> None:
+        self.party = ""
         self.requests: Counter[str] = Counter()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._host = host
@@ -81,6 +84,9 @@ class ClientLink(asyncio.BufferedProtocol):
         self._heard = time.monotonic()
         peer = transport.get_extra_info("peername") or ("somewhere", 0)  # it may be gone already
         self._address = str(peer[0])
+        tls = transport.get_extra_info("ssl_object")
+        # a certificate is asked for, and checked, only where there is a --tls_ca
+        self.party = party_of(peer[0], None if tls is None else tls.getpeercert(binary_form=True))
         self._name = f"connection {self._host.enter(self)} from {peer[0]}:{peer[1]}"
         log.info("%s", self._name)
 

@@ -75,7 +75,7 @@ class Daemon:
         further = most_compilers() - 1 if _compiles_on_its_cores(report) else 0
         second = SecondCompiler(self._start_compiler, self.limits) if further else None
         first = Supervisor(self._start_worker, self.limits, second)
-        self._workers = Workers(first, self._further_supervisor, further, self._compiled)
+        self._workers = Workers(first, self._further_supervisor, further, self._compiled, self._another_supervisor)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._state = RecentState()
         self._stopping = asyncio.Event()
@@ -188,6 +188,7 @@ class Daemon:
                 for link in list(self._links):
                     link.check(now)
                 self._entrance.check(now)
+                self.service.share(now)
                 self.service.tell_places(now)
             except Exception:
                 log.exception("a defect while looking after the clients")
@@ -197,6 +198,9 @@ class Daemon:
 
     def _further_supervisor(self) -> Supervisor:
         return Supervisor(self._start_compiler, self.limits)
+
+    def _another_supervisor(self) -> Supervisor:
+        return Supervisor(self._start_worker, self.limits)
 
     async def _start_compiler(self) -> WorkerProcess:
         # it measures nothing, and keeps to no core, so that it takes one which other workers leave

@@ -12,7 +12,9 @@ from gputune.server.session import Materials, Session
 
 
 class Client(Protocol):
-    """Who asks (client_link.py)."""
+    """Who asks (client_link.py). party: with which other clients it shares the device's time (parties.py)."""
+
+    party: str
 
     def send(self, message: Any, request_id: int) -> None:
         """Sends a reply or Progress, if the client is still there."""
@@ -37,6 +39,7 @@ class Job:
     cancelled: asyncio.Future[None]
     sources: Mapping[str, str]
     programs: Mapping[str, Blob] | None = None
+    since: float = 0.0  # when it was given the device last
     before: int = -1  # requests that are served first, as the client was told last
     told: float = 0.0
 

@@ -40,6 +40,8 @@ from gputune.server.workers import Workers
 
 log = logging.getLogger("gputune.server")
 
+SLICE_SECONDS = 2.0  # that a batch has the device at least before it gives way; taking it up again costs about 10 ms
+
 
 class Service:
     """Answers requests. `status` makes the reply to Status.
@@ -58,7 +60,9 @@ class Service:
         self._sessions: dict[Client, Session] = {}
         self._jobs: dict[Client, dict[int, Job]] = {}
         self._held_back: set[Client] = set()
-        self._running: dict[Job, asyncio.Task[None]] = {}  # several while nothing is measured
+        self._serving: dict[Job, asyncio.Task[None]] = {}  # what has the device, and what has given way
+        self._running: dict[Job, Supervisor] = {}  # of these, what has it: several while nothing is measured
+        self._paused: dict[Job, Supervisor] = {}  # and what has given way, which waits for its next turn
         self._charged = 0.0  # until when their clients have been charged
         self._work = asyncio.Event()
         self._stopping = False
@@ -82,8 +86,10 @@ class Service:
         """The client is gone: what it has is freed, what it waits for is dropped or given up."""
         for job in self._jobs.pop(client).values():
             _set(job.cancelled)
-            if job not in self._running:
+            if job not in self._serving:
                 self._let_go(job)
+            elif job in self._paused:
+                self._paused[job].give_up()
         self._turns.leave(client)
         self.queue_changed()
         self._held_back.discard(client)
@@ -142,18 +148,24 @@ class Service:
         cancelled = asyncio.get_running_loop().create_future()
         job = Job(client, session, request_id, request, message, held_bytes, cancelled, sources)
         self._jobs[client][request_id] = job
-        self._turns.add(client, job)
+        self._turns.add(client, job, client.party)
         self._work.set()
         self.queue_changed()
 
     def _cancel(self, client: Client, request: Cancel) -> None:
         job = self._jobs[client].get(request.request)
-        if job is not None and job in self._running:
-            _set(job.cancelled)
+        if job is not None and job in self._serving:
+            self._give_up(job)
         elif job is not None and self._turns.remove(client, job):
             _set(job.cancelled)
             self._finish(job, Error("cancelled", "the client has cancelled the request"))
             self.queue_changed()
+
+    def _give_up(self, job: Job) -> None:
+        _set(job.cancelled)
+        if job in self._paused:
+            self._turns.remove(job.client, job)
+            self._paused[job].give_up()
 
     def _free_buffers(self, session: Session, request: FreeBuffers) -> Done:
         done = session.free_buffers(request)
@@ -179,36 +191,53 @@ class Service:
                 if not self._serve_next():
                     await self._workers.tidy()
                     await self._work.wait()
-            await asyncio.gather(*self._running.values())
+            await asyncio.gather(*self._serving.values())
         finally:
-            for task in self._running.values():
+            for task in self._serving.values():
                 task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await asyncio.gather(*self._serving.values(), return_exceptions=True)
 
     def stop(self) -> None:
         """Takes no more requests for the device; those that wait are told so."""
         self._stopping = True
         for job in self._turns.order():
             self._turns.remove(job.client, job)
-            _set(job.cancelled)
-            self._finish(job, as_message(_stopping()))
+            if job in self._paused:
+                self._give_up(job)
+            else:
+                _set(job.cancelled)
+                self._finish(job, as_message(_stopping()))
         self.queue_changed()
         self._work.set()
 
     def _serve_next(self) -> bool:
         # a method of its own, so that no variable holds a job, and with it a client's buffers, while nothing is done
-        job = self._turns.first(self._held_back)
-        supervisor = None if job is None else self._workers.take(job.message)
-        if job is None or supervisor is None:
+        held_back: set[Client] = self._held_back
+        if self._workers.all_wait:  # with batches: one of those goes on
+            held_back = held_back | (self._jobs.keys() - {job.client for job in self._paused})
+        job = self._turns.first(held_back)
+        if job is None:
             return False
-        self._turns.next(self._held_back)
+        supervisor = self._paused.get(job) or self._workers.take(job.message)
+        if supervisor is None or (job in self._paused and not self._workers.go_on(supervisor)):
+            return False
+        self._turns.next(held_back)
         self._charge()
-        self._running[job] = asyncio.ensure_future(self._run(job, supervisor))
+        self._running[job], job.since = supervisor, time.monotonic()
+        if self._paused.pop(job, None) is None:
+            self._serving[job] = asyncio.ensure_future(self._run(job, supervisor))
         self.queue_changed()
         return True
 
     async def _run(self, job: Job, supervisor: Supervisor) -> None:
-        work = Assignment(job.message, job.materials, job.progress, job.cancelled, job.programs or {})
+        def progress(message: Progress) -> None:
+            if message.phase == "queued" and job in self._running:
+                self._pause(job)
+            else:
+                job.progress(message)
+
+        work = Assignment(job.message, job.materials, progress, job.cancelled, job.programs or {})
+        job.programs = work.programs  # nothing is built ahead for it any more
         try:
             reply = await self._workers.run(supervisor, work)
         except Exception as error:
@@ -216,16 +245,41 @@ class Service:
             reply = _defect(error)
         finally:
             self._charge()
-            del self._running[job]
+            self._running.pop(job, None)
+            self._paused.pop(job, None)
+            del self._serving[job]
             self._work.set()
-        if reply is not None:
+        if reply is not None and not (self._stopping and job.cancelled.done()):
             self._finish(job, reply)
         elif self._stopping:
             self._finish(job, as_message(_stopping()))
         elif job.client in self._jobs:
-            self._turns.add(job.client, job)
+            self._turns.add(job.client, job, job.client.party)
         else:
             self._let_go(job)
+
+    # --- batches that give way ------------------------------------------------------------------------
+
+    def share(self, now: float) -> None:
+        """Asks batches that have had the device for a while to let it to those that wait and have used less."""
+        self._charge()
+        if not self._workers.room and self._turns.first(self._held_back) not in self._paused:
+            return
+        for job, supervisor in self._running.items():
+            if now - job.since >= SLICE_SECONDS and self._turns.before(job.client, self._held_back):
+                supervisor.give_way()
+
+    def _pause(self, job: Job) -> None:
+        """A batch has given way: it waits for its next turn, as the first request of its client."""
+        self._charge()
+        self._paused[job] = supervisor = self._running.pop(job)
+        self._workers.pause(supervisor)
+        if not job.cancelled.done():
+            self._turns.add(job.client, job, job.client.party, first=True)
+        else:
+            supervisor.give_up()
+        self.queue_changed()
+        self._work.set()
 
     def _charge(self) -> None:
         """Charges the time since the last call to those whose jobs are served, in equal shares."""

@@ -86,6 +86,8 @@ class Supervisor:
         self._known = _Handles()  # to this worker
         self._starting: asyncio.Task[Worker] | None = None
         self._busy = False
+        self._may_go_on = asyncio.Event()
+        self._may_go_on.set()
         self._stopped = False
         self._until = math.inf  # when what is asked now must be over
         self.restarts = 0
@@ -166,6 +168,7 @@ class Supervisor:
     async def run(self, work: Assignment) -> Any:
         """The reply to the assignment's request; every failure becomes an Error with a name."""
         self._busy = True
+        self._may_go_on.set()
         self._until = time.monotonic() + self._limits.total_seconds
         try:
             return await (self._profile(work) if isinstance(work.request, ProfileKernel) else self._do(work))
@@ -183,6 +186,25 @@ class Supervisor:
         known.freed_buffers |= known.buffers.intersection(buffers)
         known.freed_contexts |= known.contexts.intersection(contexts)
         return bool(known.freed_buffers or known.freed_contexts)
+
+    def give_way(self) -> None:
+        """Asks the batch to let others have the device between two variants. It says so by Progress, "queued"."""
+        if self._worker is not None:
+            self._worker.activity.give_way(True)
+
+    def paused(self) -> None:
+        """The batch has given way: a worker that is started again for it, too, waits until it may `go_on`."""
+        self._may_go_on.clear()
+
+    def give_up(self) -> None:
+        """The batch that has given way is cancelled, and is to find that out without the device."""
+        self._may_go_on.set()
+
+    def go_on(self) -> None:
+        """The batch has the device again."""
+        self._may_go_on.set()
+        if self._worker is not None:
+            self._worker.activity.give_way(False)
 
     async def tidy(self) -> None:
         """Tells the worker what it can forget."""
@@ -209,6 +231,7 @@ class Supervisor:
         recover_ns = 0  # from the loss of a worker until the next one is ready
         lost_ns = None
         while True:
+            await self._may_go_on.wait()
             request, worker = batch.remaining(), await self._living()
             if lost_ns is not None:
                 recover_ns += time.perf_counter_ns() - lost_ns

@@ -64,6 +64,7 @@ async def watched(
     """
     worker.activity.rest()
     worker.activity.cancel(False)
+    worker.activity.give_way(False)
     asking = asyncio.ensure_future(worker.ask(message, progress))
     missed = None
     try:
@@ -87,9 +88,12 @@ async def _watch(
     """Waits for the reply. Kills a worker that is late, and returns the limit that it has missed."""
     waited_for: set[asyncio.Future[Any]] = {asking} if cancelled is None else {asking, cancelled}
     doing, since = worker.activity.read(), time.monotonic()
-    give_up = math.inf
+    give_up, looked = math.inf, since
     while not asking.done():
         now = time.monotonic()
+        if doing.paused:
+            until += now - looked  # others have the device
+        looked = now
         if cancelled in waited_for and cancelled is not None and cancelled.done():
             worker.activity.cancel(True)
             waited_for, give_up = {asking}, now + CANCEL_SECONDS
@@ -115,6 +119,8 @@ async def _watch(
 def _deadline(doing: Doing, since: float, limits: Limits) -> float:
     """When this must be over. What the page says is not trusted: a kernel can write there, and is not to give itself
     a year."""
+    if doing.paused:
+        return math.inf
     if not doing.deadline_ns:
         return since + limits.request_seconds
     return min(doing.deadline_ns / 1e9, since + _longest_step(limits))

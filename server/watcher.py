@@ -18,6 +18,7 @@ from gputune.server.protocol.messages import Limits, Progress, Trial
 log = logging.getLogger("gputune.server.worker")
 
 LAUNCH_FLOOR_SECONDS = 1.5  # no step that runs on the device gets less, because machines stutter
+GIVES_WAY = "others have the device between two variants"
 EXPECTED_FACTOR = 3  # a step may last so many times what it should
 
 
@@ -71,6 +72,16 @@ class LinkWatcher:
     def failed(self, variant: int, trial: RuntimeTrial) -> None:
         """Tells that a variant does not work, and why."""
         self._conclude(variant, trial)
+
+    def give_way(self) -> None:
+        """Says that the request waits, and waits, if the daemon wishes so."""
+        try:
+            if self._activity.to_give_way:
+                self._send(Progress("queued", len(self._concluded), self._variants, GIVES_WAY))
+                self._activity.pause()
+                self._activity.begin("preparing", None, self._limits.request_seconds)
+        except Exception:
+            log.exception("a defect while giving way to others")
 
     def _seconds(self, step: Step, expected_ns: float) -> float:
         match step:

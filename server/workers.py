@@ -3,7 +3,10 @@
 A driver that compiles on one core at a time, as PoCL does, leaves the others idle while a client finalizes a context.
 So requests that measure nothing are spread over several processes, each with a supervisor of its own: a crash or a hang
 costs the request that it happens in and no other. Whatever else is asked for has the device alone: it begins when the
-others have come to an end, and none begins before it is over.
+others have come to an end, and none begins before it is over or has given way.
+
+A batch that gives way keeps its worker, which waits with all that it has built. What has the device meanwhile is done
+by another one, that opens the device for it: so neither knows of the other, and a crash costs its own request only.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from gputune.server.supervision import Supervisor
 log = logging.getLogger("gputune.server")
 
 WORKERS_AT_MOST = 16
+BATCHES_AT_ONCE = 3  # that one after the other have the device in turns, each with a worker
 WORKER_BYTES = 512 << 20  # of memory for each: a compiler needs about half of that for a large program
 IDLE_SECONDS = 20.0  # further workers are ended when they had nothing to do for so long
 
@@ -32,7 +36,7 @@ class Workers:
     """The supervisors of all workers, at most one request for each at a time.
 
     first: of the worker that does everything; more: makes one that compiles beside it; at_most: how many of those there
-    may be; compiled: the folder that all of them share.
+    may be; compiled: the folder that all of them share; another: makes one that does everything while batches wait.
     """
 
     def __init__(
@@ -41,14 +45,18 @@ class Workers:
         more: Callable[[], Supervisor] | None = None,
         at_most: int = 0,
         compiled: CompiledPrograms | None = None,
+        another: Callable[[], Supervisor] | None = None,
     ) -> None:
         self.first = first
         self._make = more
         self._at_most = at_most
         self._compiled = compiled
+        self._make_another = another
         self._more: dict[Supervisor, asyncio.TimerHandle | None] = {}  # what ends those that idle
-        self._busy: set[Supervisor] = set()
-        self._alone = False
+        self._others: set[Supervisor] = set()  # of these, those that do everything
+        self._others_at_most = 0 if another is None else BATCHES_AT_ONCE - 1
+        self._busy: dict[Supervisor, bool] = {}  # and whether it is to have the device alone
+        self._paused: set[Supervisor] = set()  # of the busy
         self._full = False
         self._ending: set[asyncio.Task[None]] = set()
         self._gone = 0  # workers that were replaced, of supervisors that are no more
@@ -59,20 +67,52 @@ class Workers:
     def take(self, request: Any) -> Supervisor | None:
         """The supervisor that serves a request now, by `run`; None while others have to come to an end before."""
         alone = not isinstance(request, CompileKernel)
-        if not self._busy:
-            taken: Supervisor | None = self.first
-        elif alone or self._alone or self._full:
+        active = [busy for one, busy in self._busy.items() if one not in self._paused]
+        if not active:
+            taken = self._for_anything()
+        elif alone or any(active) or self._full:
             return None
         else:
             taken = next((one for one in (self.first, *self._more) if one not in self._busy), None)
-            if taken is None and self._make is not None and len(self._more) < self._at_most:
+            if taken is None and self._make is not None and len(self._more) - len(self._others) < self._at_most:
                 taken = self._make()
                 self._more[taken] = None
         if taken is not None:
-            self._busy.add(taken)
-            self._alone = alone
+            self._busy[taken] = alone
             self._keep(taken)
         return taken
+
+    def _for_anything(self) -> Supervisor | None:
+        """An idle supervisor of a worker that does everything; None when all of them wait with their batches."""
+        taken = next((one for one in (self.first, *self._others) if one not in self._busy), None)
+        if taken is None and self._make_another is not None and len(self._others) < self._others_at_most:
+            taken = self._make_another()
+            self._more[taken] = None
+            self._others.add(taken)
+        return taken
+
+    @property
+    def room(self) -> bool:
+        """Whether something else can be done when one more batch gives way."""
+        return len(self._paused) < self._others_at_most
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether every worker that does everything, or could be started, waits with a batch."""
+        return len(self._paused) > self._others_at_most
+
+    def pause(self, supervisor: Supervisor) -> None:
+        """Its batch has given way."""
+        self._paused.add(supervisor)
+        supervisor.paused()
+
+    def go_on(self, supervisor: Supervisor) -> bool:
+        """Gives the device back to a batch that has given way, unless others have it: whether it has it now."""
+        if self._busy.keys() - self._paused:
+            return False
+        self._paused.discard(supervisor)
+        supervisor.go_on()
+        return True
 
     async def run(self, supervisor: Supervisor, work: Assignment) -> Any:
         """The reply to the assignment's request, by the supervisor that was taken for it; every failure becomes an
@@ -80,7 +120,7 @@ class Workers:
         from outside: there are fewer of them from then on, and the request is to be given to another."""
         replaced = supervisor.restarts
         try:
-            if self._full and self._busy == {supervisor}:
+            if self._full and len(self._busy) == 1:
                 await self._make_folder_room()
             reply = await supervisor.run(work)
             no_room = supervisor in self._more and _had_no_room(reply)
@@ -88,32 +128,36 @@ class Workers:
                 self._end(supervisor)  # a process that is being started would disturb what is measured next
                 await asyncio.gather(*self._ending)
         finally:
-            self._busy.discard(supervisor)
-            self._alone = False
+            del self._busy[supervisor]
+            self._paused.discard(supervisor)
             self._full = self._full or (self._compiled is not None and self._compiled.full())
             if supervisor in self._more:
                 loop = asyncio.get_running_loop()
                 self._more[supervisor] = loop.call_later(IDLE_SECONDS, self._end, supervisor)
         if no_room:
-            log.warning("fewer workers compile from now on: %s", reply.message)
-            self._at_most = len(self._more)
+            log.warning("there are fewer workers from now on: %s", reply.message)
+            self._at_most = min(self._at_most, len(self._more) - len(self._others))
+            self._others_at_most = min(self._others_at_most, len(self._others))
             return None
         return reply
 
     # --- all of them ------------------------------------------------------------------------------------
 
     def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
-        """These handles are not used any more; whether a worker is to be told. Further ones have none."""
-        return self.first.forget(buffers, contexts)
+        """These handles are not used any more; whether a worker is to be told. Those that only compile have none."""
+        handles = list(buffers), list(contexts)
+        told = [one.forget(*handles) for one in (self.first, *self._others)]
+        return any(told)
 
     async def tidy(self) -> None:
-        """Tells the first worker what it can forget, unless it is busy."""
+        """Tells the workers what they can forget, unless some of them are busy."""
         if not self._busy:
-            self._busy.add(self.first)
+            self._busy = dict.fromkeys((self.first, *self._others), True)
             try:
-                await self.first.tidy()
+                for one in self._busy:
+                    await one.tidy()
             finally:
-                self._busy.discard(self.first)
+                self._busy = {}
 
     async def stop(self) -> None:
         """Ends all workers; no others are started."""
@@ -140,6 +184,7 @@ class Workers:
         """Ends a further worker; another is started when there is something to compile."""
         self._keep(supervisor)
         del self._more[supervisor]
+        self._others.discard(supervisor)
         self._gone += supervisor.restarts
         self._last_end = supervisor.last_restart or self._last_end
         ending = asyncio.ensure_future(supervisor.stop())

@@ -1,6 +1,10 @@
 """Who is served next: fair between owners by the device's time, in order for each."""
 
+import itertools
 import random
+from collections import Counter
+
+import pytest
 
 from gputune.server.turns import Turns
 
@@ -17,7 +21,7 @@ def drain(turns: Turns[str, str], seconds: dict[str, float] | None = None) -> li
 def filled(*items: str, tolerance: float = 0.0) -> Turns[str, str]:
     turns: Turns[str, str] = Turns(tolerance)
     for item in items:
-        turns.add(item[0], item)
+        turns.add(item[0], item, item[0])
     return turns
 
 
@@ -42,7 +46,7 @@ def test_whoever_comes_starts_level_with_those_who_wait() -> None:
         turns.next()
         turns.spent("a", 100.0)
     for item in ("b1", "b2", "b3"):
-        turns.add("b", item)
+        turns.add("b", item, "b")
     # what a used while nobody else was there is no debt: b is one item ahead, not two
     assert drain(turns, {"a": 1.0, "b": 100.0}) == ["b1", "a3", "b2", "a4", "b3"]
 
@@ -51,11 +55,11 @@ def test_an_idle_time_is_no_credit() -> None:
     turns = filled("b1", "a1")
     drain(turns)
     for number in range(50):  # b is idle
-        turns.add("a", f"a{number}")
+        turns.add("a", f"a{number}", "a")
         drain(turns)
     for number in range(4):
-        turns.add("a", f"a{number}")
-        turns.add("b", f"b{number}")
+        turns.add("a", f"a{number}", "a")
+        turns.add("b", f"b{number}", "b")
     served = drain(turns)
     assert [item[0] for item in served].index("a") <= 1
 
@@ -70,7 +74,7 @@ def test_many_who_ask_again_when_they_are_answered_are_served_evenly() -> None:
         assert owner is not None
         served[owner] += 1
         turns.spent(owner, chance.choice([0.001] * 9 + [0.03]))  # a machine stutters
-        turns.add(owner, owner)
+        turns.add(owner, owner, owner)
     assert set(served.values()) == {100}
 
 
@@ -83,7 +87,7 @@ def test_the_tolerance_is_the_most_that_anybody_gains() -> None:
         seconds = 0.1 if owner == "a" else 0.01
         used[owner] += seconds
         turns.spent(owner, seconds)
-        turns.add(owner, owner)
+        turns.add(owner, owner, owner)
     assert used["b"] > 5
     assert abs(used["a"] - used["b"]) <= 0.5 + 0.1
 
@@ -110,3 +114,71 @@ def test_items_and_owners_can_leave() -> None:
     turns.spent("b", 1.0)
     assert len(turns) == 1
     assert drain(turns) == ["a2"]
+
+
+def with_parties(*items: str, tolerance: float = 0.0) -> Turns[str, str]:
+    """An item's party is its first letter, and its owner its first two."""
+    turns: Turns[str, str] = Turns(tolerance)
+    for item in items:
+        turns.add(item[:2], item, item[0])
+    return turns
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.5])
+@pytest.mark.parametrize("seconds", [0.001, 1.0])
+def test_two_parties_alternate_although_one_has_ten_clients(tolerance: float, seconds: float) -> None:
+    turns = with_parties(*(f"a{client}" for client in range(10)), "b0", tolerance=tolerance)
+    served = []
+    for _ in range(200):
+        owner = turns.next()
+        assert owner is not None
+        served.append(owner)
+        turns.spent(owner, seconds)
+        turns.add(owner, owner, owner[0])
+    assert {first[0] + second[0] for first, second in itertools.pairwise(served)} == {"ab", "ba"}
+    assert set(Counter(owner for owner in served if owner[0] == "a").values()) == {10}
+
+
+def test_the_clients_of_a_party_are_served_in_turns() -> None:
+    turns = with_parties("a0x", "a0y", "a0z", "a1x", "b0x", "a1y")
+    assert turns.order() == ["a0x", "b0x", "a1x", "a0y", "a1y", "a0z"]
+    served = []
+    while (item := turns.next()) is not None:
+        served.append(item)
+        turns.spent(item[:2], 1.0)
+    assert served == ["a0x", "b0x", "a1x", "a0y", "a1y", "a0z"]
+
+
+def test_coming_again_pays_no_debt() -> None:
+    turns = with_parties("a0", "b0", "b0", "b0", "b0")
+    assert turns.next() == "a0"
+    turns.spent("a0", 2.5)
+    turns.leave("a0")
+    turns.add("a1", "a1", "a")
+    assert [turns.next(), turns.spent("b0", 1.0), turns.next(), turns.spent("b0", 1.0)] == ["b0", None, "b0", None]
+    assert [turns.next(), turns.spent("b0", 1.0), turns.next()] == ["b0", None, "a1"]
+    turns.leave("a1")
+    turns.spent("b0", 9.0)
+    turns.add("c0", "c0", "c")
+    turns.next()
+    assert list(turns._parties) == ["b", "c"]  # the others have used as much as a, which is gone
+
+
+def test_who_is_to_be_served_before_one_goes_on() -> None:
+    turns = with_parties("a0", "a1", "b0", tolerance=0.5)
+    assert turns.next() == "a0"
+    turns.spent("a0", 0.5)
+    assert not turns.before("a0")
+    turns.spent("a0", 0.1)
+    assert turns.before("a0")
+    assert turns.before("a0", held_back={"b0"})  # a1 is of the same party, and has used nothing
+    assert not turns.before("a0", held_back={"a1", "b0"})
+    turns.add("a0", "a0 again", "a", first=True)
+    assert [turns.next(), turns.next(), turns.next()] == ["b0", "a1", "a0 again"]
+
+
+def test_what_goes_on_waits_before_the_others_of_its_client() -> None:
+    turns = with_parties("a0x", "a0y")
+    assert turns.next() == "a0x"
+    turns.add("a0", "a0x", "a", first=True)
+    assert turns.order() == ["a0x", "a0y"]

@@ -39,7 +39,8 @@ LIMITS = Limits()
 class Client:
     """What a client is told, by request."""
 
-    def __init__(self) -> None:
+    def __init__(self, party: str = "here") -> None:
+        self.party = party
         self.told: dict[int, Any] = {}
 
     def send(self, message: Any, request_id: int) -> None:
@@ -96,8 +97,8 @@ class Hall:
         finally:
             self.running.remove(type(message))
 
-    def client(self) -> Client:
-        client = Client()
+    def client(self, party: str = "here") -> Client:
+        client = Client(party)
         self.service.join(client)
         return client
 
