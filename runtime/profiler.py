@@ -124,6 +124,7 @@ class _Batch:
                 self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
                 self._watcher.proven(index, self._trials[index])
             self._course.give_way()
+        self._course.give_way()  # also to those that would have disturbed who compiled ahead
 
     def race_all(self) -> None:
         """Warms up with the fastest and samples everything that works, the same code once."""

@@ -1,5 +1,6 @@
 """What a watcher is told while a batch is profiled, what a baseline is for, and that a batch can be given up."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +34,7 @@ class Notes:
 
     steps: list[tuple[Step, int | None, float]] = field(default_factory=list)
     told: list[tuple[int, str]] = field(default_factory=list)
+    ways: list[int] = field(default_factory=list)
     cancel_at: tuple[Step, int] | None = None
     cancelled: bool = False
 
@@ -46,6 +48,10 @@ class Notes:
 
     def failed(self, variant: int, trial: Trial) -> None:
         self.told.append((variant, trial.status))
+
+    def give_way(self) -> None:
+        assert not any(step == "measuring" for step, _, _ in self.steps)
+        self.ways.append(len(self.told))
 
     def of(self, variant: int | None) -> list[Step]:
         return [step for step, who, _ in self.steps if who == variant]
@@ -237,3 +243,26 @@ def test_what_prepares_is_limited_by_what_works_already() -> None:
         if step == "launching" and number is not None:
             preparing[number].append(expected_ns)
     assert preparing[0][0] == 0 and preparing[1][0] > 0
+
+
+def test_others_may_have_the_device_between_variants_and_not_in_the_race(null: Backend) -> None:
+    notes = Notes()
+    failing = Variant({}, (), launch(1, "absent", "output"), {})
+    profiled = run(null, notes, [variant(0), failing, variant(2)])
+    assert [trial.status for trial in profiled.trials] == ["ok", "runtime", "ok"]
+    assert notes.ways == [1, 2, 3, 3]
+
+
+def test_what_others_take_is_not_the_requests_time(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    waited_ns = 0
+
+    class Patient(Notes):
+        def give_way(self) -> None:
+            nonlocal waited_ns
+            waited_ns += 10**15
+
+    monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock) + waited_ns)
+    profiled = run(null, Patient(), [variant(0), variant(1)])
+    assert waited_ns == 3 * 10**15
+    assert sum(profiled.spent_ns.values()) < 10**15
