@@ -105,8 +105,9 @@ class Turns(Generic[Owner, Item]):
 
     def before(self, owner: Owner, held_back: Collection[Owner] = ()) -> bool:
         """Whether something waits that is to be served before more of this owner: of another party that has used less,
-        or of another owner of its own party that has."""
-        party = self._party[owner]
+        or of another owner of its own party that has. Never for an owner that has left."""
+        if (party := self._party.get(owner)) is None:
+            return False
         rivals: list[tuple[_Share, _Share]] = [
             *((each, party) for each in self._waiting(held_back)),
             *((each, party.lines[owner]) for each in party.waiting(held_back)),

@@ -175,6 +175,8 @@ def test_who_is_to_be_served_before_one_goes_on() -> None:
     assert not turns.before("a0", held_back={"a1", "b0"})
     turns.add("a0", "a0 again", "a", first=True)
     assert [turns.next(), turns.next(), turns.next()] == ["b0", "a1", "a0 again"]
+    turns.leave("a0")
+    assert not turns.before("a0")
 
 
 def test_what_goes_on_waits_before_the_others_of_its_client() -> None:
