@@ -76,9 +76,13 @@ class Device:
         self.service.request(client, number, request)
         return number
 
+    async def begun(self, count: int) -> None:
+        """Waits until so many variants were begun."""
+        await until(lambda: len(self.began) >= count)
+
     async def begins(self, *variants: str) -> None:
         """Waits until these were begun, in this order and no others."""
-        await until(lambda: len(self.began) >= len(variants))
+        await self.begun(len(variants))
         assert self.began == list(variants)
 
     def shares(self) -> None:
@@ -154,7 +158,7 @@ def test_two_parties_share_the_device_although_one_has_ten_clients(batch: Make) 
         for number in range(10):
             device.ask(other, batch(f"b{number}.", 1))
         for number in range(20):
-            await until(lambda number=number: len(device.began) == number + 1 and device.active)
+            await device.begun(number + 1)
             device.shares()
             device.step()
         assert [name[0] for name in device.began] == ["a", "b"] * 10
@@ -181,8 +185,8 @@ def test_no_more_batches_wait_than_there_are_workers_for_and_none_for_ever(batch
         for task in "abcd":
             client = device.client(task)
             asked.append((client, device.ask(client, batch(task, 3))))
-        for _ in range(12):
-            await until(lambda: device.active and device.steps.locked())
+        for number in range(12):
+            await device.begun(number + 1)
             device.shares()
             device.step()
         await until(lambda: all(isinstance(client.told.get(number), Profiled) for client, number in asked))
