@@ -23,8 +23,8 @@ log = logging.getLogger("gputune.server")
 
 SILENT_AT_MOST = 512  # connections that have sent nothing; below the 1024 descriptors that a process may usually have
 UNPROVEN_AT_MOST = 64  # links that have not proven yet that they know the token, TLS handshakes included
-ACCEPTED_AT_ONCE = 64  # connections in one round of the event loop, one to three milliseconds' work
-MET_AT_ONCE = 4  # links made in one round, the same
+ACCEPTED_AT_ONCE = 16  # connections in one round of the event loop, less than a millisecond's work
+MET_AT_ONCE = 4  # links made in one round, a little more
 PAUSE_SECONDS = 0.5  # after a connection that could not be accepted, for want of descriptors for example
 
 
