@@ -31,6 +31,8 @@ class TensorInfo:
 class Node:
     """One operator. `inputs` may hold "" where an optional input is absent.
 
+    Its outputs identify a node; its name is a label, which another node may have, too.
+
     `chain` is what passes fused behind the operator; its k-th operand is the tensor `operands[k]`. `origins`
     names the model's nodes that this one stands for.
     """
@@ -76,6 +78,23 @@ def renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> Iterator[Node]:
 
     for node in nodes:
         yield replace(node, inputs=new(node.inputs), outputs=new(node.outputs), operands=new(node.operands))
+
+
+class Names:
+    """Gives new tensors names that no other has."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._numbers: Counter[str] = Counter()
+
+    def free(self, wanted: str) -> str:
+        """`wanted`, or `wanted` with a number behind it where that name is taken. From then on it is."""
+        name = wanted
+        while name in self._taken:
+            self._numbers[wanted] += 1
+            name = f"{wanted}.{self._numbers[wanted] + 1}"
+        self._taken.add(name)
+        return name
 
 
 @dataclass(frozen=True)
@@ -135,13 +154,9 @@ class Graph:
             tensors={name: info for name, info in infos.items() if name in needed},
         )
 
-    def free_name(self, wanted: str) -> str:
-        """`wanted`, or `wanted` with a number behind it when a tensor already has that name."""
-        name, number = wanted, 1
-        while name in self.tensors:
-            number += 1
-            name = f"{wanted}.{number}"
-        return name
+    def names(self) -> "Names":
+        """The names of all tensors, unread outputs of nodes included, to find free ones beside them."""
+        return Names({*self.tensors, *(output for node in self.nodes for output in node.outputs)})
 
 
 def as_constant(value: Array | float) -> Array:

@@ -43,6 +43,8 @@ class Layouts:
         self._dtypes = {name: info.dtype for name, info in graph.tensors.items()}
         self._known = dict(graph.constants)
         self._names: dict[tuple[str, bool], str] = {}
+        self._matrices: dict[str, str] = {}
+        self._given = graph.names()
         for name in graph.inputs:
             self.define(name, on_device=False)
 
@@ -82,7 +84,7 @@ class Layouts:
         shape = self.shape(tensor)
         if not on_device or rank != 4 or len(shape) == 4:
             return self.get(tensor, on_device)
-        padded = self._free_name(f"{tensor}/4d")
+        padded = self._given.free(f"{tensor}/4d")
         self._shapes[padded], self._dtypes[padded] = (1,) * (4 - len(shape)) + shape, self.dtype(tensor)
         if tensor in self._known:
             self._known[padded] = self._known[tensor].reshape(self._shapes[padded])
@@ -92,7 +94,7 @@ class Layouts:
 
     def temporary(self, wanted: str, shape: tuple[int, ...], dtype: str = "float32") -> str:
         """A device tensor that the graph does not know, between two operations of one node."""
-        name = self._free_name(wanted)
+        name = self._given.free(wanted)
         self.tensors[name] = TensorSpec(name, shape, dtype=dtype)
         return name
 
@@ -119,7 +121,7 @@ class Layouts:
 
     def constant(self, wanted: str, value: Array) -> str:
         """A constant that the graph does not know, as it is to lie on the device."""
-        name = self._free_name(wanted)
+        name = self._given.free(wanted)
         self._add_constant(name, value)
         return name
 
@@ -137,11 +139,10 @@ class Layouts:
 
     def matrix(self, weight: str) -> str:
         """The weights [O, C, 1, 1] of a 1x1 convolution as the right side [C, O] of a matrix product."""
-        name = f"{weight}/matrix"
-        if name not in self.constants:
+        if weight not in self._matrices:
             value = self._known[weight]
-            self._add_constant(name, value.reshape(value.shape[:2]).T)
-        return name
+            self._matrices[weight] = self.constant(f"{weight}/matrix", value.reshape(value.shape[:2]).T)
+        return self._matrices[weight]
 
     def finish(self) -> None:
         """Sees to it that each output of the graph owns the memory in which it lies, in ONNX order."""
@@ -169,7 +170,7 @@ class Layouts:
         owns_onnx_order = tensor in self._graph.inputs or tensor in self._graph.outputs or self.is_constant(tensor)
         name = tensor
         if self._has_two(tensor) and owns_onnx_order == on_device:
-            name = self._free_name(f"{tensor}/{'NHWC' if on_device else 'NCHW'}")
+            name = self._given.free(f"{tensor}/{'NHWC' if on_device else 'NCHW'}")
         self._names[tensor, on_device] = name
         shape = device_shape(self.shape(tensor)) if on_device else self.shape(tensor)
         self.tensors[name] = TensorSpec(name, shape, dtype=self.dtype(tensor))
@@ -186,10 +187,3 @@ class Layouts:
 
     def _view(self, target: str, source: str) -> None:
         self.aliases[target] = self.aliases.get(source, source)
-
-    def _free_name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._shapes or name in self.tensors:
-            number += 1
-            name = f"{wanted}.{number}"
-        return name

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
-from gputune.client.graph import Array, Graph, Node
+from gputune.client.graph import Array, Graph, Names, Node
 from gputune.client.lowering.added import lowering_of
 from gputune.client.lowering.layouts import Layouts
 from gputune.client.lowering.operators import LOWERINGS
@@ -36,7 +36,7 @@ class Lowering:
         # An op package's lowering knows of no map that nobody writes.
         self.joined = {} if lowering_of("Concat") or lowering_of("Conv") else joined_maps(graph)
         self.operations: list[Operation] = []
-        self._taken: set[str] = set()
+        self._names = Names()  # of operations: a conversion is called as its tensor, and a node may be called so, too
         self.layouts = Layouts(graph, self.emit)
 
     def plan(self) -> Plan:
@@ -103,12 +103,7 @@ class Lowering:
                 raise ValueError(f"its {spec.name} has the shape {given.shape}, its kernel takes {spec.shape}")
             if given.dtype != spec.dtype:
                 raise ValueError(f"its {spec.name} is {given.dtype}, its kernel takes {spec.dtype}")
-        unique, number = name, 1
-        while unique in self._taken:  # a conversion is called as its tensor, and a node may be called so, too
-            number += 1
-            unique = f"{name}.{number}"
-        self._taken.add(unique)
-        self.operations.append(Operation(unique, Task(op, problem, 1), dict(inputs), output, nodes))
+        self.operations.append(Operation(self._names.free(name), Task(op, problem, 1), dict(inputs), output, nodes))
 
     def run(self, node: Node, op: str, problem: object, inputs: Mapping[str, str], on_device: bool = True) -> None:
         """Emits the operation of a node, with the operands of its epilogue, which lie as its output does."""

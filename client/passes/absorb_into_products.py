@@ -7,7 +7,8 @@ some exporters scale both of them.
 
 from dataclasses import dataclass, replace
 
-from gputune.client.graph import Graph, Node, as_constant
+from gputune.client.graph import Graph, Node
+from gputune.client.passes.additions import Additions
 
 ANY = "_"
 """The letter of an axis of size 1, which matters to nobody."""
@@ -34,7 +35,7 @@ def absorb_into_products(graph: Graph) -> Graph:
     producers, uses = graph.producers(), graph.uses()
     readers = {name: node for node in graph.nodes for name in node.reads}
     nodes: list[Node] = []
-    constants, tensors = {}, {}
+    added = Additions(graph)
     for node in graph.nodes:
         if node.op == "Transpose" and producers[node.output] is not node:  # a product computes what it did
             continue
@@ -51,7 +52,7 @@ def absorb_into_products(graph: Graph) -> Graph:
             result = "".join(result[axis] for axis in _permutation(reader, len(result)))
             last, origins = reader, (*origins, *reader.origins)
         output, factor = last.output, left.factor * right.factor
-        bare = output if factor == 1 else graph.free_name(f"{output}/bare")
+        bare = output if factor == 1 else added.tensor(f"{output}/bare", graph.tensors[output])
         attributes = {
             "equation": f"{left.letters},{right.letters}->{result}",
             "parts": tuple(tuple(zip(side.firsts, side.sizes, strict=True)) for side in (left, right)),
@@ -59,11 +60,10 @@ def absorb_into_products(graph: Graph) -> Graph:
         product = Node("Einsum", node.name, (left.tensor, right.tensor), (bare,), attributes, origins=origins)
         nodes.append(product)
         if factor != 1:
-            number = graph.free_name(f"{output}/factor")
-            tensors[bare], constants[number] = graph.tensors[output], as_constant(factor)
+            number = added.constant(f"{output}/factor", factor)
             nodes.append(Node("Mul", f"{node.name}/factor", (bare, number), (output,), origins=origins))
         producers[output] = product
-    return graph.rewritten(nodes, constants, tensors)
+    return graph.rewritten(nodes, added.constants, added.tensors)
 
 
 def _whole(graph: Graph, tensor: str, letters: str) -> _Side:

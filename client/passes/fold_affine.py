@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.client.graph import Array, Graph, Node, as_constant
+from gputune.client.graph import Array, Graph, Node
+from gputune.client.passes.additions import Additions
 from gputune.client.passes.refusing import refusing
 
 OUTPUT_CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1}
@@ -29,9 +30,9 @@ def fold_affine(graph: Graph) -> Graph:
     readers = {name: node for node in graph.nodes for name in node.reads}
     swallowed: set[str] = set()
     nodes: list[Node] = []
-    constants: dict[str, Array] = {}
+    added = Additions(graph)
     for node in graph.nodes:
-        if node.name in swallowed:
+        if node.output in swallowed:
             continue
         if node.op not in OUTPUT_CHANNEL_AXIS or node.inputs[1] not in graph.constants:
             nodes.append(node)
@@ -43,12 +44,12 @@ def fold_affine(graph: Graph) -> Graph:
         while uses[last.output] == 1 and (reader := readers.get(last.output)) is not None:
             if not _absorb(graph, node, last.output, reader, affine):
                 break
-            swallowed.add(reader.name)
+            swallowed.add(reader.output)
             last, origins = reader, (*origins, *reader.origins)
         folded = replace(node, outputs=last.outputs, origins=origins)
         with refusing(node):
-            nodes.append(_with(graph, folded, axis, affine, constants) if affine.moved else node)
-    return graph.rewritten(nodes, constants)
+            nodes.append(_with(graph, folded, axis, affine, added) if affine.moved else node)
+    return graph.rewritten(nodes, added.constants)
 
 
 def _absorb(graph: Graph, node: Node, value: str, reader: Node, affine: _Affine) -> bool:
@@ -84,21 +85,19 @@ def _per_channel(graph: Graph, node: Node, tensor: str) -> Array | None:
     return np.broadcast_to(value.reshape(-1).astype(np.float64), (shape[channel],))
 
 
-def _with(graph: Graph, node: Node, axis: int, affine: _Affine, constants: dict[str, Array]) -> Node:
-    """The node with new weights and bias, which are added to `constants`."""
+def _with(graph: Graph, node: Node, axis: int, affine: _Affine, added: Additions) -> Node:
+    """The node with new weights and bias."""
     weight = graph.constants[node.inputs[1]]
     old_bias = node.inputs[2] if len(node.inputs) > 2 else ""
     if old_bias and old_bias not in graph.constants:
         raise node.unsupported(f"its bias {old_bias!r} is computed at run time")
     bias = graph.constants[old_bias] if old_bias else np.zeros_like(affine.shift)
-    biased = graph.free_name(f"{node.name}/bias")
-    constants[biased] = as_constant(bias * affine.scale + affine.shift)
+    biased = added.constant(f"{node.name}/bias", bias * affine.scale + affine.shift)
     if (affine.scale == 1).all():  # a bias alone is no reason to touch what may be half a gigabyte
         return replace(node, inputs=(*node.inputs[:2], biased))
     scale = affine.scale.reshape(_groups(node), *(-1 if each == axis else 1 for each in range(weight.ndim)))
     scaled = weight.reshape(_groups(node), -1, *weight.shape[1:]) * scale
-    weighted = graph.free_name(f"{node.name}/weight")
-    constants[weighted] = as_constant(scaled.reshape(weight.shape))
+    weighted = added.constant(f"{node.name}/weight", scaled.reshape(weight.shape))
     return replace(node, inputs=(node.inputs[0], weighted, biased))
 
 

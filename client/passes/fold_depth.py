@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.passes.additions import Additions
 
 POOLINGS = frozenset(("AveragePool", "LpPool", "MaxPool"))
 GLOBAL_POOLINGS = frozenset(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"))
@@ -38,28 +39,14 @@ def fold_depth(graph: Graph) -> Graph:
     return graph.rewritten(work.nodes, work.constants, work.tensors)
 
 
-class _Work:
+class _Work(Additions):
     """The graph that is read, and what it becomes."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
         self.graph = graph
         self.uses = graph.uses()
         self.nodes: list[Node] = []
-        self.constants: dict[str, Array] = {}
-        self.tensors: dict[str, TensorInfo] = {}
-        self._taken = set(graph.tensors)
-
-    def name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}.{number}"
-        self._taken.add(name)
-        return name
-
-    def constant(self, wanted: str, value: Array) -> str:
-        self.constants[name := self.name(wanted)] = value
-        return name
 
     def step(
         self,
@@ -71,8 +58,7 @@ class _Work:
         dtype: str = "float32",
     ) -> str:
         """One more node in the place of `node`; returns its output."""
-        output = self.name(f"{node.output}/{op}")
-        self.tensors[output] = TensorInfo(tuple(shape), dtype)
+        output = self.tensor(f"{node.output}/{op}", TensorInfo(tuple(shape), dtype))
         self.nodes.append(Node(op, output, tuple(inputs), (output,), attributes or {}, origins=node.origins))
         return output
 
@@ -135,7 +121,7 @@ def _beside(work: _Work, node: Node, depths: Array, flat: Array) -> None:
     batch, channels, depth, *size = work.graph.shape(node.inputs[0])
     _, filters, deep, *result = work.graph.shape(node.output)
     inside = (depths >= 0) & (depths < depth)
-    indices = work.constant(f"{node.output}/depths", np.where(inside, depths, depth).astype(np.int64))
+    indices = work.exact(f"{node.output}/depths", np.where(inside, depths, depth).astype(np.int64))
     source = node.inputs[0]
     if not inside.all():
         zeros = work.constant(f"{node.output}/zeros", np.zeros((batch, channels, 1, *size), np.float32))

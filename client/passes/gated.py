@@ -60,8 +60,8 @@ def recognise_gated(graph: Graph) -> Graph:
     found: dict[str, Node] = {}
     for node in graph.nodes:
         if any(form.gate[0] == node.op for form in FORMS) and graph.is_float(node):
-            found.update((match.name, match) for match in search.matches(node))
-    return graph.rewritten(found.get(node.name, node) for node in graph.nodes)
+            found.update((match.output, match) for match in search.matches(node))
+    return graph.rewritten(found.get(node.output, node) for node in graph.nodes)
 
 
 class _Search:

@@ -7,6 +7,7 @@ Concat. A pooling that stands between the two is done part by part.
 from dataclasses import replace
 
 from gputune.client.graph import Graph, Node, TensorInfo
+from gputune.client.passes.additions import Additions
 from gputune.client.passes.fuse_elementwise import POOLING
 from gputune.kernels.ops.matmul import MOST_PARTS
 
@@ -15,7 +16,7 @@ def pool_parts(graph: Graph) -> Graph:
     """The same graph in which what is pooled for 1x1 convolutions alone is joined behind the pooling."""
     producers, uses, readers = graph.producers(), graph.uses(), _readers(graph)
     nodes: list[Node] = []
-    tensors: dict[str, TensorInfo] = {}
+    added = Additions(graph)
     for node in graph.nodes:
         concat = producers.get(node.inputs[0]) if node.op in POOLING else None
         parts = parts_of(graph, concat) if concat is not None and uses[concat.output] == 1 else ()
@@ -24,12 +25,13 @@ def pool_parts(graph: Graph) -> Graph:
             nodes.append(node)
             continue
         batch, _, *size = graph.shape(node.output)
-        pooled = {part: graph.free_name(f"{node.output}/part{k}") for k, part in enumerate(dict.fromkeys(parts))}
-        for part, name in pooled.items():
-            tensors[name] = TensorInfo((batch, graph.shape(part)[1], *size))
+        pooled: dict[str, str] = {}
+        for part in dict.fromkeys(parts):
+            info = TensorInfo((batch, graph.shape(part)[1], *size))
+            name = pooled[part] = added.tensor(f"{node.output}/part{len(pooled)}", info)
             nodes.append(replace(node, name=name, inputs=(part,), outputs=(name,)))
         nodes.append(replace(concat, inputs=tuple(pooled[part] for part in parts), outputs=node.outputs[:1]))
-    return graph.rewritten(nodes, tensors=tensors)
+    return graph.rewritten(nodes, tensors=added.tensors)
 
 
 def joined_maps(graph: Graph) -> dict[str, Node]:

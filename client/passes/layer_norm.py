@@ -202,14 +202,14 @@ class _Search:
 
     def _origins(self, end: Node, source: str) -> tuple[str, ...]:
         """The nodes between `source` and the end."""
-        names: list[str] = []
+        found: dict[tuple[str, ...], Node] = {}
         waiting = [end]
         while waiting:
             node = waiting.pop()
-            if not set(names).issuperset(node.origins):
-                names += node.origins
+            if node.outputs not in found:
+                found[node.outputs] = node
                 waiting += [self.producers[name] for name in node.reads if name != source and name in self.producers]
-        return tuple(reversed(names))
+        return tuple(name for node in reversed(found.values()) for name in node.origins)
 
     def _is_parameter(self, tensor: str, source: str) -> bool:
         """Whether a tensor is known and broadcasts to `source`, or is none."""

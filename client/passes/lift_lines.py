@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.graph import Graph, Node, TensorInfo
+from gputune.client.passes.additions import Additions
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 
 # fmt: off
@@ -30,7 +31,7 @@ def lift_lines(graph: Graph) -> Graph:
     lift = _Lift(graph)
     for node in graph.nodes:
         lift.take(node)
-    return graph.rewritten(lift.nodes, lift.constants, lift.tensors)
+    return graph.rewritten(lift.nodes, lift.added.constants, lift.added.tensors)
 
 
 class _Lift:
@@ -39,8 +40,7 @@ class _Lift:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: list[Node] = []
-        self.constants: dict[str, Array] = {}
-        self.tensors: dict[str, TensorInfo] = {}
+        self.added = Additions(graph)
         self.maps: dict[str, str] = {}
         self.computed: set[str] = set()
 
@@ -51,7 +51,7 @@ class _Lift:
             self.nodes.append(node)
             return
         inputs = tuple(map(self._map, node.inputs))
-        outputs = tuple(self._name(name, self.graph.tensors[name]) if name else "" for name in node.outputs)
+        outputs = tuple(name and self._computed(name) for name in node.outputs)
         self.nodes.append(replace(node, inputs=inputs, outputs=outputs, attributes=_over_maps(node.attributes)))
         self.computed.update(node.outputs)
         for line, lifted in zip(node.outputs, outputs, strict=True):
@@ -63,20 +63,22 @@ class _Lift:
         bias is one number per channel."""
         if not tensor or len(self.graph.shape(tensor)) < 2 or tensor in self.maps:
             return self.maps.get(tensor, tensor)
-        info = self.graph.tensors[tensor]
-        lifted = self._name(tensor, info)
         if tensor in self.graph.constants:
-            self.constants[lifted] = self.graph.constants[tensor].reshape(self.tensors.pop(lifted).shape)
+            value = self.graph.constants[tensor].reshape(self._info(tensor).shape)
+            lifted = self.maps[tensor] = self.added.exact(f"{tensor}/map", value)
         else:
+            lifted = self._computed(tensor)
             self.nodes.append(Node("Reshape", lifted, (tensor,), (lifted,)))
         return lifted
 
-    def _name(self, tensor: str, info: TensorInfo) -> str:
+    def _computed(self, tensor: str) -> str:
         """A new tensor, the map of this one."""
-        name = self.graph.free_name(f"{tensor}/map")
-        self.maps[tensor] = name
-        self.tensors[name] = TensorInfo((*info.shape[:-1], 1, info.shape[-1]), info.dtype)
+        name = self.maps[tensor] = self.added.tensor(f"{tensor}/map", self._info(tensor))
         return name
+
+    def _info(self, tensor: str) -> TensorInfo:
+        info = self.graph.tensors[tensor]
+        return TensorInfo((*info.shape[:-1], 1, info.shape[-1]), info.dtype)
 
 
 def _over_maps(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,10 @@ def mask_softmax(graph: Graph) -> Graph:
         if softmax is not None and uses[softmax.output] == 2:
             attributes = {**softmax.attributes, "masked": True}
             origins = (*softmax.origins, *node.origins)
-            masked[softmax.name] = replace(softmax, outputs=node.outputs, attributes=attributes, origins=origins)
+            masked[softmax.output] = replace(softmax, outputs=node.outputs, attributes=attributes, origins=origins)
     replaced = {node.output for node in masked.values()}
     return graph.rewritten(
-        masked.get(node.name, node) for node in graph.nodes if node.op != "Where" or node.output not in replaced
+        masked.get(node.output, node) for node in graph.nodes if node.op != "Where" or node.output not in replaced
     )
 
 

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gputune.client.errors import ModelError
-from gputune.client.graph import Array, Graph, Node, TensorInfo, as_constant, renamed
+from gputune.client.graph import Array, Graph, Node, renamed
 from gputune.client.passes import elementwise_forms, normalisation_forms, product_forms
+from gputune.client.passes.additions import Additions
 from gputune.client.passes.refusing import refusing
 
 
@@ -34,29 +35,13 @@ def one_form(graph: Graph) -> Graph:
     return _with_copies(work, nodes)
 
 
-class Work:
+class Work(Additions):
     """The graph being read, and what the new nodes need beside it."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
         self.graph = graph
         self.uses = graph.uses()
-        self.constants: dict[str, Array] = {}
-        self.tensors: dict[str, TensorInfo] = {}
-
-    def constant(self, wanted: str, value: Array | float) -> str:
-        """The name of a new constant, which is float32."""
-        return self.exact(wanted, as_constant(value))
-
-    def exact(self, wanted: str, value: Array) -> str:
-        """The name of a new constant of whatever type."""
-        name = self._name(wanted)
-        self.constants[name] = value
-        return name
-
-    def tensor(self, wanted: str, info: TensorInfo) -> str:
-        name = self._name(wanted)
-        self.tensors[name] = info
-        return name
 
     def known(self, node: Node, index: int, what: str) -> Array | None:
         """The constant input number `index`, None when it is absent."""
@@ -66,13 +51,6 @@ class Work:
         if name not in self.graph.constants:
             raise node.unsupported(f"its {what} {name!r} is computed at run time")
         return self.graph.constants[name]
-
-    def _name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self.graph.tensors or name in self.constants or name in self.tensors:
-            number += 1
-            name = f"{wanted}.{number}"
-        return name
 
 
 def _with_copies(work: Work, nodes: list[Node]) -> Graph:

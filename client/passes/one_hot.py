@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.graph import Graph, Node, TensorInfo
+from gputune.client.passes.additions import Additions
 
 WHOLE = ("int32", "int64")
 
@@ -16,8 +17,7 @@ WHOLE = ("int32", "int64")
 def look_up_one_hot(graph: Graph) -> Graph:
     """The same graph with rows looked up in the place of such products."""
     nodes: list[Node] = []
-    constants: dict[str, Array] = {}
-    tensors: dict[str, TensorInfo] = {}
+    added = Additions(graph)
     producers, uses = graph.producers(), graph.uses()
     for node in graph.nodes:
         indices = _indices(graph, producers, uses, node) if node.op == "MatMul" else ""
@@ -25,13 +25,11 @@ def look_up_one_hot(graph: Graph) -> Graph:
             nodes.append(node)
             continue
         result, table, whole = node.output, graph.constants[node.inputs[1]], graph.tensors[indices].dtype
-        low, shape, rows, known, index = (
-            graph.free_name(f"{result}/{what}") for what in ("low", "shape", "rows", "known", "index")
-        )
-        constants[low] = np.array(-1, whole)  # which is the last row, as is whatever is too large
-        constants[shape] = np.array(graph.shape(result)[:-1], np.int64)
-        constants[rows] = np.concatenate([table, np.zeros_like(table[:1])])
-        tensors[known], tensors[index] = graph.tensors[indices], TensorInfo(graph.shape(result)[:-1], whole)
+        low = added.exact(f"{result}/low", np.array(-1, whole))  # the last row, as is whatever is too large
+        shape = added.exact(f"{result}/shape", np.array(graph.shape(result)[:-1], np.int64))
+        rows = added.exact(f"{result}/rows", np.concatenate([table, np.zeros_like(table[:1])]))
+        known = added.tensor(f"{result}/known", graph.tensors[indices])
+        index = added.tensor(f"{result}/index", TensorInfo(graph.shape(result)[:-1], whole))
         cast = producers[node.inputs[0]]
         origins = (*producers[cast.inputs[0]].origins, *cast.origins, *node.origins)
         nodes += [
@@ -39,7 +37,7 @@ def look_up_one_hot(graph: Graph) -> Graph:
             Node("Reshape", f"{node.name}/index", (known, shape), (index,), origins=origins),
             Node("Gather", node.name, (rows, index), node.outputs, {"axis": 0}, origins=origins),
         ]
-    return graph.rewritten(nodes, constants, tensors)
+    return graph.rewritten(nodes, added.constants, added.tensors)
 
 
 def _indices(graph: Graph, producers: Mapping[str, Node], uses: Mapping[str, int], node: Node) -> str:

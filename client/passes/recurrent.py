@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputune.client.graph import Array, Graph, Node, TensorInfo, as_constant
+from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.passes.additions import Additions
 from gputune.client.passes.refusing import refusing
 from gputune.kernels.cells import GATES
 
@@ -28,14 +29,13 @@ def project_inputs(graph: Graph) -> Graph:
     return graph.rewritten(work.nodes, work.constants, work.tensors)
 
 
-class _Work:
+class _Work(Additions):
     """The graph being read, and the nodes and tensors of the new one."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
         self.graph = graph
         self.nodes: list[Node] = []
-        self.constants: dict[str, Array] = {}
-        self.tensors: dict[str, TensorInfo] = {}
 
     def take(self, node: Node) -> None:
         source, *weights = (*node.inputs, *[""] * (ONNX_INPUTS - len(node.inputs)))
@@ -48,21 +48,21 @@ class _Work:
         added, after = biases.sum(axis=1), ""
         if node.attributes.get("linear_before_reset", 0):
             added[:, 2] = biases[:, 0, 2]
-            after = self._constant(f"{node.name}/bias", biases[:, 1, 2])
+            after = self.constant(f"{node.name}/bias", biases[:, 1, 2])
         if lengths in self.graph.constants and (self.graph.constants[lengths] == steps).all():
             lengths = ""
         projected = self._projection(node, source, weight.reshape(-1, weight.shape[2]).T, added.reshape(-1))
         recurrent = recurrent.reshape(directions, gates, hidden, hidden).transpose(0, 2, 1, 3)
-        packed = self._constant(f"{node.name}/recurrent", recurrent)
+        packed = self.constant(f"{node.name}/recurrent", recurrent)
         self.nodes.append(replace(node, inputs=(projected, packed, after, lengths, *weights[4:])))
 
     def _projection(self, node: Node, source: str, weight: Array, bias: Array) -> str:
         """Adds the nodes of the input times `weight`, plus `bias`; returns their result, or that of a known input."""
         if source in self.graph.constants:
-            return self._constant(f"{node.name}/gates", self.graph.constants[source] @ weight + bias)
+            return self.constant(f"{node.name}/gates", self.graph.constants[source] @ weight + bias)
         info = TensorInfo((*self.graph.shape(source)[:2], weight.shape[1]))
-        matrix, shift = (self._constant(f"{node.name}/{what}", value) for what, value in (("W", weight), ("B", bias)))
-        product, result = (self._tensor(f"{node.name}/{what}", info) for what in ("product", "gates"))
+        matrix, shift = (self.constant(f"{node.name}/{what}", value) for what, value in (("W", weight), ("B", bias)))
+        product, result = (self.tensor(f"{node.name}/{what}", info) for what in ("product", "gates"))
         self.nodes += [
             Node("MatMul", f"{node.name}/input", (source, matrix), (product,), origins=node.origins),
             Node("Add", f"{node.name}/shift", (product, shift), (result,), origins=node.origins),
@@ -73,20 +73,3 @@ class _Work:
         if name not in self.graph.constants:
             raise node.unsupported(f"its {what} {name!r} is computed at run time")
         return self.graph.constants[name]
-
-    def _constant(self, wanted: str, value: Array) -> str:
-        name = self._name(wanted)
-        self.constants[name] = as_constant(value)
-        return name
-
-    def _tensor(self, wanted: str, info: TensorInfo) -> str:
-        name = self._name(wanted)
-        self.tensors[name] = info
-        return name
-
-    def _name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self.graph.tensors or name in self.constants or name in self.tensors:
-            number += 1
-            name = f"{wanted}.{number}"
-        return name

@@ -6,7 +6,8 @@ sunk Reshape the bias and the activation are the convolution's, and maps stay as
 
 from dataclasses import replace
 
-from gputune.client.graph import Array, Graph, Node, TensorInfo
+from gputune.client.graph import Graph, Node, TensorInfo
+from gputune.client.passes.additions import Additions
 from gputune.client.passes.fuse_elementwise import ELEMENTWISE
 
 
@@ -16,7 +17,7 @@ def sink_reshapes(graph: Graph) -> Graph:
     work = _Work(graph)
     for node in graph.nodes:
         work.add(node)
-    return graph.rewritten(work.nodes, work.constants, work.tensors)
+    return graph.rewritten(work.nodes, work.added.constants, work.added.tensors)
 
 
 class _Work:
@@ -25,8 +26,7 @@ class _Work:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: list[Node] = []
-        self.constants: dict[str, Array] = {}
-        self.tensors: dict[str, TensorInfo] = {}
+        self.added = Additions(graph)
         self.maps: dict[str, str] = {}
         self.kept: dict[str, tuple[int, ...]] = {}
 
@@ -49,8 +49,7 @@ class _Work:
         line = self._info(node.output)
         if kept is None or any(self._info(name).shape != line.shape for name in computed):
             return False
-        whole = self.graph.free_name(f"{node.output}/map")
-        self.tensors[whole] = TensorInfo(shape)
+        whole = self.added.tensor(f"{node.output}/map", TensorInfo(shape))
         inputs = tuple(name and (self.maps.get(name) or self._over_maps(name, kept)) for name in node.inputs)
         self.nodes.append(replace(node, inputs=inputs, outputs=(whole,)))
         self.nodes.append(Node("Reshape", f"{node.name}/line", (whole,), node.outputs, origins=node.origins))
@@ -65,12 +64,10 @@ class _Work:
         shape = [1] * 4
         for axis, size in zip(reversed(kept), reversed(value.shape), strict=False):
             shape[axis] = size
-        name = self.graph.free_name(f"{constant}/map{''.join(map(str, kept))}")
-        self.constants[name] = value.reshape(shape)
-        return name
+        return self.added.exact(f"{constant}/map", value.reshape(shape))
 
     def _info(self, tensor: str) -> TensorInfo:
-        return self.tensors[tensor] if tensor in self.tensors else self.graph.tensors[tensor]
+        return self.added.tensors[tensor] if tensor in self.added.tensors else self.graph.tensors[tensor]
 
 
 def _kept(before: TensorInfo, after: TensorInfo) -> tuple[int, ...] | None:

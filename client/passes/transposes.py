@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from gputune.client.graph import Graph, Node, TensorInfo
+from gputune.client.passes.additions import Additions
 
 
 def order_transposes(graph: Graph) -> Graph:
@@ -18,7 +19,7 @@ def order_transposes(graph: Graph) -> Graph:
     work = _Work(graph)
     for node in graph.nodes:
         work.add(node)
-    return graph.rewritten(work.nodes, tensors=work.tensors)
+    return graph.rewritten(work.nodes, tensors=work.added.tensors)
 
 
 class _Work:
@@ -27,7 +28,7 @@ class _Work:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: list[Node] = []
-        self.tensors: dict[str, TensorInfo] = {}
+        self.added = Additions(graph)
         self._makers: dict[str, Node] = {}
 
     def add(self, node: Node) -> None:
@@ -80,10 +81,8 @@ class _Work:
         second: str, others: dict[str, object], before: Node, node: Node,
     ) -> None:  # fmt: skip
         """Two nodes in the place of `before` and `node`, with a tensor of `shape` between them."""
-        between = f"{node.output}/{first.lower()}"
-        while between in self.graph.tensors or between in self.tensors:
-            between += "'"
-        self.tensors[between] = TensorInfo(shape, self._info(node.output).dtype)
+        info = TensorInfo(shape, self._info(node.output).dtype)
+        between = self.added.tensor(f"{node.output}/{first.lower()}", info)
         origins = (*before.origins, *node.origins)
         self.add(Node(first, f"{node.name}/{first.lower()}", before.inputs, (between,), attributes, origins=origins))
         self.add(Node(second, node.name, (between,), node.outputs, others, origins=origins))
@@ -102,7 +101,7 @@ class _Work:
         return self._info(tensor).shape
 
     def _info(self, tensor: str) -> TensorInfo:
-        return self.tensors[tensor] if tensor in self.tensors else self.graph.tensors[tensor]
+        return self.added.tensors[tensor] if tensor in self.added.tensors else self.graph.tensors[tensor]
 
 
 def _behind(before: Node, node: Node) -> Node:
