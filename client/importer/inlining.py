@@ -1,18 +1,24 @@
 """What a node stands for: the body of its operator where ONNX defines one, or the branch of an If that is taken.
 
-Both become nodes of the graph around them. Names that are defined inside get a prefix, which must be unlike any
-other; names of the node's own inputs and outputs take the place of the formal ones.
+Both become nodes of the graph around them. Names that are defined inside get a prefix, and a number where another
+tensor has that name; names of the node's own inputs and outputs take the place of the formal ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
 from typing import Any
 
 import onnx
 import onnx.defs
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
+
+from gputune.client.graph import Names
 
 STANDARD = ("", "ai.onnx")
+
+MOST_NODES = 100_000
+"""Nodes of a model once what stands for other nodes is replaced by them. Small files may stand for very many."""
 
 
 def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
@@ -46,20 +52,40 @@ def has_body(node: NodeProto, opset: int) -> bool:
     return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
 
 
+def check_size(model: ModelProto) -> None:
+    """Raises ValueError where the functions that a model defines make too many nodes of it."""
+    functions = {(each.domain, each.name, each.overload): each.node for each in model.functions}
+
+    @cache
+    def size(key: tuple[str, str, str]) -> int:
+        return total(functions[key])
+
+    def total(nodes: Iterable[NodeProto]) -> int:
+        count = 0
+        for node in nodes:
+            key = node.domain, node.op_type, node.overload
+            count += size(key) if key in functions else 1
+            count += sum(total(item.g.node) for item in node.attribute if item.HasField("g"))
+        return count
+
+    if (nodes := total(model.graph.node)) > MOST_NODES:
+        raise ValueError(f"has {nodes} nodes once its functions are expanded; {MOST_NODES} are supported")
+
+
 def opset_of(body: FunctionProto) -> int:
     """The operator set that the nodes of a body are written in."""
     return max(int(item.version) for item in body.opset_import if item.domain in STANDARD)
 
 
-def expanded(node: NodeProto, body: FunctionProto, prefix: str) -> list[NodeProto]:
+def expanded(node: NodeProto, body: FunctionProto, taken: Names) -> list[NodeProto]:
     """The nodes of an operator's body for one use of it."""
     names = dict(zip_longest(body.input, node.input, fillvalue=""))
     names |= {formal: actual for formal, actual in zip(body.output, node.output, strict=False) if actual}
     given = {item.name: item for item in (*_defaults(node, body), *body.attribute_proto, *node.attribute)}
-    return _renamed(body.node, names, prefix, given)
+    return _renamed(node, body.node, names, taken, given)
 
 
-def branch(node: NodeProto, condition: bool, prefix: str) -> list[NodeProto]:
+def branch(node: NodeProto, condition: bool, taken: Names) -> list[NodeProto]:
     """The nodes of the branch of an If that is taken."""
     wanted = "then_branch" if condition else "else_branch"
     graph = next(item.g for item in node.attribute if item.name == wanted)
@@ -68,14 +94,12 @@ def branch(node: NodeProto, condition: bool, prefix: str) -> list[NodeProto]:
     names: dict[str, str] = {}
     copies = []
     for result, output in zip(graph.output, node.output, strict=True):
-        if not output:
-            continue
-        if result.name in inside and result.name not in names:
+        if output and result.name in inside and result.name not in names:
             names[result.name] = output
-        else:  # it comes from outside, or twice
-            copies.append(helper.make_node("Identity", [result.name], [output]))
-            names[output] = output
-    return _renamed([*constants, *graph.node, *copies], names, prefix, {})
+        elif output:  # it comes from outside, or twice
+            source = names.get(result.name, result.name)
+            copies.append(helper.make_node("Identity", [source], [output], f"{_label(node)}/{output}"))
+    return [*_renamed(node, [*constants, *graph.node], names, taken, {}), *copies]
 
 
 def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) -> bytes:
@@ -96,12 +120,22 @@ def _defaults(node: NodeProto, body: FunctionProto) -> Iterator[AttributeProto]:
 
 
 def _renamed(
-    nodes: Iterable[NodeProto], names: Mapping[str, str], prefix: str, attributes: Mapping[str, AttributeProto]
+    whole: NodeProto,
+    parts: Iterable[NodeProto],
+    names: Mapping[str, str],
+    taken: Names,
+    attributes: Mapping[str, AttributeProto],
 ) -> list[NodeProto]:
-    """Copies of nodes with other names, and with what refers to an attribute of the function in its place."""
-    originals = list(nodes)
-    every = {name: f"{prefix}{name}" for name in _defined(originals)} | dict(names)
+    """Copies of the parts of a node with other names, and with what refers to an attribute of the function in its
+    place."""
+    originals, prefix = list(parts), f"{_label(whole)}/"
+    inner = (name for name in dict.fromkeys(_defined(originals)) if name not in names)
+    every = {**{name: taken.free(f"{prefix}{name}") for name in inner}, **names}
     return [_copy(node, every, prefix, attributes) for node in originals]
+
+
+def _label(node: NodeProto) -> str:
+    return str(node.name or node.output[0])
 
 
 def _copy(

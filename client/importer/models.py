@@ -1,15 +1,17 @@
 """Opens a model and brings it together: its weights, its inputs, and its nodes."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
 import onnx.checker
 import onnx.inliner
+from onnx import TensorProto
 
 from gputune.client.errors import ModelError
 from gputune.client.graph import Array, Graph
-from gputune.client.importer.inlining import STANDARD
+from gputune.client.importer.inlining import STANDARD, check_size
 from gputune.client.importer.inputs import static_inputs
 from gputune.client.importer.old_models import OLDEST_OPSET, modern
 from gputune.client.importer.operators import may_run, operator_of
@@ -17,6 +19,7 @@ from gputune.client.importer.steering import computed_from, steering_inputs
 from gputune.client.importer.texts import first_lines
 from gputune.client.importer.walk import Walk
 from gputune.client.importer.weights import constant
+from gputune.runtime.context_records import LARGEST_RANK
 
 
 def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -50,8 +53,11 @@ def import_model(
     for index, node in enumerate(model.graph.node):
         walk.visit(index, node)
     walk.refuse_unsupported()
-    outputs = tuple(item.name for item in model.graph.output)
-    return walk.graph(model.graph.name or path.stem, tuple(inputs), outputs)
+    graph = walk.graph(model.graph.name or path.stem, tuple(inputs), _outputs(path, model))
+    for name in (*graph.inputs, *graph.outputs):
+        if (rank := len(graph.shape(name))) > LARGEST_RANK:
+            raise ModelError(f"tensor {name!r} of model {path} has {rank} dimensions; {LARGEST_RANK} are supported")
+    return graph
 
 
 def check_operators(model: onnx.ModelProto) -> None:
@@ -72,6 +78,17 @@ def check_operators(model: onnx.ModelProto) -> None:
         raise ModelError(f"model {model.graph.name} needs what is not supported: {', '.join(unknown)}")
 
 
+def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
+    """The names of the outputs, each of which a context has once."""
+    names = tuple(item.name for item in model.graph.output)
+    if not names:
+        raise ModelError(f"model {path} has no outputs; there is nothing to compute")
+    for name in names:
+        if names.count(name) > 1:
+            raise ModelError(f"output {name!r} of model {path} is listed twice; list it once")
+    return names
+
+
 def _load(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise ModelError(f"model {path} {'is not a file' if path.exists() else 'does not exist'}")
@@ -82,10 +99,46 @@ def _load(path: Path) -> onnx.ModelProto:
     except Exception as error:  # protobuf's DecodeError, which onnx does not export
         raise ModelError(f"model {path} is not an ONNX file: {error}") from error
     try:
-        onnx.checker.check_model(str(path))
+        _check(path, model)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(f"model {path} is not valid: {first_lines(error)}") from error
+    try:
+        check_size(model)
+    except ValueError as error:
+        raise ModelError(f"model {path} {error}") from error
     return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _check(path: Path, model: onnx.ModelProto) -> None:
+    """Has onnx check a model. It asks for types and shapes that onnxruntime does without: a copy has some."""
+    if all(map(_is_typed, (*model.graph.input, *model.graph.output))):
+        onnx.checker.check_model(_in_utf8(path))
+        return
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for item in (*copy.graph.input, *copy.graph.output):
+        if not item.HasField("type"):
+            item.type.tensor_type.elem_type = TensorProto.FLOAT
+        if item.type.HasField("tensor_type"):
+            item.type.tensor_type.shape.SetInParent()
+    for weight in copy.graph.initializer:
+        if weight.data_location == TensorProto.EXTERNAL:  # which is looked for beside a file only; weights.py checks it
+            weight.data_location, weight.dims[:] = TensorProto.DEFAULT, [0]
+            del weight.external_data[:]
+    onnx.checker.check_model(copy)
+
+
+def _is_typed(item: onnx.ValueInfoProto) -> bool:
+    kind = item.type
+    return item.HasField("type") and (not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape"))
+
+
+def _in_utf8(path: Path) -> str:
+    """The path as onnx wants it, whatever the encoding of file names here is."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"model {path} has a name that is not UTF-8; rename the file") from None
 
 
 def _opset(path: Path, model: onnx.ModelProto) -> int:

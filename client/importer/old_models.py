@@ -9,6 +9,7 @@ import onnx.version_converter
 from onnx import ModelProto, NodeProto, helper
 
 from gputune.client.errors import ModelError
+from gputune.client.graph import Names
 from gputune.client.importer.inlining import STANDARD
 
 OLDEST_OPSET = 7
@@ -45,16 +46,17 @@ def _with_slopes_per_channel(model: ModelProto) -> ModelProto:
     changed = ModelProto()
     changed.CopyFrom(model)
     del changed.graph.node[:]
+    taken = Names(name for node in model.graph.node for name in (*node.input, *node.output))
     for node in model.graph.node:
-        changed.graph.node.extend(_with_slope(node, ranks) if node.op_type == "PRelu" else [node])
+        changed.graph.node.extend(_with_slope(node, ranks, taken) if node.op_type == "PRelu" else [node])
     return changed
 
 
-def _with_slope(node: NodeProto, ranks: dict[str, int]) -> Iterator[NodeProto]:
+def _with_slope(node: NodeProto, ranks: dict[str, int], taken: Names) -> Iterator[NodeProto]:
     data, slope = node.input
     behind = ranks.get(data, 0) - 2
     if ranks.get(slope) == 1 and behind > 0:
-        slope = f"{node.output[0]}/slope"
+        slope = taken.free(f"{node.output[0]}/slope")
         yield helper.make_node("Unsqueeze", [node.input[1]], [slope], axes=list(range(1, 1 + behind)))
     copy = NodeProto()
     copy.CopyFrom(node)

@@ -14,12 +14,12 @@ import onnx
 from onnx import TypeProto, helper
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
-from gputune.client.graph import Array, Graph, Node, TensorInfo
-from gputune.client.importer.folding import NEVER_FOLDED, folded
-from gputune.client.importer.inlining import STANDARD, body_of, branch, expanded, opset_of
+from gputune.client.graph import Array, Graph, Names, Node, TensorInfo
+from gputune.client.importer.folding import NEVER_FOLDED, Budget, folded
+from gputune.client.importer.inlining import MOST_NODES, STANDARD, body_of, branch, expanded, opset_of
 from gputune.client.importer.inputs import KNOWN_DTYPES
 from gputune.client.importer.operators import is_quantised, is_supported, operator_of
-from gputune.client.importer.shapes import inferred, type_of
+from gputune.client.importer.shapes import expected_bytes, inferred, type_of
 from gputune.client.importer.steering import OF_SHAPES
 from gputune.client.importer.texts import listing
 from gputune.kernels.dtypes import OPENCL_TYPES
@@ -43,25 +43,32 @@ class Walk:
         """taken: the names of all tensors that the model's nodes compute."""
         self.path = path
         self.opset = opset
-        self.taken = tuple(taken)
+        self.given = Names([*taken, *constants, *inputs])
+        self.visited = 0
+        self.budget = Budget(sum(value.nbytes for value in constants.values()))
         self.origin = ""  # the model's node whose parts are being visited
         self.constants = dict(constants)
         self.tensors = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in constants.items()}
         self.tensors.update(inputs)
         self.undecided: set[str] = set()
         self.nodes: list[Node] = []
-        self.names: set[str] = set()
+        self.labels = Names()
         self.unsupported: list[Node] = []
         self.quantised: list[Node] = []
 
     def visit(self, index: int, node: onnx.NodeProto) -> None:
+        self.visited += 1
+        if self.visited > MOST_NODES:
+            raise ModelError(
+                f"model {self.path} has more than {MOST_NODES} nodes once operators are replaced by what defines them"
+            )
         reads = [name for name in node.input if name]
         known = all(name in self.constants for name in reads)
         standard = node.domain in STANDARD
         simple = standard and not any(item.HasField("g") for item in node.attribute)
         if node.op_type == "If" and standard and node.input[0] in self.constants:
             condition = self.constants[node.input[0]]
-            self._visit_parts(index, node, branch(node, bool(condition.all()), self._prefix(node)), self.opset)
+            self._visit_parts(index, node, branch(node, bool(condition.all()), self.given), self.opset)
             return
         simple = simple and node.op_type not in NEVER_FOLDED
         if node.op_type == "CastLike" and reads[0] in self.constants and reads[1] in self.tensors:
@@ -122,7 +129,7 @@ class Walk:
         body = body_of(node, self.opset, types)
         if body is None:
             return False
-        self._visit_parts(index, node, expanded(node, body, self._prefix(node)), opset_of(body))
+        self._visit_parts(index, node, expanded(node, body, self.given), opset_of(body))
         return True
 
     def _visit_parts(self, index: int, node: onnx.NodeProto, parts: Iterable[onnx.NodeProto], opset: int) -> None:
@@ -133,22 +140,8 @@ class Walk:
             self.visit(index, part)
         self.origin, self.opset = around
 
-    def _prefix(self, node: onnx.NodeProto) -> str:
-        """What the names of a node's parts begin with, and no other name does."""
-        name = node.name or node.output[0]
-        prefix, number = f"{name}/", 1
-        while any(each.startswith(prefix) for each in (*self.taken, *self.tensors)):
-            number += 1
-            prefix = f"{name}.{number}/"
-        return prefix
-
     def _keep(self, index: int, node: onnx.NodeProto) -> None:
-        name = node.name or f"{node.op_type}_{index}"
-        number = 1
-        while name in self.names:
-            number += 1
-            name = f"{node.name or node.op_type}.{number}"
-        self.names.add(name)
+        name = self.labels.free(node.name or f"{node.op_type}_{index}")
         operator = operator_of(node)
         kept = Node(
             operator,
@@ -187,8 +180,13 @@ class Walk:
         self._compute(node, {name: self.constants[name] for name in node.input if name})
 
     def _compute(self, node: onnx.NodeProto, feeds: Mapping[str, Array]) -> None:
+        if node.op_type == "Constant":
+            self.budget.hold(node.ByteSize())
         try:
+            expected = expected_bytes(node, self.opset, feeds)
+            self.budget.spend(expected)
             values = folded(node, feeds, self.opset)
+            self.budget.spend(max(sum(value.nbytes for value in values.values()) - expected, 0))
         except ValueError as error:
             self._refuse(f"{node.op_type} node {node.name or node.output[0]!r}", str(error))
         self.constants.update(values)

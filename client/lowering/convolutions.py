@@ -108,13 +108,17 @@ def _cut_before(node: Node, size: Pair, kernel: Pair, strides: Pair, dilations: 
     mode = node.attributes.get("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.unsupported(f"auto_pad {mode!r} is unknown")
+    added = pair(node.attributes.get("output_padding", (0, 0)))
+    if mode.startswith("SAME") and any(added):
+        # By its definition and by onnxruntime an output is `strides` times as long, whatever is added; onnx's shape
+        # inference makes it longer.
+        raise node.unsupported("with auto_pad it has output_padding, for which ONNX has two meanings; give it pads")
     given = "output_shape" in node.attributes  # then the pads follow from it, with VALID as well
     if mode == "VALID" and not given:
         return 0, 0
     if mode == "NOTSET" and not given:
         top, left, *_ = node.attributes.get("pads", (0, 0, 0, 0))
         return int(top), int(left)
-    added = pair(node.attributes.get("output_padding", (0, 0)))
     whole = [(size[k] - 1) * strides[k] + (kernel[k] - 1) * dilations[k] + 1 + added[k] for k in (0, 1)]
     cut = [max(whole[k] - output[k], 0) for k in (0, 1)]
     # Less before than behind for SAME_UPPER, which is the other way round than for a convolution's padding.

@@ -9,6 +9,12 @@ import numpy as np
 
 from gputune.client.graph import Array
 
+REACHES = {"linear": 1, "cubic": 2}
+"""How far from its place the input elements lie that an output element is made of."""
+
+MOST_WEIGHTS = 1 << 24
+"""Of one axis: a table is computed on the host."""
+
 
 @dataclass(frozen=True)
 class ResizedAxis:
@@ -41,8 +47,10 @@ def sampled(axis: ResizedAxis, sampling: Sampling) -> tuple[Array, Array]:
     input element places[i, k].
 
     Places outside of the axis are those at its ends; what tf_crop_and_resize finds outside weighs nothing. Raises
-    ValueError for what Resize does not know.
+    ValueError for what Resize does not know, and for tables that are too large.
     """
+    if axis.output * _taps(axis, sampling) > MOST_WEIGHTS:
+        raise ValueError(f"an axis of {axis.size} becomes one of {axis.output}: over {MOST_WEIGHTS} weights")
     where = _positions(axis, sampling.coordinates)
     if sampling.mode == "nearest":
         places, weights = _rounded(where, sampling.rounding)[:, None], np.ones((axis.output, 1))
@@ -68,7 +76,9 @@ def _positions(axis: ResizedAxis, mode: str) -> Array:
             return (index + 0.5) * slope - 0.5 if axis.output > 1 else np.zeros(1)
         case "half_pixel_symmetric":
             return (index + 0.5) * slope - 0.5 + axis.size / 2 * (1 - axis.output / whole)
-        case "align_corners":  # ONNX's own implementation and its test cases take the size before rounding
+        case "align_corners":
+            # With a scale that gives no whole size, ONNX's own implementation and its test cases take the size before
+            # rounding. onnxruntime takes the rounded one: --verify reports such a node, unless it has sizes for scales.
             return index * ((axis.size - 1) / (whole - 1) if whole > 1 else 0.0)
         case "tf_crop_and_resize":
             last = axis.size - 1
@@ -93,16 +103,31 @@ def _rounded(where: Array, rounding: str) -> Array:
 
 def _kernel(where: Array, axis: ResizedAxis, sampling: Sampling) -> tuple[Array, Array]:
     """Linear and cubic weights; antialiasing widens them where the axis shrinks."""
-    reach = {"linear": 1, "cubic": 2}.get(sampling.mode)
-    if reach is None:
-        raise ValueError(f"its mode {sampling.mode!r} is none of nearest, linear and cubic")
-    shrunk = min(axis.scale, 1.0) if sampling.antialias else 1.0
-    first = int(np.floor(-reach / shrunk)) + 1
+    reach, shrunk = REACHES[sampling.mode], _shrunk(axis, sampling)
+    first = _first(reach, shrunk)
     left = np.floor(where)
     places = left[:, None] + np.arange(first, 2 - first)
     distance = abs(places - where[:, None]) * shrunk
     weights = np.clip(1 - distance, 0, 1) if reach == 1 else _cubic(distance, sampling.cubic_coefficient)
     return places, weights / weights.sum(axis=1, keepdims=True)
+
+
+def _taps(axis: ResizedAxis, sampling: Sampling) -> int:
+    """How many input elements an output element is made of."""
+    if sampling.mode == "nearest":
+        return 1
+    if sampling.mode not in REACHES:
+        raise ValueError(f"its mode {sampling.mode!r} is none of nearest, linear and cubic")
+    return 2 - 2 * _first(REACHES[sampling.mode], _shrunk(axis, sampling))
+
+
+def _shrunk(axis: ResizedAxis, sampling: Sampling) -> float:
+    return min(axis.scale, 1.0) if sampling.antialias else 1.0
+
+
+def _first(reach: int, shrunk: float) -> int:
+    """The first input element that counts, from the one before the output element's place on."""
+    return int(np.floor(-reach / shrunk)) + 1
 
 
 def _cubic(distance: Array, a: float) -> Array:

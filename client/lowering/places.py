@@ -18,6 +18,9 @@ from gputune.kernels.ops.typed import TypedProblem
 if TYPE_CHECKING:  # operators.py has the table that names these functions
     from gputune.client.lowering.lowering import Lowering
 
+MOST_PLACES = 1 << 24
+"""Of a ReverseSequence: a table of them is computed on the host."""
+
 
 def trilu(lowering: Lowering, node: Node) -> None:
     """A triangle of each matrix; zeros are elsewhere."""
@@ -78,6 +81,8 @@ def reverse_sequence(lowering: Lowering, node: Node) -> None:
     time, batch = int(node.attributes.get("time_axis", 0)), int(node.attributes.get("batch_axis", 1))
     if lengths is None or {time, batch} != {0, 1}:
         raise node.unsupported(f"its time and batch axes are {time} and {batch}; 0 and 1 are supported")
+    if prod(shape[:2]) > MOST_PLACES:
+        raise node.unsupported(f"it has {prod(shape[:2])} places in time and batch; {MOST_PLACES} are supported")
     places = np.indices(shape[:2])
     length = lengths.reshape(-1)[places[batch]]
     indices = np.where(places[time] < length, length - 1 - places[time], places[time]).astype(np.int64)

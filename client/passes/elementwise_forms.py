@@ -87,5 +87,5 @@ def dropout(work: Work, node: Node) -> Iterator[Node]:
     yield Node("Identity", node.name, node.inputs[:1], node.outputs[:1], origins=node.origins)
     for mask in filter(work.uses.__getitem__, node.outputs[1:]):
         info = work.graph.tensors[mask]
-        ones = work.exact(f"{mask}/ones", np.ones(info.shape, info.dtype))
+        ones = work.exact(f"{mask}/ones", np.broadcast_to(np.ones((), info.dtype), info.shape))
         yield Node("Identity", f"{node.name}/mask", (ones,), (mask,), origins=node.origins)
