@@ -5,6 +5,7 @@ A key that does not bind is an error: silently ignored keys are what users of su
 
 import difflib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,13 @@ def _text(value: Any, key: str) -> str:
 
 
 def _path(value: Any, key: str) -> Path:
-    return Path(_text(value, key)).expanduser()
+    text = _text(value, key)
+    try:
+        if b"\0" in os.fsencode(text):
+            raise ValueError("it holds a character that no path may hold")
+        return Path(text).expanduser()
+    except (ValueError, RuntimeError) as error:  # RuntimeError: a home folder that is not there
+        raise ConfigError(f"{key}: {json.dumps(text)} is no path: {error}") from None
 
 
 def _addresses(value: Any, key: str) -> str:
@@ -151,7 +158,7 @@ def read_config(path: Path | None) -> Config:
         raise ConfigError(f"config file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         content = json.loads(text, object_pairs_hook=_no_twins)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"config file {path} is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise ConfigError(f'config file {path} must hold one JSON object, like {{"tuning_mode": true}}')

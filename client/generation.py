@@ -20,7 +20,7 @@ from gputune.client.chain_comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.config import Config, check_precision
 from gputune.client.context_race import ContextRace
 from gputune.client.credentials import NONE, Credentials
-from gputune.client.errors import ConfigError, TargetError
+from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.explaining import summary_line
 from gputune.client.graphs import Graphs
 from gputune.client.in_chain import Decision, InChain
@@ -43,6 +43,7 @@ from gputune.kernels.space import configuration_key
 from gputune.runtime.context_format import write_context
 from gputune.runtime.context_records import Context
 from gputune.runtime.devices import SIMULATED
+from gputune.runtime.errors import ContextError
 from gputune.runtime.identity import DeviceIdentity
 from gputune.server.protocol.connection import software_version
 
@@ -367,7 +368,10 @@ class Generation:
         path = self._request.binary_file
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            size = self._write_to(built, path)
+            try:
+                size = self._write_to(built, path)
+            except ContextError as error:
+                raise OutputError(f"{path} cannot be written: {error}") from error
         self._reporter.info(f"wrote {path} ({size} bytes)")
 
     def _effective_configuration(self) -> dict[str, Any]:

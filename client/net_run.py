@@ -1,6 +1,8 @@
 """Runs a context binary over an input list and writes the results."""
 
+import shlex
 import statistics
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -53,11 +55,16 @@ class InputLine:
     place: str
 
 
-def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputLine]:
-    """One inference per line: `name:=file name2:=file`, or just the file where there is one input.
+NO_INPUTS = InputLine({}, "")
+"""The one inference of a graph without inputs."""
 
-    Blank lines and lines that start with # are skipped; files are relative to the working directory. Raises
-    ConfigError that names the line.
+
+def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputLine]:
+    """One inference per line: `name:=file name2:=file`, or just the file where there is one input. What has blanks
+    stands in double quotes: `name:="a file" "a name:=file"`.
+
+    Blank lines and lines that start with # are skipped; files are relative to the working directory. For a graph
+    without inputs there is one inference. Raises ConfigError that names the line.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -67,15 +74,27 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputL
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             lines.append(InputLine(_files(line, inputs, f"{path}:{number}"), f"{path}:{number}"))
-    if not lines:
+    if not lines and inputs:
         raise ConfigError(f"input list {path} names no inputs")
-    return lines
+    return lines or [NO_INPUTS]
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line, some of which are in double quotes; any other character stands for itself. Raises ValueError
+    where a quote is not closed."""
+    words = shlex.shlex(line, posix=True)
+    words.whitespace_split, words.quotes, words.escape, words.commenters = True, '"', "", ""
+    return list(words)
 
 
 def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str, Path]:
     known = [tensor.name for tensor in inputs]
     files: dict[str, Path] = {}
-    for word in line.split():
+    try:
+        words = _words(line)
+    except ValueError:
+        raise ConfigError(f"{place}: a quote is not closed") from None
+    for word in words:
         name, separator, file = word.partition(":=")
         if not separator:
             if len(known) != 1:
@@ -119,8 +138,9 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{place}: {file} is no array file: {error}") from None
     if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
+        order = "" if value.dtype.isnative else "big-endian " if sys.byteorder == "little" else "little-endian "
         raise ConfigError(
-            f"{place}: {file} holds {value.dtype.name}{list(value.shape)}, "
+            f"{place}: {file} holds {order}{value.dtype.name}{list(value.shape)}, "
             f"input {tensor.name!r} takes {tensor.dtype}{list(tensor.shape)}"
         )
     array: Array = value

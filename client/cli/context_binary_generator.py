@@ -68,6 +68,8 @@ def command(
 
 
 def _binary_path(output_dir: Path, binary_file: str) -> Path:
-    """output_dir/NAME.bin; an absolute NAME wins, as pathlib joins paths."""
+    """output_dir/NAME.bin; an absolute NAME wins, as pathlib joins paths. Raises ConfigError for no name."""
+    if binary_file.removesuffix(".bin").rpartition("/")[2] in ("", ".", ".."):
+        raise ConfigError(f"--binary_file {binary_file!r} names no file")
     name = binary_file if binary_file.endswith(".bin") else f"{binary_file}.bin"
     return output_dir / name

@@ -1,15 +1,20 @@
 """The `gputune` command. Sub-commands are imported when they are called, so that each starts quickly."""
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
 from gputune.client.cli.say import say
-from gputune.client.errors import GputuneError, TargetError
+from gputune.client.errors import GputuneError, OutputError, TargetError
 
 COMMANDS = {
     "context-binary-generator": (
@@ -27,6 +32,14 @@ COMMANDS = {
     "devices": ("devices", "List OpenCL devices and whether they work."),
 }
 INTERRUPTED = 130
+FAILED = 1
+"""The exit code of what has no code of its own."""
+
+TRACEBACK = "GPUTUNE_TRACEBACK"
+"""The environment variable that shows where an error has come from that nothing expects."""
+
+_OF_STREAMS = frozenset((errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC))
+"""What writing to an open stream fails with. Where its reader has gone, click ends the command quietly."""
 
 
 class _Commands(click.Group):
@@ -68,23 +81,51 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: one line on standard error for whatever goes wrong."""
     try:
-        code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        code = _run(arguments)
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):  # nothing can be told, but the code can
+            error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        say("interrupted", err=True)
-        code = INTERRUPTED
+        code = _said("interrupted", INTERRUPTED)
     except TargetError as error:
-        say(f"error: {line_of(error)}", err=True)
-        code = error.exit_code
+        code = _failed(line_of(error), error.exit_code)
     except GputuneError as error:
-        say(f"error: {error}", err=True)
-        code = error.exit_code
+        code = _failed(str(error), error.exit_code)
     except CacheError as error:
-        say(f"error: {error}", err=True)
-        code = 7
-    sys.exit(code if isinstance(code, int) else 0)
+        code = _failed(str(error), 7)
+    except Exception as error:  # a defect: whatever it is, it is told in one line
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        what = " ".join([f"unexpected {type(error).__name__}:", *str(error).split()]).rstrip(":")
+        code = _failed(f"{what}; {TRACEBACK}=1 shows where it comes from", FAILED)
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Runs the command line; its exit code. Raises OutputError where nothing more can be printed."""
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        if sys.stdout is not None:  # None where it was closed before
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OF_STREAMS:
+            raise
+        with Path(os.devnull).open("w") as nowhere:  # for what is buffered still, which Python writes at its end
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        raise OutputError(f"standard output cannot be written: {error.strerror}") from error
+    return code if isinstance(code, int) else 0
+
+
+def _failed(line: str, code: int) -> int:
+    """Tells an error on standard error; the exit code."""
+    return _said(f"error: {line}", code)
+
+
+def _said(line: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        say(line, err=True)
+    return code
 
 
 if __name__ == "__main__":

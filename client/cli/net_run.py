@@ -26,8 +26,8 @@ from gputune.runtime.loading import open_executor
 @click.option(
     "--input_list",
     type=click.Path(path_type=Path),
-    required=True,
-    help="One inference a line: NAME:=FILE NAME2:=FILE; raw values, or .npy files.",
+    help="One inference a line: NAME:=FILE NAME2:=FILE; raw values, or .npy files. What has blanks stands in double "
+    "quotes. Not needed for a graph without inputs.",
 )
 @click.option(
     "--output_dir",
@@ -69,7 +69,7 @@ from gputune.runtime.loading import open_executor
 @summary_json
 def command(
     retrieve_context: Path,
-    input_list: Path,
+    input_list: Path | None,
     output_dir: Path,
     num_inferences: int | None,
     npy: bool,
@@ -115,7 +115,7 @@ def command(
             reporter.warn(f"{retrieve_context}: {text}")
         if not executor.computes:
             reporter.warn("the null device computes nothing: outputs are zeros, not results")
-        lines = net_run.read_input_list(input_list, executor.graph.inputs)
+        lines = _lines(input_list, executor)
         count = num_inferences or len(lines)
         inference_ns: list[int] = []
         with reporter, device_errors(retrieve_context):
@@ -138,6 +138,17 @@ def command(
             write_json(profile, content)
             for line in net_run.profile_table(content):
                 reporter.info(line)
+
+
+def _lines(input_list: Path | None, executor: net_run.AnyExecutor) -> list[net_run.InputLine]:
+    """The inferences that are asked for."""
+    inputs = executor.graph.inputs
+    if input_list is not None:
+        return net_run.read_input_list(input_list, inputs)
+    if inputs:
+        names = ", ".join(repr(tensor.name) for tensor in inputs)
+        raise ConfigError(f"--input_list: graph {executor.graph.name!r} has inputs ({names}); name their files")
+    return [net_run.NO_INPUTS]
 
 
 def _refuse_unused(connection: ConnectionOptions) -> None:

@@ -43,10 +43,25 @@ def test_lines_name_inputs_and_may_leave_out_a_single_name(tmp_path: Path) -> No
     assert {name: file.name for name, file in line.files.items()} == {"x": "a.raw", "y": "b.raw"}
 
 
+def test_what_has_blanks_stands_in_double_quotes(tmp_path: Path) -> None:
+    inputs = (TensorRecord("an x", (2,)), TensorRecord("it's", (2,)))
+    text = '"an x:=a file.raw" it\'s:="b \'2\'.raw"\nit\'s:=c\\d.raw "an x":=#e.raw'
+    first, second = read_input_list(listed(tmp_path, text), inputs)
+    assert {name: str(file) for name, file in first.files.items()} == {"an x": "a file.raw", "it's": "b '2'.raw"}
+    assert {name: str(file) for name, file in second.files.items()} == {"an x": "#e.raw", "it's": "c\\d.raw"}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_a_graph_without_inputs_runs_once(tmp_path: Path, text: str) -> None:
+    (line,) = read_input_list(listed(tmp_path, text), ())
+    assert read_inputs(line, ()) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("", "names no inputs"),
+        ('x:="a.raw', "inputs.txt:1: a quote is not closed"),
         ("z:=a.raw y:=b", r"inputs.txt:1: there is no input 'z'; the graph has \['x', 'y'\]"),
         ("x:=a.raw x:=b.raw", "input 'x' is given twice"),
         ("\nx:=a.raw", "inputs.txt:2: no file for input 'y'"),
@@ -63,14 +78,18 @@ def test_raw_and_npy_inputs_are_read_and_checked(tmp_path: Path) -> None:
     (tmp_path / "a.raw").write_bytes(value.tobytes())
     np.save(tmp_path / "a.npy", value)
     np.save(tmp_path / "wide.npy", value.astype(np.float64))
+    np.save(tmp_path / "big.npy", value.astype(">f4"))
     (tmp_path / "short.raw").write_bytes(b"1234")
     (tmp_path / "no.npy").write_bytes(b"not an array")
-    text = "\n".join(str(tmp_path / name) for name in ("a.raw", "a.npy", "wide.npy", "short.raw", "no.npy", "gone.raw"))
-    raw, npy, wide, short, no, gone = read_input_list(listed(tmp_path, text), ONE)
+    text = "\n".join(
+        str(tmp_path / name) for name in ("a.raw", "a.npy", "wide.npy", "big.npy", "short.raw", "no.npy", "gone.raw")
+    )
+    raw, npy, wide, big, short, no, gone = read_input_list(listed(tmp_path, text), ONE)
     np.testing.assert_array_equal(read_inputs(raw, ONE)["x"], value)
     np.testing.assert_array_equal(read_inputs(npy, ONE)["x"], value)
     for line, complaint in (
         (wide, r"holds float64\[2, 3\], input 'x' takes float32\[2, 3\]"),
+        (big, r"holds big-endian float32\[2, 3\], input 'x' takes float32\[2, 3\]"),
         (short, "has 4 bytes, input 'x' takes 24"),
         (no, "is no array file"),
         (gone, "cannot be read: No such file"),
