@@ -2,6 +2,7 @@
 
     scripts/fuzz connections    sends malformed and hostile inputs to a target server
     scripts/fuzz frames         tampers with the frames of authenticated sessions
+    scripts/fuzz models         imports hostile and broken models
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
@@ -14,6 +15,7 @@ from typing import Protocol
 
 import fuzz_connections
 import fuzz_frames
+import fuzz_models
 import fuzz_tests
 
 
@@ -30,6 +32,7 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, Command] = {"connections": fuzz_connections, "frames": fuzz_frames, "tests": fuzz_tests}
+COMMANDS: dict[str, Command] = {"connections": fuzz_connections, "models": fuzz_models, "tests": fuzz_tests}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -74,13 +74,18 @@ def inferred(
 
 def expected_bytes(proto: onnx.NodeProto, opset: int, feeds: Mapping[str, Array]) -> int:
     """How many bytes the outputs of a node take for these values of its inputs: as onnx infers it, or as many as what
-    the node reads where it does not know."""
+    the node reads where it does not know. Raises ValueError for a node that is not valid: numpy would compute it and
+    may end the process where sizes overflow."""
     types = {name: type_of(TensorInfo(value.shape, str(value.dtype))) for name, value in feeds.items()}
+    _check_counts({item.name: helper.get_attribute_value(item) for item in proto.attribute})
+    kinds = []
     try:
-        _check_counts({item.name: helper.get_attribute_value(item) for item in proto.attribute})
         kinds = [found.tensor_type for found in _types_by_onnx(proto, opset, types, feeds).values()]
-    except (ValueError, *REFUSED_BY_ONNX):  # folding says what is wrong with it
-        kinds = []
+    except onnx.defs.SchemaError:  # folding says what is wrong with it
+        pass
+    except REFUSED_BY_ONNX as error:
+        if proto.op_type not in SHAPED_AS_INPUT:
+            raise ValueError(f"is not valid: {first_lines(error)}") from error
     sizes = [
         math.prod(max(dim.dim_value, 0) for dim in kind.shape.dim) * _item_bytes(kind.elem_type)
         for kind in kinds
@@ -122,8 +127,10 @@ def _info(kind: TypeProto.Tensor) -> TensorInfo | None:
         return None
     dtype = str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
     info = TensorInfo(tuple(size for size in sizes if size is not None), dtype)
-    if info.size > MOST_ELEMENTS:
-        raise ValueError(f"computes {info.size} elements; {MOST_ELEMENTS} are supported")
+    if any(size < 0 for size in info.shape):
+        raise ValueError(f"computes a tensor of the shape {info.shape}")
+    if math.prod(filter(None, info.shape)) > MOST_ELEMENTS:  # without elements, too, numpy counts so far
+        raise ValueError(f"computes a tensor of the shape {info.shape}; {MOST_ELEMENTS} elements are supported")
     return info
 
 

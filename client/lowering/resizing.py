@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import isfinite, lcm, prod
+from math import lcm, prod
 from typing import TYPE_CHECKING
 
 from gputune.client.graph import Node
@@ -173,8 +173,6 @@ def _scales(lowering: Lowering, node: Node) -> dict[int, Fraction]:
         given = lowering.value(node, 1 if lowering.graph.opset <= 10 else 2, "list of scales")
     scales = {}
     for axis, number in zip(axes, () if given is None else given, strict=True):
-        if not isfinite(number):
-            raise node.unsupported(f"its scale {float(number)} is not finite")
         scales[axis] = Fraction(float(number)).limit_denominator(FINEST_SCALE)
         if not scales[axis]:
             raise node.unsupported(f"its scale {float(number):g} is below 1/{FINEST_SCALE}")

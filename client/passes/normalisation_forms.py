@@ -47,7 +47,8 @@ def batch_normalization(work: Work, node: Node) -> Iterator[Node]:
     elif all(name in work.graph.constants for name in node.inputs[1:5]):
         parts = (np.asarray(work.graph.constants[name], np.float64) for name in node.inputs[1:5])
         scale, bias, mean, variance = parts
-        factor = scale / np.sqrt(variance + epsilon)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            factor = scale / np.sqrt(variance + epsilon)
         factors = work.constant(f"{node.output}/factor", factor.reshape(column[1:]))
         shifts = work.constant(f"{node.output}/shift", (bias - mean * factor).reshape(column[1:]))
         steps.of(shape, "Add", steps.of(shape, "Mul", node.inputs[0], factors), shifts, output=node.output)

