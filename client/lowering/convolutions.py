@@ -109,11 +109,11 @@ def _cut_before(node: Node, size: Pair, kernel: Pair, strides: Pair, dilations: 
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.unsupported(f"auto_pad {mode!r} is unknown")
     added = pair(node.attributes.get("output_padding", (0, 0)))
-    if mode.startswith("SAME") and any(added):
+    given = "output_shape" in node.attributes  # then the pads follow from it, with VALID as well
+    if mode.startswith("SAME") and any(added) and not given:
         # By its definition and by onnxruntime an output is `strides` times as long, whatever is added; onnx's shape
         # inference makes it longer.
         raise node.unsupported("with auto_pad it has output_padding, for which ONNX has two meanings; give it pads")
-    given = "output_shape" in node.attributes  # then the pads follow from it, with VALID as well
     if mode == "VALID" and not given:
         return 0, 0
     if mode == "NOTSET" and not given:

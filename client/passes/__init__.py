@@ -1,4 +1,7 @@
-"""Graph passes: each takes a graph and returns one that computes the same with fewer nodes."""
+"""Graph passes: each takes a graph and returns one that computes the same with fewer nodes.
+
+A pass finds nodes by the tensors that they compute, since names may be shared, and has additions.py name what is new.
+"""
 
 from collections.abc import Callable
 
