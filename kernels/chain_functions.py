@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputune.kernels.approximations import cosine, sine, tangent, with_erf
+
 Array = npt.NDArray[Any]
 
 
@@ -36,14 +38,6 @@ def _called(name: str, compute: Callable[..., Array], domain: bool = False, jump
     return Function(0, compute, f"{{v}} = {name}({{v}});", domain, jumps)
 
 
-def _circular(name: str, compute: Callable[..., Array], domain: bool = False, jumps: bool = False) -> Function:
-    """A function of an angle, which an infinity is none: v - v * 0 makes it NaN.
-
-    PoCL's vectors have wrong results in the other lanes where one lane is infinite.
-    """
-    return Function(0, compute, f"{{v}} = {name}({{v}} - {{v}} * ({{T}})(0.0f));", domain, jumps)
-
-
 def _erf(v: Array) -> Array:
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(v), np.float64)
 
@@ -55,36 +49,6 @@ def _softplus(v: Array) -> Array:
 def _expm1_below(v: Array) -> Array:
     """exp(v) - 1 where v is negative, else 0."""
     return np.expm1(np.minimum(v, 0))
-
-
-# Of a quotient of polynomials in x * x, the highest power first; x times it is within 4.2e-7 of erf(x) up to 3.85.
-ERF_ABOVE = (
-    -2.72614226e-10,
-    2.77068142e-8,
-    -2.10102402e-6,
-    -5.69250639e-5,
-    -7.34990631e-4,
-    -2.95459981e-3,
-    -1.6096033e-2,
-)
-ERF_BELOW = (-1.45660718e-5, -2.13374055e-4, -1.68282697e-3, -7.37332917e-3, -1.4264739e-2)
-
-
-def _polynomial(coefficients: tuple[float, ...]) -> str:
-    """Its value at square_."""
-    text = f"({{T}})({coefficients[0]}f)"
-    for number in coefficients[1:]:
-        text = f"({text} * square_ + ({{T}})({number}f))"
-    return text
-
-
-def _with_erf(argument: str, use: str) -> str:
-    """Statements that use erf_, the error function of the argument: much faster than OpenCL's, which is exact."""
-    return (
-        "{{ const {T} of_ = " + argument + ", square_ = of_ * of_;"
-        " {T} erf_ = of_ * " + _polynomial(ERF_ABOVE) + " / " + _polynomial(ERF_BELOW) + ";"
-        " erf_ = of_ > ({T})(3.85f) ? ({T})(1.0f) : of_ < ({T})(-3.85f) ? ({T})(-1.0f) : erf_; " + use + " }}"
-    )
 
 
 UNARY = {
@@ -133,7 +97,7 @@ UNARY = {
     "gelu": Function(
         0,
         lambda v: 0.5 * v * (1 + _erf(v / math.sqrt(2))),
-        _with_erf("{v} * ({T})(0.70710678f)", "{v} = ({T})(0.5f) * {v} * (({T})(1.0f) + erf_);"),
+        with_erf("{v} * ({T})(0.70710678f)", "{v} = ({T})(0.5f) * {v} * (({T})(1.0f) + erf_);"),
     ),
     "gelu_tanh": Function(
         0,
@@ -171,10 +135,10 @@ UNARY = {
     "sqrt": _called("sqrt", np.sqrt, domain=True),
     "exp": _called("exp", np.exp),
     "log": _called("log", np.log, domain=True),
-    "erf": Function(0, _erf, _with_erf("{v}", "{v} = erf_;")),
-    "sin": _circular("sin", np.sin),
-    "cos": _circular("cos", np.cos),
-    "tan": _circular("tan", np.tan, domain=True, jumps=True),
+    "erf": Function(0, _erf, with_erf("{v}", "{v} = erf_;")),
+    "sin": Function(0, np.sin, sine()),
+    "cos": Function(0, np.cos, cosine()),
+    "tan": Function(0, np.tan, tangent(), domain=True, jumps=True),
     "asin": _called("asin", np.arcsin, domain=True),
     "acos": _called("acos", np.arccos, domain=True),
     "atan": _called("atan", np.arctan),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gputune.kernels.chain import EMPTY, Chain, Step
-from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY
+from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array
 from gputune.kernels.ops.elementwise import FAMILY, ElementwiseProblem
 from gputune.kernels.template import BASE_OPTIONS, template
 
@@ -58,6 +58,34 @@ def test_every_function_is_right_also_for_infinities_and_nan(bench: Any) -> None
         want = FAMILY.reference(problem, inputs)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=str(step))
         assert not damage
+
+
+def angles(generator: np.random.Generator) -> Array:
+    """Of every size a float has, and near the zeros and poles of the functions."""
+    chosen = [0, -0.0, 1e-45, 1e-40, 1e-30, 1e-3, 0.5, 1, 100, 2**15, 2**23 - 1, 2**23, 1e7, 1e20, 3.4028235e38]
+    sizes = np.ldexp(generator.uniform(1, 2, 300), generator.integers(-149, 128, 300))
+    multiples = np.concatenate([np.arange(40), generator.integers(1, 10**5, 200), generator.integers(1, 10**9, 100)])
+    values = np.concatenate([chosen, sizes, multiples * (np.pi / 2)]).astype(np.float32)
+    return np.concatenate([values, -values, np.float32([np.inf, -np.inf, np.nan])])
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_of_every_size_are_right_beside_each_other(bench: Any, name: str) -> None:
+    generator = np.random.default_rng(0)
+    hard = angles(generator)
+    rare = np.where(generator.random(4 * hard.size) < 0.9, generator.standard_normal(4 * hard.size), np.tile(hard, 4))
+    inputs = {"input": np.concatenate([hard, *(generator.permutation(hard) for _ in range(8)), rare, [1e7]])}
+    inputs["input"] = inputs["input"].astype(np.float32)
+    shape = inputs["input"].shape
+    problem = ElementwiseProblem(shape, (), shape, Chain((Step(name),)))
+    tried = [FAMILY.default(problem, bench.limits) | {"VW": width, "DIMX": 1} for width in (1, 4, 16)]
+    bench.build_together(FAMILY, [(problem, configuration) for configuration in tried])
+    with np.errstate(invalid="ignore"):
+        want = getattr(np, name)(inputs["input"].astype(np.float64))
+    for configuration in tried:
+        got, _ = bench.run(FAMILY, problem, configuration, inputs)
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-30, err_msg=str(configuration))
+        assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0])), "-0 has kept its sign"
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:
