@@ -100,13 +100,11 @@ class ArgFamily(KernelFamily):
         return Instance(main)
 
     def reference(self, problem: ArgProblem, inputs: Mapping[str, Array]) -> Array:
-        """The places of all extremes of a row, and of these the first or the last."""
-        value = inputs["input"]
-        extreme = (np.fmax if problem.largest else np.fmin).reduce(value, 1, keepdims=True)
-        found = value == extreme
-        place = found.argmax(axis=1)
+        """numpy's first place of the extreme, NaN included; the last one is the first in the row turned round."""
+        value = inputs["input"][:, ::-1] if problem.last else inputs["input"]
+        place = value.argmax(axis=1) if problem.largest else value.argmin(axis=1)
         if problem.last:
-            place = np.where(found.any(axis=1), problem.axis - 1 - found[:, ::-1].argmax(axis=1), 0)
+            place = problem.axis - 1 - place
         if problem.one_hot:
             return np.asarray(np.arange(problem.axis)[:, np.newaxis] == place[:, np.newaxis], np.float32)
         return np.asarray(place, np.int64)

@@ -3,7 +3,7 @@
 //   output[row] = the first (LAST: the last) i at which input[row, i] is the extreme
 //   ONE_HOT: output[row, i] = 1 at that i, else 0
 //
-// NaN is passed over; a row of nothing else has its extreme at 0.
+// As in numpy, NaN is the extreme, and equal to itself.
 //
 // Work split: as in reduce_rows.cl. Of equal elements the nearer index wins wherever two are compared, so it does not
 // matter in which order vectors, lanes and work-items are.
@@ -48,9 +48,9 @@ typedef indices place;
 #endif
 
 #if LARGEST
-#define BETTER(a, b) ((a) > (b))
+#define BETTER(a, b) ((a) > (b) || ((a) != (a) && (b) == (b)))
 #else
-#define BETTER(a, b) ((a) < (b))
+#define BETTER(a, b) ((a) < (b) || ((a) != (a) && (b) == (b)))
 #endif
 #if LAST
 #define NEARER(a, b) ((a) > (b))
@@ -61,7 +61,7 @@ typedef indices place;
 #endif
 // Keeps in (best, at) the better of it and (value, index).
 #define KEEP_BETTER(AS_INT, value, index, best, at)                                                               \
-    at = AS_INT(BETTER(value, best)) | (AS_INT((value) == (best)) & NEARER(index, at)) ? (index) : (at);          \
+    at = AS_INT(BETTER(value, best)) | (AS_INT(!BETTER(best, value)) & NEARER(index, at)) ? (index) : (at);       \
     best = BETTER(value, best) ? (value) : (best);
 
 #define READ(step, fill) load(input + start + STEP_OFFSET(step), ELEMENTS(row, step), fill)

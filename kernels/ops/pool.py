@@ -205,7 +205,7 @@ class PoolFamily(KernelFamily):
                 taps_y = slice(y, y + (rows - 1) * step_y + 1, step_y)
                 taps_x = slice(x, x + (columns - 1) * step_x + 1, step_x)
                 tap = maps[:, taps_y, taps_x]
-                total = np.fmax(total, tap) if problem.kind == "max" else total + tap
+                total = np.maximum(total, tap) if problem.kind == "max" else total + tap
                 count += counted[:, taps_y, taps_x]
         if problem.kind == "average":
             total = total / count

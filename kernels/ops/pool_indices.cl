@@ -2,8 +2,8 @@
 //
 //   output[n, c, y, x] = the index in input of the first largest input[n, y*SH - PT + ky*DH, x*SW - PL + kx*DW, c]
 //
-// Positions outside the map take no part, and NaN is passed over; where there is nothing else, the first position in the
-// map counts. BY_COLUMNS counts the elements of each map column by column.
+// Positions outside the map take no part; in a window with NaN the first of these counts. BY_COLUMNS counts the elements
+// of each map column by column.
 //
 // Work split: dimension 0 runs over channels, dimension 1 over the pixels of the output.
 // Preconditions: every window sees a part of the map, fewer than 2^31 elements.
@@ -41,15 +41,15 @@ void pool_indices(__global const float *restrict input, __global long *restrict 
     const int top = pixel / OUT_WIDTH % OUT_HEIGHT * SH - PT;
     const int left = pixel % OUT_WIDTH * SW - PL;
 
-    float largest = -INFINITY;
+    float largest = 0.0f;
     int row = -1, column = -1;
     for (int ky = 0; ky < KH; ++ky)
         for (int kx = 0; kx < KW; ++kx) {
             const int y = top + ky * DH, x = left + kx * DW;
             if ((uint)y < HEIGHT && (uint)x < WIDTH) {
                 const float value = input[((map * HEIGHT + y) * WIDTH + x) * CHANNELS + channel];
-                if (value > largest || row < 0) {
-                    largest = value > largest ? value : largest;
+                if (row < 0 || value > largest || (value != value && largest == largest)) {
+                    largest = value;
                     row = y;
                     column = x;
                 }

@@ -121,9 +121,9 @@ class PoolIndicesFamily(KernelFamily):
         rows, columns = seen_rows[:, None, :, None], seen_columns[None, :, None, :]
         inside = (rows >= 0) & (rows < problem.height) & (columns >= 0) & (columns < problem.width)
         rows, columns = np.clip(rows, 0, problem.height - 1), np.clip(columns, 0, problem.width - 1)
-        values = np.nan_to_num(maps[:, :, rows, columns], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-        values = np.where(inside, values, -np.inf).reshape(*problem.output_shape, -1)
-        best = inside.reshape(*problem.output, -1) & (values == values.max(-1, keepdims=True))
+        values = np.where(inside, maps[:, :, rows, columns], -np.inf).reshape(*problem.output_shape, -1)
+        largest = values.max(-1, keepdims=True)  # NaN where there is one
+        best = inside.reshape(*problem.output, -1) & ((values == largest) | np.isnan(values))
         place = columns * problem.height + rows if problem.by_columns else rows * problem.width + columns
         places = np.broadcast_to(place, inside.shape).reshape(*problem.output, -1)
         chosen = np.take_along_axis(np.broadcast_to(places, best.shape), best.argmax(-1)[..., None], -1)[..., 0]

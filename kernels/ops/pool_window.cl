@@ -2,9 +2,9 @@
 //
 //   output[n, y, x, c] = EPILOGUE(reduce over ky < KH, kx < KW of input[n, y*SH - PT + ky*DH, x*SW - PL + kx*DW, c])
 //
-// Positions outside the map take no part; max passes over NaN. An average divides by the positions inside the map,
-// with COUNT_INCLUDE_PAD by those inside map and padding; Lp is (sum |input|^NORM)^(1/NORM). Global pooling is a window
-// as large as the map.
+// Positions outside the map take no part; the maximum of a window with NaN is NaN. An average divides by the positions
+// inside the map, with COUNT_INCLUDE_PAD by those inside map and padding; Lp is (sum |input|^NORM)^(1/NORM). Global
+// pooling is a window as large as the map.
 //
 // Work split: dimension 0 runs over vectors of VW channels, dimension 1 over strips of WPT neighbouring pixels of an
 // output row. A window's row is reduced in ACC independent accumulators.
@@ -58,7 +58,7 @@
 #if KIND == 0
 #define START (-INFINITY)
 #define TERM(value) (value)
-#define REDUCE(total, value) ((value) > (total) ? (value) : (total))
+#define REDUCE(total, value) ((value) > (total) || (value) != (value) ? (value) : (total))
 #else
 #define START 0.0f
 #define REDUCE(total, value) ((total) + (value))

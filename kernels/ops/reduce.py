@@ -55,8 +55,8 @@ def _gathered(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
 KINDS: Mapping[str, Kind] = {
     "sum": Kind(lambda x, axes: x.sum(axes, x.dtype), whole=True),
     "mean": Kind(lambda x, axes: x.mean(axes), finish="(x) / (one)(COUNT)"),
-    "max": Kind(lambda x, axes: np.fmax.reduce(x, axes), "MAX", start="LOWEST", fill="LOWEST", whole=True),
-    "min": Kind(lambda x, axes: np.fmin.reduce(x, axes), "MIN", start="HIGHEST", fill="HIGHEST", whole=True),
+    "max": Kind(lambda x, axes: np.max(x, axes), "MAX", start="LOWEST", fill="LOWEST", whole=True),
+    "min": Kind(lambda x, axes: np.min(x, axes), "MIN", start="HIGHEST", fill="HIGHEST", whole=True),
     "prod": Kind(lambda x, axes: x.prod(axes, x.dtype), "MUL", start="1", fill="1", whole=True),
     "l1": Kind(lambda x, axes: abs(x).sum(axes, x.dtype), map="((x) < (vec)(0) ? -(x) : (x))", whole=True),
     "l2": Kind(lambda x, axes: np.sqrt((x * x).sum(axes)), map="(x) * (x)", finish="sqrt(x)"),
@@ -83,7 +83,7 @@ KINDS: Mapping[str, Kind] = {
 class ReduceProblem:
     """output = epilogue(`kind` over `axes` of an input of `shape`), without those axes; without any: of each element.
 
-    Maximum and minimum pass over NaN as pooling does. The epilogue, of float32 only, has operands shaped as the output.
+    Maximum and minimum are NaN where an element is. The epilogue, of float32 only, has operands shaped as the output.
     """
 
     kind: str

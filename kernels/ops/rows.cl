@@ -115,5 +115,6 @@ static inline void store(vec value, __global TYPE *p, int elements)
 
 #define ADD(a, b) ((a) + (b))
 #define MUL(a, b) ((a) * (b))
-#define MAX(a, b) ((b) > (a) ? (b) : (a))
-#define MIN(a, b) ((b) < (a) ? (b) : (a))
+// NaN stays: nothing is larger or smaller, and of two the second is taken.
+#define MAX(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
+#define MIN(a, b) ((b) < (a) || (b) != (b) ? (b) : (a))

@@ -36,13 +36,23 @@ def test_pooling_is_right(bench: Any, problem: PoolProblem) -> None:
     bench.check(FAMILY, problem)
 
 
-def test_max_passes_over_nan_and_keeps_infinities(bench: Any) -> None:
-    problem = PoolProblem("max", 1, 2, 6, 1, (2, 2), (2, 2), (0, 0, 0, 0), (1, 3))
-    infinity = np.inf
-    value = np.array([[1, np.nan, 3, infinity, -infinity, -infinity], [0, 2, 4, 5, -infinity, -infinity]], np.float32)
-    inputs = {"input": value.reshape(1, 2, 6, 1)}
-    got, damage = bench.run(FAMILY, problem, FAMILY.default(problem, bench.limits), inputs)
-    assert got.ravel().tolist() == FAMILY.reference(problem, inputs).ravel().tolist() == [2, infinity, -infinity]
+@pytest.mark.parametrize(("width", "accumulators"), [(1, 1), (8, 2)])
+def test_the_maximum_keeps_nan_and_infinities(bench: Any, width: int, accumulators: int) -> None:
+    problem = PoolProblem("max", 1, 9, 8, 19, (3, 5), (2, 2), (0, 1, 1, 1), (4, 3))
+    value = np.random.default_rng(0).standard_normal(problem.input_shape).astype(np.float32)
+    chosen = np.random.default_rng(1).random(value.shape)
+    value[chosen < 0.1], value[chosen < 0.06], value[chosen < 0.03] = np.inf, -np.inf, np.nan
+    inputs = {"input": value}
+    configuration = FAMILY.default(problem, bench.limits) | {"VW": width, "ACC": accumulators, "DIMX": 1, "DIMY": 1}
+    got, damage = bench.run(FAMILY, problem, configuration, inputs)
+    want = FAMILY.reference(problem, inputs)
+    assert 40 < np.isnan(want).sum() < want.size - 40
+    np.testing.assert_array_equal(got, want)
+    assert not damage
+    windows = problem.kernel, problem.strides, problem.pads, problem.output
+    places = PoolIndicesProblem(1, 9, 8, 19, *windows)
+    got, damage = bench.run(pool_indices.FAMILY, places, pool_indices.FAMILY.default(places, bench.limits), inputs)
+    np.testing.assert_array_equal(got, pool_indices.FAMILY.reference(places, inputs))
     assert not damage
 
 

@@ -54,6 +54,36 @@ def test_work_items_share_a_row(bench: Any, op: str, problem: Any, width: int) -
     assert not damage
 
 
+@pytest.mark.parametrize("shape", [(70, 61), (61, 5, 7)], ids=["along", "across"])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_extremes_keep_nan_wherever_it_is(bench: Any, shape: tuple[int, ...], lanes: int) -> None:
+    axis = int(len(shape) == 2)
+    value = np.random.default_rng(3).integers(-9, 9, shape).astype(np.float32)
+    rows = np.moveaxis(value, axis, -1).reshape(-1, 61).copy()
+    rows[np.arange(len(rows)), np.arange(len(rows)) % 61] = np.nan
+    rows[3], rows[5, 7:] = np.nan, np.nan
+    rows[9] = 2  # a row without any
+    value = np.moveaxis(rows.reshape(*np.delete(shape, axis), 61), -1, axis).copy()
+    arg_shape = (70, 61, 1) if axis else (1, 61, 35)
+    for op in ("Reduce", "ArgMax"):
+        family, tried = family_of(op), []
+        for largest in (True, False):
+            problem: Any = ReduceProblem("max" if largest else "min", shape, (axis,))
+            if op == "ArgMax":
+                problem = ArgProblem(*arg_shape, largest, last=largest)
+            tried.append((problem, {"VW": 4, "ACC": 1, "LANES": lanes, "DIMY": 1}))
+            if family.space(problem, bench.limits).violations(tried[-1][1]):
+                pytest.skip("the device has no work-groups of 4")
+        bench.build_together(family, tried)
+        for problem, configuration in tried:
+            inputs = {"input": value.reshape(problem.shape)}
+            want = family.reference(problem, inputs)
+            got, damage = bench.run(family, problem, configuration, inputs)
+            np.testing.assert_array_equal(got, want, err_msg=str(problem))
+            assert not damage
+            assert op == "ArgMax" or np.isnan(want).sum() == want.size - 1
+
+
 def test_a_long_sum_loses_no_digits(bench: Any) -> None:
     """A million equal numbers, added one to another in one lane, would be off in the second digit."""
     problem = ReduceProblem("sum", (1 << 20,), (0,))
