@@ -26,8 +26,16 @@ WINDOWED = frozenset(("AveragePool", "Conv", "LpPool", "MaxPool"))
 SHAPED_AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 """Operators with a body, for which onnx infers shapes within whole models only."""
 
-INFERRED_AS = dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), 22)
-"""Operators whose shapes onnx knows from an operator set on: before, windows could begin behind the map (ceil_mode)."""
+INFERRED_AS = {
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), 22),
+    **dict.fromkeys(("GreaterOrEqual", "LessOrEqual"), 16),
+}
+"""Operators whose shapes onnx knows from an operator set on: before, windows could begin behind the map (ceil_mode),
+and comparisons were functions of others, without shapes of their own."""
+
+ALONG_AXES = {"Squeeze": ("axes",), "Slice": ("axes", "starts", "ends")}
+"""Operators, and those of their attributes that belong together. Of axes that are not in order onnx infers a wrong
+shape (Squeeze) or none (Slice)."""
 
 REFUSED_BY_ONNX = (
     onnx.defs.SchemaError,
@@ -58,7 +66,7 @@ def inferred(
         return {node.output: tensors[node.inputs[0]]}
     try:
         found = _types_by_onnx(
-            proto,
+            _in_order(proto, node, tensors),
             opset,
             {name: type_of(tensors[name]) for name in node.reads},
             {name: constants[name] for name in node.reads if name in constants},
@@ -94,6 +102,21 @@ def expected_bytes(proto: onnx.NodeProto, opset: int, feeds: Mapping[str, Array]
     if len(sizes) < sum(map(bool, proto.output)):
         sizes = [feeds[name].nbytes for name in proto.input if name]
     return sum(sizes)
+
+
+def _in_order(proto: onnx.NodeProto, node: Node, tensors: Mapping[str, TensorInfo]) -> onnx.NodeProto:
+    """The node with the axes that are attributes in order, and what belongs to each with it."""
+    lists = {each.name: each.ints for each in proto.attribute if each.name in ALONG_AXES.get(proto.op_type, ())}
+    if "axes" not in lists or len({len(values) for values in lists.values()}) > 1:
+        return proto
+    rank = max(len(tensors[node.inputs[0]].shape), 1)
+    order = sorted(range(len(lists["axes"])), key=lambda place: lists["axes"][place] % rank)
+    ordered = onnx.NodeProto()
+    ordered.CopyFrom(proto)
+    for each in ordered.attribute:
+        if each.name in lists:
+            each.ints[:] = [lists[each.name][place] for place in order]
+    return ordered
 
 
 def type_of(info: TensorInfo) -> TypeProto:

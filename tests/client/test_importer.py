@@ -363,3 +363,31 @@ class TestNothing:
         graph = read_model(save(build("(float[2,3] x) => (float[2,3] y)", body, weights), tmp_path))
         assert [node.op for node in graph.nodes] == ["Concat"]
         assert graph.constants["none"].shape == (2, 0)
+
+
+@pytest.mark.parametrize("opset", range(12, 17))
+@pytest.mark.parametrize("op", ["GreaterOrEqual", "LessOrEqual"])
+def test_comparisons_that_were_functions_have_shapes(tmp_path: Path, op: str, opset: int) -> None:
+    node = helper.make_node(op, ["x", "w"], ["y"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3))
+    y = helper.make_tensor_value_info("y", TensorProto.BOOL, (2, 3))
+    graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(np.zeros(3, np.float32), "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    assert read_model(save(model, tmp_path)).shape("y") == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attributes", "want"),
+    [
+        ("Squeeze", (1, 2, 1, 1), {"axes": [3, 0, 2]}, (2,)),
+        ("Squeeze", (2, 1, 2, 1, 2), {"axes": [3, 1]}, (2, 2, 2)),
+        ("Slice", (3, 8, 12), {"axes": [1, 2, 0], "starts": [-4, -7, 2], "ends": [1000, -1, 1000]}, (1, 4, 6)),
+    ],
+)
+def test_axes_may_be_in_any_order(
+    tmp_path: Path, op: str, shape: tuple[int, ...], attributes: dict[str, list[int]], want: tuple[int, ...]
+) -> None:
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in (("x", shape), ("y", want))]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "g", info[:1], info[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=8)
+    assert read_model(save(model, tmp_path)).shape("y") == want
