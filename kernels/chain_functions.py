@@ -108,7 +108,7 @@ UNARY = {
         0,
         lambda v: v * np.tanh(_softplus(v)),
         "{{ const {T} e_ = exp({v} > ({T})(20.0f) ? ({T})(20.0f) : {v}), above_ = e_ * (e_ + ({T})(2.0f));"
-        " {v} = {v} * above_ / (above_ + ({T})(2.0f)); }}",
+        " {v} = {v} * (above_ / (above_ + ({T})(2.0f))); }}",
     ),
     "softplus": Function(  # e / (u - 1) undoes the rounding of u = 1 + e, as log1p does at a higher cost
         0,

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.kernels.chain import Chain
+from gputune.kernels.hard_values import hard_values
 from gputune.kernels.space import Configuration, TuningSpace
 
 Array = npt.NDArray[Any]
@@ -183,12 +184,13 @@ class KernelFamily(ABC):
         """The right answer in numpy, in the output's device layout, by another way than the kernel's."""
 
     def sample_inputs(self, problem: Any, generator: np.random.Generator) -> dict[str, Array]:
-        """Random inputs of a problem for which its reference is finite and far from overflowing.
+        """Random inputs of a problem for which its reference is finite and far from overflowing, but for hard values.
 
         Whole numbers are small, and bools both. All else is normal numbers, weights divided by the root of their fan-
         in so that sums keep unit variance. Where the chain has a domain (sqrt, log, division by a tensor) everything
         is drawn from [0.5, 1.5], weights divided by their fan-in so that sums stay positive and around one;
-        activations, biases and operands are multiplied with the factors that the chain wants.
+        activations, biases and operands are multiplied with the factors that the chain wants. Among the floats of the
+        first input that has any are a few values that the op must survive (hard_values.py).
         """
         chains = [value for value in vars(problem).values() if isinstance(value, Chain) and value.has_domain]
         factors = chains[0].factors() if chains else ()
@@ -206,6 +208,11 @@ class KernelFamily(ABC):
                 values = generator.standard_normal(spec.shape, dtype=np.float32)
                 values *= np.float32(fan_in**-0.5 if weight else 1)
             inputs[spec.name] = values
+        first = next((spec.name for spec in self.inputs(problem) if spec.dtype == "float32" and not spec.constant), "")
+        if first:
+            elements = min(inputs[first].size, math.prod(self.output(problem).shape))
+            hard = hard_values(self.op, problem, elements)
+            inputs[first].flat[generator.choice(inputs[first].size, hard.size, replace=False)] = hard
         return inputs
 
     @abstractmethod

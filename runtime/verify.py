@@ -20,6 +20,10 @@ from gputune.runtime.backends import Backend, Buffer, Bytes
 POISON = 0xFF  # as every byte of a float: a NaN
 POISON_FLOAT_BITS = 0xFFFFFFFF
 GUARD_BYTES = 64 << 10
+OUTLIER = 1e6
+"""Times the median: what is larger comes from a large input and not from a sum, so it says nothing of the others."""
+SAMPLED = 4096
+"""Elements of which the median is taken."""
 
 Values = npt.NDArray[Any]
 
@@ -96,18 +100,19 @@ class KeptBuffers:
 
 def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str:
     """What is wrong with got, with numbers; nothing when |got - want| <= absolute + relative * max|want| everywhere,
-    and for whole numbers and bools when both are equal. An infinity is right where want is the same one; a NaN where
-    want is one and got's was computed, which the poison was not."""
+    and for whole numbers and bools when both are equal. What is far larger than most of want is no measure for these,
+    and is held against itself. An infinity is right where want is the same one; a NaN where want is one and got's was
+    computed, which the poison was not."""
     if got.shape != want.shape:
         return f"the output has shape {got.shape}, the reference {want.shape}"
     if want.dtype.kind != "f":
         return _different(got, want)
-    finite = want[np.isfinite(want)]
-    largest = float(np.abs(finite).max()) if finite.size else 0.0
-    limit = absolute + relative * largest
+    sizes = np.where(np.isfinite(want), np.abs(want.astype(np.float64)), 0.0)
+    ordinary = sizes <= _largest_ordinary(sizes)
+    limit = absolute + relative * float(sizes.max(initial=0.0, where=ordinary))
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(got.astype(np.float64) - want)
-        wrong = ~((error <= limit) | (got == want))
+        wrong = ~((error <= np.where(ordinary, limit, absolute + relative * sizes)) | (got == want))
     poisoned = got.view(np.uint32) == POISON_FLOAT_BITS
     wrong &= ~(np.isnan(want) & np.isnan(got)) | poisoned
     count = int(np.count_nonzero(wrong))
@@ -120,6 +125,13 @@ def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str
     text += f", first at {first}: {got.flat[first]:.9g} instead of {want.flat[first]:.9g}"
     text += f"; maximum error {known.max() if known.size else np.nan:.3g}, allowed {limit:.3g}"
     return text + (f"; {unwritten} were never written or are from beyond a buffer" if unwritten else "")
+
+
+def _largest_ordinary(sizes: Values) -> float:
+    """OUTLIER times the median size of what is not zero."""
+    some = sizes.reshape(-1)[:: max(sizes.size // SAMPLED, 1)]
+    some = some[some > 0]
+    return OUTLIER * float(np.median(some)) if some.size else np.inf
 
 
 def _different(got: Values, want: Values) -> str:

@@ -1,0 +1,139 @@
+"""Large, tiny, subnormal, negative zero, infinite and NaN values, and which of them each op must survive.
+
+Verification puts them among the random inputs of a task (KernelFamily.sample_inputs), where the reference says what the
+op makes of them. FAMILIES and the tables below it are the one place that says which op survives what, and why not more.
+A chain of elementwise steps must survive each value for which it has one result (`defined`): the same whether or not a
+device has more digits than float32 inside, and whether it keeps subnormal numbers or takes them for zero, as OpenCL
+lets it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gputune.kernels.chain import Chain
+from gputune.kernels.chain_functions import Array
+
+LARGE = "large"
+TINY = "tiny"
+SUBNORMAL = "subnormal"
+NEGATIVE_ZERO = "negative zero"
+INFINITE = "infinite"
+NAN = "NaN"
+
+VALUES: Sequence[tuple[str, float]] = (
+    (NAN, np.nan), (LARGE, 3.4e38), (INFINITE, -np.inf), (NEGATIVE_ZERO, -0.0), (SUBNORMAL, 1e-40), (LARGE, -1e7),
+    (INFINITE, np.inf), (TINY, -1e-30), (LARGE, -2e38), (SUBNORMAL, -1e-45), (TINY, 1.2e-38), (LARGE, 1e20),
+)  # fmt: skip
+"""Kind and value, in an order in which the first few have most kinds."""
+
+SPARSE = 256
+"""Elements of an input, and of what is computed, to each hard value. So most outputs are ordinary numbers, and what
+processors take longer for, such as subnormal numbers, does not show in a time."""
+
+
+@dataclass(frozen=True)
+class Survival:
+    """The kinds of values that an op must survive, and why not the others."""
+
+    kinds: frozenset[str]
+    reason: str = ""
+
+
+EVERY = frozenset(kind for kind, _ in VALUES)
+SMALL = frozenset((TINY, SUBNORMAL, NEGATIVE_ZERO))
+
+MOVES = Survival(EVERY)
+ORDERS = Survival(EVERY - {SUBNORMAL}, "which of a zero and a subnormal number is larger depends on the device")
+PRODUCTS = Survival(
+    SMALL,
+    "sums of products are arranged in several ways, with zeros where a tile is not full and differences in Winograd's: "
+    "what is not finite reaches other outputs in each, and what is large overflows in one and not in another",
+)
+WEIGHTED = Survival(SMALL, "a weight of zero may be skipped or multiplied, and that of an infinity is NaN")
+NORMS = Survival(SMALL | {NAN}, "a mean or square of what is large overflows in float32, and not in the reference")
+
+FAMILIES: Mapping[str, Survival] = {
+    **dict.fromkeys(("Concat", "Gather", "Move", "Resize", "Transpose", "Elementwise"), MOVES),
+    **dict.fromkeys(("ArgMax", "PoolIndices", "TopK"), ORDERS),
+    **dict.fromkeys(
+        ("BatchedMatMul", "Conv", "ConvTranspose", "DepthwiseConv", "InvertedResidual", "MatMul", "SeparableConv"),
+        PRODUCTS,
+    ),
+    **dict.fromkeys(("GridSample", "Resample"), WEIGHTED),
+    "LRN": Survival(SMALL, "the reference takes differences of running sums, in which NaN reaches all that follow"),
+    "Normalise": NORMS,
+    "Recurrent": Survival(frozenset(), "a step feeds the next ones, so that one value decides what all outputs are"),
+    "Scan": Survival(frozenset(), "an element is part of all sums behind it"),
+    "Scatter": Survival(frozenset(), "several updates of one element are added in any order"),
+    "Softmax": Survival(EVERY),
+    "Typed": MOVES,
+}
+
+POOL: Mapping[str, Survival] = {
+    "max": Survival(EVERY),
+    "average": Survival(EVERY - {LARGE}, "a sum of large values overflows in float32, and not in the reference"),
+    "lp": Survival(SMALL | {NAN}, "a power of a large value overflows in float32, and not in the reference"),
+}
+
+REDUCE: Mapping[str, Survival] = {
+    "max": Survival(EVERY),
+    "min": Survival(EVERY),
+    **dict.fromkeys(("sum", "mean", "l1"), POOL["average"]),
+    "log_sum_exp": POOL["average"],
+    **dict.fromkeys(("log_sum", "prod"), Survival(frozenset(), "all elements of a row are chosen together")),
+    **dict.fromkeys(("l2", "sum_square", "variance"), NORMS),
+}
+
+TYPED: Mapping[str, Survival] = {
+    **dict.fromkeys(("cast", "bit_cast", "pow"), Survival(frozenset(), "C leaves undefined what does not fit a type")),
+    **dict.fromkeys(("equal", "less", "greater", "less_or_equal", "greater_or_equal"), ORDERS),
+}
+
+
+def survival(op: str, problem: Any) -> Survival:
+    """What an op must survive in a problem; nothing where it is of an op package, which may have other references."""
+    if op in ("Pool", "Reduce"):
+        return (POOL if op == "Pool" else REDUCE)[problem.kind]
+    if op == "Typed":
+        return TYPED.get(problem.function, MOVES)
+    return FAMILIES.get(op, Survival(frozenset(), "its package does not say so"))
+
+
+def hard_values(op: str, problem: Any, elements: int) -> Array:
+    """The values that go among so many elements of an input: those that the op and its chains survive, and few."""
+    kinds = survival(op, problem).kinds
+    found = np.array([value for kind, value in VALUES if kind in kinds], np.float32)
+    for chain in (value for value in vars(problem).values() if isinstance(value, Chain)):
+        found = found[defined(chain, found)]
+    return found[: elements // SPARSE]
+
+
+def defined(chain: Chain, values: Array) -> Array:
+    """For each value whether a chain has one result for it, with any operand that is an ordinary number."""
+    right = np.ones(values.shape, bool)
+    for factor, size in ((factor, size) for factor in (1.0, -1.0) for size in (0.5, 1.0, 1.5)):
+        factors = chain.factors()[1:] if chain.has_domain else (factor,) * chain.operands
+        operands = [np.full(values.shape, size * each, np.float32) for each in factors]
+        exact, *others = (_computed(chain, values, operands, digits, keep) for digits, keep in WAYS)
+        with np.errstate(invalid="ignore"):
+            near = [np.isclose(exact, other, 1e-6, 1e-7, equal_nan=True) for other in others]
+        right &= np.logical_and.reduce(near)
+    return right
+
+
+WAYS = ((np.float64, True), (np.float32, True), (np.float32, False))
+"""Digits of the numbers inside a chain, and whether subnormal ones are kept."""
+
+
+def _computed(chain: Chain, values: Array, operands: Sequence[Array], digits: Any, keep: bool) -> Array:
+    result = values.astype(digits)
+    smallest = np.finfo(np.float32).smallest_normal
+    with np.errstate(all="ignore"):
+        for step in chain.steps:
+            result = result if keep else np.where(np.abs(result) < smallest, np.copysign(0, result), result)
+            others = step.values if step.operand is None else (operands[step.operand].astype(digits),)
+            result = np.asarray(step.meaning.compute(result, *others), digits)
+        return result.astype(np.float32)

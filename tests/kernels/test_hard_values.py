@@ -1,0 +1,72 @@
+"""Which values an op must survive, and that verification asks for it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.kernels import hard_values as hard
+from gputune.kernels.catalogue import families, family_of
+from gputune.kernels.chain import Chain, Step
+from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.pool import PoolProblem
+from gputune.kernels.ops.reduce import KINDS, ReduceProblem
+from gputune.runtime.verify import mismatch
+
+VALUES = np.array([value for _, value in hard.VALUES], np.float32)
+
+
+def drawn(values: Any) -> set[str]:
+    """The kinds of hard values among others."""
+    kinds = {float(value).hex(): kind for (kind, _), value in zip(hard.VALUES, VALUES, strict=True)}
+    return {kinds[key] for value in values.reshape(-1) if (key := float(value).hex()) in kinds}
+
+
+def test_every_stock_op_says_what_it_survives_and_why_not_more() -> None:
+    tables = {**hard.FAMILIES, **dict.fromkeys(("Pool", "Reduce"), hard.MOVES)}
+    assert set(tables) == set(families())
+    assert set(hard.REDUCE) == set(KINDS)
+    for one in (*hard.FAMILIES.values(), *hard.POOL.values(), *hard.REDUCE.values(), *hard.TYPED.values()):
+        assert one.kinds == hard.EVERY or one.reason
+
+
+@pytest.mark.parametrize(
+    ("op", "problem", "kinds"),
+    [
+        ("Elementwise", ElementwiseProblem((64, 64), (), (64, 64), Chain((Step("sin"),))), hard.EVERY),
+        (
+            "Elementwise",
+            ElementwiseProblem((64, 64), (), (64, 64), Chain((Step("log"),))),
+            hard.EVERY - {hard.SUBNORMAL},
+        ),
+        ("Pool", PoolProblem("max", 1, 16, 16, 16, (1, 1), (1, 1), (0, 0, 0, 0), (16, 16)), hard.EVERY),
+        ("Reduce", ReduceProblem("sum", (4096, 2), (1,)), hard.EVERY - {hard.LARGE}),
+        ("Reduce", ReduceProblem("prod", (4096, 2), (1,)), set()),
+        ("Reduce", ReduceProblem("max", (2, 4096), (1,)), set()),
+    ],
+)
+def test_what_an_op_survives_is_among_its_inputs(op: str, problem: Any, kinds: set[str]) -> None:
+    """Where there are many outputs: one of few would be all that is compared."""
+    inputs = family_of(op).sample_inputs(problem, np.random.default_rng(1))
+    assert drawn(inputs["input"]) == kinds
+    want = family_of(op).reference(problem, inputs)
+    assert np.isfinite(want).mean() > 0.99
+    assert mismatch(want.copy(), want, 1e-5, 0) == ""
+    wrong = want.copy()
+    wrong.flat[np.flatnonzero(np.isfinite(want) & (np.abs(want) < 10))[0]] += 0.01
+    assert "1 of" in mismatch(wrong, want, 1e-5, 1e-6), "large values do not excuse the others"
+
+
+@pytest.mark.parametrize(
+    ("steps", "lost"),
+    [
+        ((Step("square"), Step("sqrt")), {3.4e38, -2e38, 1e20}),
+        ((Step("ceil"),), {1e-40}),
+        ((Step("sign"),), {1e-40, -1e-45}),
+        ((Step("add", (1.0,)), Step("sigmoid")), set()),
+        ((Step("mul", operand=0), Step("mul", (1e-3,))), {3.4e38}),
+    ],
+)
+def test_a_chain_survives_what_has_one_result(steps: tuple[Step, ...], lost: set[float]) -> None:
+    kept = hard.defined(Chain(steps), VALUES)
+    assert set(VALUES[~kept].tolist()) == set(np.float32(sorted(lost)).tolist())
