@@ -3,6 +3,7 @@
     scripts/fuzz connections    sends malformed and hostile inputs to a target server
     scripts/fuzz frames         tampers with the frames of authenticated sessions
     scripts/fuzz models         imports hostile and broken models
+    scripts/fuzz graphs         compares random ONNX models with onnxruntime
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
@@ -15,6 +16,7 @@ from typing import Protocol
 
 import fuzz_connections
 import fuzz_frames
+import fuzz_graphs
 import fuzz_models
 import fuzz_tests
 
@@ -31,8 +33,13 @@ class Command(Protocol):
         """Runs with options.seed and returns the exit code. Raises RuntimeError, ValueError and OSError."""
 
 
-COMMANDS: dict[str, Command] = {"connections": fuzz_connections, "frames": fuzz_frames, "tests": fuzz_tests}
-COMMANDS: dict[str, Command] = {"connections": fuzz_connections, "models": fuzz_models, "tests": fuzz_tests}
+COMMANDS: dict[str, Command] = {
+    "connections": fuzz_connections,
+    "frames": fuzz_frames,
+    "graphs": fuzz_graphs,
+    "models": fuzz_models,
+    "tests": fuzz_tests,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,142 @@
+"""Random models agree with onnxruntime, and what does not is found, named and kept."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import fuzz
+import fuzz_graphs
+import random_graphs
+from fuzz_graphs import AGREES, FAILED, REFUSED, by_references, outcome_of
+from gputune.client.errors import ModelError
+from gputune.client.graph import Array, Graph
+from random_graphs import Maker, alone
+from random_nodes import DRAWS
+
+
+def made(seed: int) -> onnx.ModelProto:
+    return Maker(seed, DRAWS).make().model
+
+
+def test_a_few_random_models_agree_with_onnxruntime() -> None:
+    found = [outcome_of(seed, by_references) for seed in range(40)]
+    assert not [outcome for outcome in found if outcome.kind == FAILED]
+    assert sum(outcome.kind == AGREES for outcome in found) >= 38
+
+
+def test_a_seed_makes_the_same_model_again_and_models_are_odd() -> None:
+    models = [made(seed) for seed in range(60)]
+    assert models[7] == made(7)
+    assert {model.opset_import[0].version for model in models} == set(range(7, 22))
+    assert any(model.functions for model in models)
+    nodes = [node for model in models for node in model.graph.node]
+    assert any("/" in node.name for node in nodes), "names that look as if a pass had made them"
+    assert any("/" in name for node in nodes for name in node.output)
+    assert any(
+        dim.dim_param for model in models for item in model.graph.input for dim in item.type.tensor_type.shape.dim
+    )
+    assert max(len(model.graph.output) for model in models) > 1
+    for model in models:
+        read = [name for node in model.graph.node for name in node.input]
+        if any(read.count(item.name) > 1 for item in model.graph.initializer):
+            return
+    raise AssertionError("no weight has two readers")
+
+
+def single(op: str, shape: tuple[int, ...], weights: list[Array], **attributes: Any) -> fuzz_graphs.Made:
+    """A model of one node, as the fuzzer has them."""
+    names = [f"w{place}" for place in range(len(weights))]
+    node = onnx.helper.make_node(op, ["x", *names], ["y"], **attributes)
+    inputs = {"x": np.random.default_rng(0).standard_normal(shape, dtype=np.float32) * np.float32(100)}
+    known = dict(zip(names, weights, strict=True))
+    results = alone(node, {**inputs, **known}, 17)
+    assert results is not None
+    info = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, results[0].shape)
+    model = random_graphs.single(node, inputs, known, 17)
+    model.graph.output[0].CopyFrom(info)
+    return fuzz_graphs.Made(model, inputs, {}, {**inputs, "y": results[0]}, known)
+
+
+NOTHING = np.zeros(0, np.float32)
+DIFFERENT = [
+    single("ConvTranspose", (1, 1, 4, 4), [np.ones((1, 1, 3, 3), np.float32)], auto_pad="SAME_UPPER", strides=[2, 2],
+           output_padding=[1, 1]),
+    single("MaxPool", (1, 1, 8, 8), [], auto_pad="SAME_UPPER", ceil_mode=1, kernel_shape=[2, 3], dilations=[2, 1]),
+    single("Resize", (1, 1, 3, 9), [NOTHING, np.array([1, 1, 1, 0.75], np.float32)], mode="linear",
+           coordinate_transformation_mode="align_corners"),
+    single("LRN", (2, 40, 6, 6), [], size=1, bias=0.6, alpha=0.1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("made", DIFFERENT, ids=[made.model.graph.node[0].op_type for made in DIFFERENT])
+def test_each_documented_difference_is_one(made: fuzz_graphs.Made) -> None:
+    node = fuzz_graphs.culprit(made, by_references)
+    assert node is not None, "agrees, and need not be documented"
+    assert fuzz_graphs.documented(node, {**made.values, **made.weights})
+    del node.attribute[:]
+    assert not fuzz_graphs.documented(node, {"x": np.ones((1, 1, 3, 9), np.float32)})
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where failed models go."""
+    monkeypatch.setattr("fuzz_graphs.FOLDER", tmp_path)
+    return tmp_path
+
+
+def wrong_where_there_is(op: str, graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    results = dict(by_references(graph, inputs))
+    if any(node.op == op for node in graph.nodes):
+        results = {name: value + 1 if value.dtype == np.float32 else value for name, value in results.items()}
+    return results
+
+
+def test_a_failure_names_the_node_that_fails_alone_and_keeps_the_model(kept: Path) -> None:
+    seed = next(
+        seed for seed in range(100) if {node.op_type for node in made(seed).graph.node} >= {"Transpose", "Conv"}
+    )
+    outcome = outcome_of(seed, lambda graph, inputs: wrong_where_there_is("Conv", graph, inputs))
+    assert outcome.kind == FAILED
+    assert outcome.node.startswith("Conv-")
+    assert "is off by 1, allowed" in outcome.detail
+    assert onnx.load(str(kept / f"graph-{seed}.onnx")) == made(seed)
+
+
+def test_what_is_raised_is_a_failure_and_an_error_of_gputune_a_refusal(kept: Path) -> None:
+    def broken(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        raise KeyError(next(iter(inputs)))
+
+    def refusing(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        raise ModelError("node 'n17' of 12 needs what is not supported")
+
+    assert outcome_of(3, broken).kind == FAILED
+    assert "KeyError" in outcome_of(3, broken).detail
+    refused = outcome_of(3, refusing)
+    assert (refused.kind, refused.detail) == (REFUSED, "node '...' of N needs what is not supported")
+
+
+def test_a_run_prints_how_to_repeat_what_fails_and_writes_what_became_of_all(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def outcome(seed: int, compute: Any) -> fuzz_graphs.Outcome:
+        if seed == 13:
+            raise KeyboardInterrupt
+        return (
+            fuzz_graphs.Outcome(seed, FAILED, f"seed {seed}: wrong")
+            if seed == 11
+            else fuzz_graphs.Outcome(seed, AGREES)
+        )
+
+    monkeypatch.setattr("fuzz_graphs.outcome_of", outcome)
+    summary = kept / "summary.json"
+    arguments = ["graphs", "--seed", "10", "--jobs", "1", "--json", str(summary)]
+    assert fuzz.main([*arguments, "--count", "2"]) == 1
+    assert "scripts/fuzz graphs --seed 11 --count 1 --jobs 1" in capsys.readouterr().out
+    assert json.loads(summary.read_text())["counts"] == {AGREES: 1, FAILED: 1}
+    assert fuzz.main([*arguments, "--count", "9"]) == 130
+    assert "continue with: scripts/fuzz graphs --seed 13 --count 6" in capsys.readouterr().out
