@@ -334,8 +334,8 @@ def recurrent(make: Maker, x: str) -> Drawn | None:
 DRAWS: tuple[Callable[[Maker, str], Drawn | None], ...] = (
     *[unary, with_alpha, arithmetic, with_number, conv, moves.transpose, moves.reshape, matmul, pool, reduce] * 3,
     *[gelu, clip, compare, logic, where, cast, whole_numbers, conv_transpose, global_pool, softmax, arg, top] * 2,
-    *[normalise, gemm, moves.squeeze, moves.unsqueeze, moves.slices, moves.split, moves.concat, moves.pad] * 2,
-    *[moves.gather, moves.resize] * 2,
+    *[normalise, gemm, moves.squeeze, moves.unsqueeze, moves.slices, moves.split, moves.concat, moves.pad, moves.gather,
+      moves.resize] * 2,
     cum_sum, einsum, recurrent, moves.flatten, moves.expand, moves.tile, moves.scatter, moves.trilu, moves.blocks,
     moves.one_hot, moves.grid_sample, moves.shape_of,
 )  # fmt: skip

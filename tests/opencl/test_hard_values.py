@@ -12,7 +12,7 @@ from gputune.kernels.ops.reduce import ReduceProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 
 PROBLEMS = [
-    ("Move", MoveProblem(4095, 4095, (63, 65), (1, 63), (0, 0), (63, 65))),
+    ("Move", MoveProblem(4095, 0, (63, 65), (1, 63), (0, 0), (63, 65))),
     ("Pool", PoolProblem("average", 1, 18, 18, 11, (3, 3), (1, 1), (1, 1, 1, 1), (18, 18))),
     ("Reduce", ReduceProblem("log_sum_exp", (3, 5, 1100), (1,))),
     ("Softmax", SoftmaxProblem(3, 5, 1100, log=True)),
