@@ -69,7 +69,7 @@ def angles(generator: np.random.Generator) -> Array:
     sizes = np.ldexp(generator.uniform(1, 2, 300), generator.integers(-149, 128, 300))
     multiples = np.concatenate([np.arange(40), generator.integers(1, 10**5, 200), generator.integers(1, 10**9, 100)])
     values = np.concatenate([chosen, sizes, multiples * (np.pi / 2)]).astype(np.float32)
-    return np.concatenate([values, -values, np.float32([np.inf, -np.inf, np.nan])])
+    return np.concatenate([values, -values, np.array([np.inf, -np.inf, np.nan], np.float32)])
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
