@@ -1,18 +1,17 @@
 """Contents of a performance cache as JSON, for other machines, other tools and the long run.
 
-    {"format": "gputune performance cache", "version": 1, "software": ..., "exported_at": ...,
+    {"format": "gputune performance cache", "version": 2, "software": ..., "exported_at": ...,
      "entries": [{"task_digest": ..., "task": {...}, "validity_digest": ..., "validity": {...},
                   "trials": [{"configuration": ..., "status": ..., ..., "stored_at": ...}],
-                  "winner": {..., "binary": base64, "stored_at": ...} or null}],
+                  "winner": {..., "stored_at": ...} or null}],
      "chains": [{"digest": ..., "times_ns": ..., "launch_ns": ..., "measured": ..., "stored_at": ...,
                  "winners": {task digest: as above}}]}
 
-Fields are those of the records. JSON has no infinities: they are the texts "Infinity" and "-Infinity", which no field
+Fields are those of the records, but for program binaries: native code that nothing can check is not taken from
+elsewhere, so it is not written, and those of version 1 are not read. JSON has no infinities: they are the texts "Infinity" and "-Infinity", which no field
 holds otherwise. What is read is checked as rows of a file are, and digests must be those of their keys.
 """
 
-import base64
-import binascii
 import dataclasses
 import json
 import math
@@ -26,15 +25,17 @@ from gputune.cache.key import TaskKey, Validity
 from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, finite
 
 FORMAT = "gputune performance cache"
-VERSION = 1
+VERSION = 2
+READABLE_VERSIONS = (1, 2)
+BINARY = "binary"
 INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def to_json(contents: Contents, software: str, exported_at: str, binaries: bool = True) -> str:
-    """Contents as a JSON text with a line for each entry; without `binaries`, winners are compiled where needed."""
+def to_json(contents: Contents, software: str, exported_at: str) -> str:
+    """Contents without program binaries as a JSON text with a line for each entry."""
     head = {"format": FORMAT, "version": VERSION, "software": software, "exported_at": exported_at}
-    entries = _lines(_entry_to_json(entry, binaries) for entry in contents.entries)
-    chains = _lines(_chain_to_json(digest, *one, binaries) for digest, one in contents.chains.items())
+    entries = _lines(_entry_to_json(entry) for entry in contents.entries)
+    chains = _lines(_chain_to_json(digest, *one) for digest, one in contents.chains.items())
     return f'{_text(head)[:-1]},\n"entries": [{entries}],\n"chains": [{chains}]}}\n'
 
 
@@ -47,8 +48,9 @@ def from_json(text: str, where: str) -> Contents:
         raise CacheError(f"{where} is no export of a performance cache: {error}") from None
     if found[0] != FORMAT:
         raise CacheError(f"{where} is no export of a performance cache: its format is {found[0]!r}, not {FORMAT!r}")
-    if found[1] != VERSION:
-        raise CacheError(f"{where} is an export of version {found[1]!r}; this gputune reads {VERSION}")
+    if found[1] not in READABLE_VERSIONS:
+        readable = " and ".join(map(str, READABLE_VERSIONS))
+        raise CacheError(f"{where} is an export of version {found[1]!r}; this gputune reads {readable}")
     entries = [_read(where, f"entries[{k}]", _entry, one) for k, one in enumerate(_list(where, content, "entries"))]
     chains = [_read(where, f"chains[{k}]", _chain, one) for k, one in enumerate(_list(where, content, "chains"))]
     return Contents(tuple(entries), dict(chains))
@@ -80,7 +82,7 @@ def _loose(value: Any) -> Any:
     return [_loose(item) for item in value] if isinstance(value, list) else value
 
 
-def _entry_to_json(entry: Entry, binaries: bool) -> dict[str, Any]:
+def _entry_to_json(entry: Entry) -> dict[str, Any]:
     return {
         "task_digest": entry.task.digest,
         "task": entry.task.to_dict(),
@@ -89,17 +91,17 @@ def _entry_to_json(entry: Entry, binaries: bool) -> dict[str, Any]:
         "trials": [vars(stored.trial) | {"stored_at": stored.stored_at} for stored in entry.trials],
         "winner": None
         if entry.conclusion is None
-        else _winner_to_json(entry.conclusion.winner, binaries) | {"stored_at": entry.conclusion.stored_at},
+        else _winner_to_json(entry.conclusion.winner) | {"stored_at": entry.conclusion.stored_at},
     }
 
 
-def _chain_to_json(digest: str, chain: ChainRecord, stored_at: float, binaries: bool) -> dict[str, Any]:
-    winners = {task: _winner_to_json(winner, binaries) for task, winner in chain.winners.items()}
+def _chain_to_json(digest: str, chain: ChainRecord, stored_at: float) -> dict[str, Any]:
+    winners = {task: _winner_to_json(winner) for task, winner in chain.winners.items()}
     return {"digest": digest, **vars(chain), "winners": winners, "stored_at": stored_at}
 
 
-def _winner_to_json(winner: WinnerRecord, binaries: bool) -> dict[str, Any]:
-    return vars(winner) | {"binary": base64.b64encode(winner.binary).decode() if binaries else ""}
+def _winner_to_json(winner: WinnerRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(winner).items() if name != BINARY}
 
 
 def _list(where: str, content: Mapping[str, Any], name: str) -> list[Any]:
@@ -135,11 +137,7 @@ def _entry(fields: dict[str, Any]) -> Entry:
 
 
 def _winner(fields: dict[str, Any]) -> WinnerRecord:
-    try:
-        binary = base64.b64decode(fields["binary"], validate=True)
-    except binascii.Error as error:
-        raise RecordError(f"binary is not base64: {error}") from None
-    return WinnerRecord(**(fields | {"binary": binary}))
+    return WinnerRecord(**{name: value for name, value in fields.items() if name != BINARY})
 
 
 def _chain(fields: dict[str, Any]) -> tuple[str, tuple[ChainRecord, float]]:

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
 
 from gputune.cache.chain import CHAIN_COLUMNS, ChainRecord, chain_from_rows, chain_to_row
 from gputune.cache.database import Database
@@ -17,9 +19,13 @@ from gputune.cache.record import (
     trial_to_row,
     winner_from_row,
     winner_to_row,
+    without_binary,
 )
+from gputune.cache.schema import LAST_WITH_FOREIGN_BINARIES
 from gputune.cache.summary import TaskSummary, gather, summary_from_rows
 from gputune.cache.tier import tier_of
+
+_ANY_ORIGIN = "SELECT 1 FROM origin LIMIT 1"
 
 
 class Measured(Database):
@@ -74,7 +80,7 @@ class Measured(Database):
         (winner,), (row,) = winners, rows
         if row[WINNER_COLUMNS.index("binary")] and not winner.binary:
             self._warn(f"performance cache {self.path}: the binary of a {task.op} is damaged and not used")
-        return winner
+        return without_binary(winner) if self._may_hold_foreign_binaries else winner
 
     def tasks(self) -> list[TaskSummary]:
         """A summary of every task and validity with a trial or a winner, by op, then by first arrival."""
@@ -128,6 +134,9 @@ class Measured(Database):
         )
         winners = self._rows(f"SELECT task, {', '.join(WINNER_COLUMNS)} FROM chain_winner WHERE chain = ?", (digest,))
         chains = self._checked("chains", lambda row: chain_from_rows(row, winners), rows)
+        if chains and self._may_hold_foreign_binaries:
+            own = {task: without_binary(winner) for task, winner in chains[0].winners.items()}
+            return replace(chains[0], winners=own)
         return chains[0] if chains else None
 
     def contents_of_chains(self) -> dict[str, tuple[ChainRecord, float]]:
@@ -137,6 +146,12 @@ class Measured(Database):
         return {digest: (one, at) for digest, (one, at) in known.items() if one is not None}
 
     # Inside.
+
+    @cached_property
+    def _may_hold_foreign_binaries(self) -> bool:
+        """Whether this is a file of an older version, opened for reading only, that has taken winners in."""
+        version = self._rows("PRAGMA user_version")[0][0]
+        return version <= LAST_WITH_FOREIGN_BINARIES and self._has("origin") and bool(self._rows(_ANY_ORIGIN))
 
     def _owner(self, task: TaskKey, validity: Validity) -> tuple[int, int]:
         """Row ids of the task and the validity, made on demand inside the caller's transaction."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache.files import CacheError, CacheFull, network_file_system, suspicion
-from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, missing_tables
+from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, upgrade
 
 BUSY_TIMEOUT_S = 30.0
 FULLY_CHECKED_BYTES = 32 << 20
@@ -84,10 +84,10 @@ def connect_copy(path: Path) -> sqlite3.Connection:
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
-    """Gives a file of an older version, or a new one, today's tables."""
+    """Makes a file of an older version, or a new one, one of today's."""
     if version != SCHEMA_VERSION:
         connection.executescript(
-            f"BEGIN IMMEDIATE; {missing_tables(version)} PRAGMA application_id = {APPLICATION_ID};"
+            f"BEGIN IMMEDIATE; {upgrade(version)} PRAGMA application_id = {APPLICATION_ID};"
             f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
         )
 

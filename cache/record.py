@@ -10,7 +10,7 @@ import re
 import statistics
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gputune.cache.key import canonical_json
@@ -174,6 +174,11 @@ def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
         trials=read_json(trials, "trials"),
         rendered_sha256=rendered,
     )
+
+
+def without_binary(winner: WinnerRecord) -> WinnerRecord:
+    """The winner as it is before its program binary is known."""
+    return replace(winner, binary=b"")
 
 
 def read_json(text: Any, name: str) -> Any:

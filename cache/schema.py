@@ -1,7 +1,11 @@
 """The tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
 
+import hashlib
+
 APPLICATION_ID = 0x67707463  # "gptc": tells our files from other programs' databases
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
+LAST_WITH_FOREIGN_BINARIES = 4
+"""Up to this version, winners kept the program binaries of the files and exports that they were taken in from."""
 
 _MEASURED = """
 -- What is computed: one row per TaskKey.
@@ -103,8 +107,20 @@ CREATE TABLE program (
 );
 """
 
-SCHEMAS = {2: _MEASURED, 3: _MEASURED + _CHAINS, SCHEMA_VERSION: _MEASURED + _CHAINS + _TRAVEL}
+SCHEMAS = {
+    2: _MEASURED,
+    3: _MEASURED + _CHAINS,
+    4: _MEASURED + _CHAINS + _TRAVEL,
+    SCHEMA_VERSION: _MEASURED + _CHAINS + _TRAVEL,
+}
 """What files hold by version. Those of an older one here get what they lack when they are opened for writing."""
+
+_NO_FOREIGN_BINARIES = "".join(
+    f"UPDATE {table} SET binary = x'', binary_sha256 = '{hashlib.sha256().hexdigest()}'"
+    " WHERE EXISTS (SELECT 1 FROM origin);\n"
+    for table in ("winner", "chain_winner")
+)
+"""Empties the binaries of a file that has taken winners in: which of them are its own, version 4 did not note."""
 
 DATA_TABLES = ("origin", "chain_winner", "chain", "winner", "trial", "validity", "task")
 """What invalidating empties, in an order that keeps references whole."""
@@ -119,6 +135,6 @@ ORPHANS = (
 """What removes rows that nothing refers to any more, in an order that keeps references whole."""
 
 
-def missing_tables(version: int) -> str:
+def upgrade(version: int) -> str:
     """The statements that make a file of a version of SCHEMAS, or a new one (0), one of today."""
-    return SCHEMAS[SCHEMA_VERSION].removeprefix(SCHEMAS.get(version, ""))
+    return SCHEMAS[SCHEMA_VERSION].removeprefix(SCHEMAS.get(version, "")) + _NO_FOREIGN_BINARIES

@@ -4,11 +4,11 @@ what is done with all of them: generations begin and end, measurements come and 
 import hashlib
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gputune.cache.entry import Conflict, Contents, Entry, Merged, Origin, origin_from_row
 from gputune.cache.measured import Measured
-from gputune.cache.record import TRIAL_COLUMNS, WINNER_COLUMNS, trial_to_row, winner_to_row
+from gputune.cache.record import TRIAL_COLUMNS, WINNER_COLUMNS, trial_to_row, winner_to_row, without_binary
 from gputune.cache.schema import DATA_TABLES, ORPHANS
 from gputune.cache.summary import TaskSummary
 
@@ -71,7 +71,10 @@ class PerformanceCache(Measured):
 
     def take_in(self, contents: Contents, source: str) -> Merged:
         """Add what is not known yet, all or nothing. Of two winners of a task under one validity the one that rests on
-        more stays; its trials keep the times at which they were stored, and `source` says where they came from."""
+        more stays; its trials keep the times at which they were stored, and `source` says where they came from.
+
+        Program binaries are not taken in: they are native code that nothing here has verified. Those of winners that
+        stay are compiled when they are needed, from what today's kernels render."""
         merged = Merged()
         with self._transaction(f"take in {source}"):
             first = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM trial").fetchone()[0]
@@ -84,7 +87,8 @@ class PerformanceCache(Measured):
                 )
         for digest, (chain, stored_at) in contents.chains.items():
             if not self._rows("SELECT 1 FROM chain WHERE digest = ?", (digest,)):
-                self.conclude_chain(digest, chain, stored_at)
+                winners = {task: without_binary(winner) for task, winner in chain.winners.items()}
+                self.conclude_chain(digest, replace(chain, winners=winners), stored_at)
                 merged.chains += 1
         return merged
 
@@ -124,7 +128,7 @@ class PerformanceCache(Measured):
             self._connection.execute(
                 f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
                 f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
-                (*owner, *winner_to_row(kept.winner), kept.stored_at),
+                (*owner, *winner_to_row(without_binary(kept.winner)), kept.stored_at),
             )
 
     # The kernel repository.

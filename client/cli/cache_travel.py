@@ -36,15 +36,12 @@ SHOWN_CONFLICTS = 10
     type=click.Choice(["json", "t4"]),
     default="json",
     show_default=True,
-    help="json holds everything and can be imported; t4 is a file for each task, for other tuners' tools.",
+    help="json holds all records and can be imported; t4 is a file for each task, for other tuners' tools.",
 )
 @click.option("--task", "prefix", metavar="DIGEST", default="", help="Only tasks whose digest starts so.")
-@click.option("--without_binaries", is_flag=True, help="Leave program binaries out: smaller, compiled when needed.")
 @folder_option
-def export(
-    file_or_tier: str, output: Path, form: str, prefix: str, without_binaries: bool, performance_cache_dir: Path | None
-) -> None:
-    """Write what a cache file holds as JSON of a versioned form, or its trials as T4."""
+def export(file_or_tier: str, output: Path, form: str, prefix: str, performance_cache_dir: Path | None) -> None:
+    """Write what a cache file holds, but for program binaries, as JSON of a versioned form, or its trials as T4."""
     check_output(output / "name" if form == "t4" else output)
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
@@ -59,7 +56,7 @@ def export(
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with writing(output):
-        output.write_text(to_json(contents, software_version(), now, not without_binaries), encoding="utf-8")
+        output.write_text(to_json(contents, software_version(), now), encoding="utf-8")
     trials = sum(len(entry.trials) for entry in contents.entries)
     say(f"wrote {output}: {len(contents.entries)} tasks, {trials} trials")
 
@@ -81,7 +78,7 @@ def _export_t4(contents: Contents, folder: Path) -> None:
 @folder_option
 @as_json_option
 def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Take an export in: each task into the file of the device that it was measured on."""
+    """Take an export in: each task into the file of the device that it was measured on. Program binaries are not."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -103,7 +100,7 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
 @folder_option
 @as_json_option
 def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Add cache files to another, record by record.
+    """Add cache files to another, record by record, but for program binaries.
 
     Trials are kept once each. Of two winners of a task that were found in the same place the one that rests on more
     (effort, then trials, then the later one) stays, and the conflict is listed.

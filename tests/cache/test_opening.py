@@ -189,11 +189,11 @@ def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     make(path)
-    change(path, "PRAGMA user_version = 5")
+    change(path, "PRAGMA user_version = 6")
     change(path, "CREATE TABLE news (x)")
     content = path.read_bytes()
     for opening in (PerformanceCache.open, PerformanceCache.open_readonly):
-        with pytest.raises(CacheError, match=r"newer gputune \(schema 5, this one reads 4\): update gputune"):
+        with pytest.raises(CacheError, match=r"newer gputune \(schema 6, this one reads 5\): update gputune"):
             opening(path)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
@@ -201,8 +201,8 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "missing"),
-    [(2, ("program", "origin", "chain_winner", "chain")), (3, ("program", "origin"))],
-    ids=["2", "3"],
+    [(2, ("program", "origin", "chain_winner", "chain")), (3, ("program", "origin")), (4, ())],
+    ids=["2", "3", "4"],
 )
 def test_a_file_of_a_version_before_is_read_as_it_is_and_completed_for_writing(
     path: Path, version: int, missing: tuple[str, ...]

@@ -1,7 +1,10 @@
 """Measurements that leave a file and come back: exports, what is taken in twice, and winners that disagree."""
 
+import base64
+import contextlib
 import dataclasses
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,12 @@ from gputune.client.cli.performance_cache import command
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
+BARE = dataclasses.replace(WINNER, binary=b"")
 OPEN_CLIP = dataclasses.replace(TASK, problem={"clip": [float("-inf"), 6.0], "n": 3})
-CHAIN = ChainRecord({TASK.digest: WINNER}, {TASK.digest: 12.5}, 3.0, {"gain": 1.1})
+CHAIN = ChainRecord({TASK.digest: BARE}, {TASK.digest: 12.5}, 3.0, {"gain": 1.1})
 
 
-def filled(path: Path, winner: WinnerRecord = WINNER) -> Path:
+def filled(path: Path, winner: WinnerRecord = BARE) -> Path:
     with PerformanceCache.open(path) as cache:
         cache.store_trials(TASK, VALIDITY, [trial(8), FAILED])
         cache.conclude(TASK, VALIDITY, winner)
@@ -41,9 +45,61 @@ def test_an_export_comes_back_equal(tmp_path: Path) -> None:
     after = from_json(to_json(before, "1", "now"), "here")
     assert after == before
     assert after.entries[1].task.digest == OPEN_CLIP.digest
-    bare = from_json(to_json(before, "1", "now", binaries=False), "here")
-    assert bare.entries[0].conclusion is not None
-    assert bare.entries[0].conclusion.winner.binary == b""
+
+
+def with_binaries(path: Path) -> Path:
+    """A file whose winners have program binaries, that of a chain's, too."""
+    assert WINNER.binary
+    filled(path, WINNER)
+    with PerformanceCache.open(path) as cache:
+        cache.conclude_chain("f" * 64, ChainRecord({TASK.digest: WINNER}, {}, 3.0))
+    return path
+
+
+def binaries(path: Path) -> list[bytes]:
+    """Those of the task's winner and of the chain's."""
+    with PerformanceCache.open_readonly(path) as cache:
+        winner, chain = cache.winner_of(TASK, VALIDITY), cache.chain_of("f" * 64)
+    assert winner is not None
+    assert chain is not None
+    return [winner.binary, chain.winners[TASK.digest].binary]
+
+
+def test_program_binaries_are_neither_exported_nor_imported(tmp_path: Path) -> None:
+    file, folder = tmp_path / "export.json", tmp_path / "there"
+    assert run("export", with_binaries(tmp_path / "a.sqlite"), "--output", file).exit_code == 0
+    found = json.loads(file.read_text())
+    assert "binary" not in file.read_text()
+    code = base64.b64encode(b"native code").decode()
+    for winner in (found["entries"][0]["winner"], found["chains"][0]["winners"][TASK.digest]):
+        winner["binary"] = code  # as in exports of version 1
+    file.write_text(json.dumps(found | {"version": 1}))
+    assert run("import", file, "--performance_cache_dir", folder).exit_code == 0
+    (made,) = folder.glob("*.sqlite")
+    assert binaries(made) == [b"", b""]
+
+
+def test_program_binaries_of_merged_files_are_left_out_and_own_ones_stay(tmp_path: Path) -> None:
+    source, into = with_binaries(tmp_path / "source.sqlite"), tmp_path / "into.sqlite"
+    assert run("merge", source, "--into", into).exit_code == 0
+    assert binaries(into) == [b"", b""]
+    assert binaries(source) == [WINNER.binary] * 2
+    assert run("merge", into, "--into", source).exit_code == 0
+    assert binaries(source) == [WINNER.binary] * 2
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_binaries_that_earlier_versions_have_taken_in_are_not_used(tmp_path: Path, taken: bool) -> None:
+    path = with_binaries(tmp_path / "a.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        if taken:
+            file.execute("INSERT INTO origin VALUES (1, 2, 'export.json', 0.0)")
+        file.execute("PRAGMA user_version = 4")
+    kept = [b"", b""] if taken else [WINNER.binary] * 2
+    assert binaries(path) == kept  # a frozen cache is only read
+    with PerformanceCache.open(path) as cache:
+        assert cache.problems() == []
+    assert binaries(path) == kept
 
 
 def test_export_is_strict_json_and_import_finds_the_tier(tmp_path: Path) -> None:
@@ -68,14 +124,14 @@ def test_export_is_strict_json_and_import_finds_the_tier(tmp_path: Path) -> None
     ("change", "says"),
     [
         (lambda found: found.update(format="another"), "its format is 'another'"),
-        (lambda found: found.update(version=9), "version 9; this gputune reads 1"),
+        (lambda found: found.update(version=9), "version 9; this gputune reads 1 and 2"),
         (lambda found: found.update(entries={}), "'entries' is not a list"),
         (
             lambda found: found["entries"][0]["task"].update(op="Other"),
             "entries[0]: task_digest is not that of its key",
         ),
         (lambda found: found["entries"][0]["trials"][0].update(status="fine"), "entries[0]: status is 'fine'"),
-        (lambda found: found["entries"][0]["winner"].update(binary="%%"), "entries[0]: binary is not base64"),
+        (lambda found: found["entries"][0]["winner"].update(source="x"), "entries[0]: "),
         (lambda found: found["entries"][0].pop("winner"), "entries[0]: 'winner' is missing"),
         (lambda found: found["chains"][0].update(launch_ns=-1), "chains[0]: launch_ns is -1"),
     ],
@@ -120,7 +176,7 @@ def test_of_two_winners_the_better_founded_one_stays(tmp_path: Path) -> None:
         with PerformanceCache.open(into) as cache:
             assert cache.take_in(contents(source), str(source)).trials == 0
         into.unlink()
-        filled(into, WINNER if into == weak else other)
+        filled(into, BARE if into == weak else other)
 
 
 def test_merging_lists_conflicts_and_refuses_itself(tmp_path: Path) -> None:
