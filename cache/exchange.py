@@ -8,8 +8,9 @@
                  "winners": {task digest: as above}}]}
 
 Fields are those of the records, but for program binaries: native code that nothing can check is not taken from
-elsewhere, so it is not written, and those of version 1 are not read. JSON has no infinities: they are the texts "Infinity" and "-Infinity", which no field
-holds otherwise. What is read is checked as rows of a file are, and digests must be those of their keys.
+elsewhere, so it is not written, and those of version 1 are not read. JSON has no infinities: they are the texts
+"Infinity" and "-Infinity", which no field holds otherwise. What is read is checked as rows of a file are, and digests
+must be those of their keys.
 """
 
 import dataclasses

@@ -32,6 +32,7 @@ from gputune.client.progress import Reporter
 from gputune.client.report import write_report
 from gputune.client.target import AdbRequest
 from gputune.client.target_client import TargetClient
+from gputune.client.trusted_caches import check_trusted
 from gputune.client.tuning.effort import Effort
 from gputune.client.tuning.options import TuningOptions
 from gputune.client.tuning.outcome import Outcome, untuned
@@ -144,6 +145,7 @@ class Generation:
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
+        check_trusted(self._caches)
         if self._request.effort.name == "none":
             self._reporter.info("tuning effort none: default configurations, no performance cache")
             limits = device_limits(self._device)
@@ -183,6 +185,15 @@ class Generation:
         return self._request.performance_cache_dir / self._tier.file_name
 
     @property
+    def _caches(self) -> list[Path]:
+        """The files that winners or programs are taken from."""
+        config = self._request.config
+        used = self._request.effort.name != "none" and self._mode != "off"
+        own = [self.cache_file] if used else []
+        others = (config.system_performance_cache_dir if used else None, config.kernel_repo_path)
+        return own + [folder / self._tier.file_name for folder in others if folder is not None]
+
+    @property
     def nodes_of(self) -> Mapping[Task, Sequence[str]]:
         """The names of the model's nodes that run a task."""
         return self._graphs.nodes_of
@@ -190,6 +201,7 @@ class Generation:
     def explain(self) -> dict[Task, Verdict]:
         """What `run` would do with each task, and why. Nothing is measured and nothing is written: the generation is
         begun on a copy of the performance cache. Raises GputuneError, CacheError."""
+        check_trusted(self._caches)
         if self._request.effort.name == "none":
             return dict.fromkeys(self._tasks, untuned_verdict())
         with ExitStack() as stack:

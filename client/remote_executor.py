@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target_client import TargetClient
-from gputune.runtime.context_format import open_context
 from gputune.runtime.context_records import ContextHeader, TensorRecord
 from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.loading import graph_named
+from gputune.runtime.loading import graph_named, open_program
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +38,7 @@ class RemoteExecutor:
         """
         self._client = client
         self.address = client.address
-        with open_context(path) as checked:
+        with open_program(path) as checked:
             self.header: ContextHeader = checked.header
             self.graph = graph_named(checked, graph)
         with path.open("rb") as file:  # the client keeps the mapping, to send it again after a lost connection

@@ -73,6 +73,12 @@ class WrongDevice(ContextError):
     name = "wrong_device"
 
 
+class UntrustedFile(ContextError):
+    """Another user could change the file, and what is in it would run as this one."""
+
+    name = "untrusted_file"
+
+
 def shortened(names: Iterable[str]) -> str:
     """Names for a message, sorted: not all of them when there are many, and not all of a long one."""
     known = sorted(names)

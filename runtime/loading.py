@@ -18,9 +18,10 @@ from gputune.runtime.context_format import ContextFile, open_context
 from gputune.runtime.context_records import ContextHeader, GraphRecord
 from gputune.runtime.devices import NULL, NULL_REPORT, DeviceReport, choose, discover, matches, wanted_device
 from gputune.runtime.drivers import driver_files
-from gputune.runtime.errors import DeviceNotFound, WrongDevice
+from gputune.runtime.errors import DeviceNotFound, UntrustedFile, WrongDevice
 from gputune.runtime.executor import Executor
 from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.ownership import untrusted
 
 Compatibility = Literal["permissive", "strict"]
 
@@ -43,8 +44,9 @@ def load(
     A device that computes nothing gives zeros that look like results, so it must be named here: neither the
     environment nor the context can choose it.
 
-    Raises ContextError subclasses (WrongDevice in strict mode, and for a context of the null device), DeviceNotFound,
-    BuildFailed, ValueError for an unknown graph or mode, OSError when the file cannot be read.
+    Raises ContextError subclasses (WrongDevice in strict mode, and for a context of the null device; UntrustedFile for
+    one that another user could change, see ownership.py), DeviceNotFound, BuildFailed, ValueError for an unknown graph
+    or mode, OSError when the file cannot be read.
     """
     executor = open_executor(path, device, cache_compatibility_mode, graph, profiling)
     if not executor.computes and not device:
@@ -67,7 +69,7 @@ def open_executor(
     """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
     if cache_compatibility_mode not in ("permissive", "strict"):
         raise ValueError(f"cache_compatibility_mode is {cache_compatibility_mode!r}, expected 'permissive' or 'strict'")
-    with open_context(path) as file:
+    with open_program(path) as file:
         chosen = graph_named(file, graph)
         start = time.perf_counter_ns()
         wanted = wanted_device(device)
@@ -76,6 +78,13 @@ def open_executor(
         backend = _open(file.header, wanted, profiling)
         device_open_ns = time.perf_counter_ns() - start
         return executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
+
+
+def open_program(path: Path | str) -> ContextFile:
+    """As open_context, of a file that is going to run. Raises UntrustedFile, too."""
+    if why := untrusted(path):
+        raise UntrustedFile(f"{path} {why}: a context runs as a program of yours")
+    return open_context(path)
 
 
 def executor_on(

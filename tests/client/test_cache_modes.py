@@ -92,12 +92,34 @@ def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
     run(system)
     ran, totals = run(mine, system_performance_cache_dir=str(system))
     assert "3 tasks are taken from there" in ran.err
-    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 0)
+    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 3)  # programs are not taken from elsewhere
     (file,) = mine.glob("*.sqlite")
     with PerformanceCache.open_readonly(file) as cache:
         assert [one.source for one in cache.origins()] == [str(system / file.name)]
     assert "0 tasks are taken from there" in run(mine, system_performance_cache_dir=str(system))[0].err
     assert "there is none for this device" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
+
+
+@pytest.mark.parametrize("key", ["performance_cache_dir", "system_performance_cache_dir", "kernel_repo_path"])
+def test_a_cache_that_others_can_change_is_not_used(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], key: str
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    config = config_file(tmp_path, **{"performance_cache_dir": str(tmp_path / "mine"), key: str(folder)})
+    words = (
+        "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m", "--output_dir", tmp_path,
+        "--config_file", config, *null_target, "--tuning_effort", "quick",
+    )  # fmt: skip
+    ran = gputune("context-binary-generator", *words)
+    assert ran.code == 7
+    (line,) = (line for line in ran.err.splitlines() if "error" in line)
+    assert f"its folder {folder} can be written by every user; " in line
+    assert "GPUTUNE_TRUSTED_FOLDERS: programs in it would run as yours" in line
+    assert not list(folder.iterdir())
+    folder.chmod(0o755)
+    assert gputune("context-binary-generator", *words).code == 0
 
 
 @pytest.mark.parametrize(
