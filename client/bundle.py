@@ -48,7 +48,8 @@ def write_bundle(path: Path) -> Path:
     """Writes the bundle, executable; its folder is made. Returns the path. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bundle_bytes())
-    path.chmod(0o755)
+    mode = path.stat().st_mode
+    path.chmod(mode | (mode & 0o444) >> 2)  # whoever may read it
     return path
 
 

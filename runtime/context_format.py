@@ -12,8 +12,8 @@ import contextlib
 import hashlib
 import mmap
 import os
+import secrets
 import struct
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,7 +40,8 @@ _PREFIX = struct.Struct("<8sII32s")
 
 
 def write_context(path: Path | str, context: Context) -> int:
-    """Writes a context binary and returns its bytes. The file appears complete or not at all.
+    """Writes a context binary and returns its bytes. The file appears complete or not at all, with the permissions that
+    the umask leaves.
 
     Raises MalformedHeader when the records contradict each other (see context_records.py), OSError from the
     disk.
@@ -87,7 +88,8 @@ def write_context(path: Path | str, context: Context) -> int:
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), hashlib.sha256(header).digest())
     start = _aligned(len(prefix) + len(header))
     path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with unfinished.open("xb") as file:  # not tempfile, whose files are private whatever the umask says
         try:
             file.write(prefix + header)
             for section, content in zip(sections, contents, strict=True):
@@ -97,10 +99,9 @@ def write_context(path: Path | str, context: Context) -> int:
             size = file.tell()
             file.flush()
             os.fsync(file.fileno())
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(path)
+            unfinished.replace(path)
         except BaseException:
-            Path(file.name).unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
     return size
 

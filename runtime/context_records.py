@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gputune.runtime.errors import InvalidLaunch, LimitExceeded, MalformedHeader
+from gputune.runtime.errors import InvalidLaunch, LimitExceeded, MalformedHeader, shortened
 from gputune.runtime.identity import DeviceIdentity, is_count
 from gputune.runtime.variant import check_sizes
 
 BufferKind = Literal["input", "output", "arena", "weights", "counters", "status"]
 BUFFER_KINDS = ("input", "output", "arena", "weights", "counters", "status")
+PERSISTENT_KINDS = ("counters", "status")
+"""What persistent kernels alone have."""
+COUNTER_BYTES = 4
 STATUS_BYTES, FLAG, ROUNDS, LONGEST = 64, 0, 1, 2
 """The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. The one at FLAG
 is 0 until a group has waited too long, and then 1 + the place among the graph's launches from which these have to run;
@@ -25,6 +29,8 @@ DTYPES = {  # name -> bytes of an element
 MEMORY_TYPES = ("raw",)
 LARGEST_TENSOR_BYTES = 1 << 40
 LARGEST_RANK = 16
+DEEPEST_CONFIGURATION = 32
+"""How many levels of maps and lists the configuration may have."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,13 @@ class LaunchRecord:
         """Whether its groups leave when one has waited too long, which older contexts have no kernels for."""
         return self._reads("status")
 
+    @property
+    def refs(self) -> tuple[BufferRef, ...]:
+        """The arguments that are buffers."""
+        return tuple(argument for argument in self.arguments if isinstance(argument, BufferRef))
+
     def _reads(self, kind: BufferKind) -> bool:
-        return any(isinstance(argument, BufferRef) and argument.kind == kind for argument in self.arguments)
+        return any(ref.kind == kind for ref in self.refs)
 
 
 @dataclass(frozen=True)
@@ -183,7 +194,7 @@ class ContextHeader:
             ),
             device=device,
             tier=header.text("tier"),
-            configuration=header.map("configuration"),
+            configuration=_json(header.map("configuration")),
             versions=versions,
             computes=header.flag("computes"),
         )
@@ -230,7 +241,9 @@ class Fields:
         if name not in self._value:
             raise MalformedHeader(f"{self._place}: {name!r} is missing")
         if not good:
-            raise MalformedHeader(f"{self._place}: {name!r} is {str(self._value[name])[:80]!r}, expected {wanted}")
+            raise MalformedHeader(
+                f"{self._place}: {name!r} is {reprlib.repr(self._value[name])[:80]}, expected {wanted}"
+            )
         return self._value[name]
 
 
@@ -241,6 +254,27 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _json(value: dict[str, Any]) -> dict[str, Any]:
+    """The configuration, which is shown as JSON: texts, whole and finite numbers, bools, null, lists and maps."""
+    level: list[Any] = [value]
+    for _ in range(DEEPEST_CONFIGURATION):
+        maps = [item for item in level if isinstance(item, dict)]
+        lists = [item for item in level if isinstance(item, list)]
+        for item in level:
+            if not (item is None or isinstance(item, str | int | dict | list)) and not _is_finite(item):
+                raise MalformedHeader(f"header: 'configuration' has {reprlib.repr(item)[:80]}, which is no JSON")
+        if not all(isinstance(key, str) for item in maps for key in item):
+            raise MalformedHeader("header: 'configuration' has a map whose keys are not all texts")
+        level = [inner for item in maps for inner in item.values()] + [inner for item in lists for inner in item]
+    if level:
+        raise MalformedHeader(f"header: 'configuration' has more than {DEEPEST_CONFIGURATION} levels")
+    return value
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _graph(item: Fields) -> GraphRecord:
@@ -261,7 +295,7 @@ def _tensor(item: Fields) -> TensorRecord:
     if dtype not in DTYPES or memory_type not in MEMORY_TYPES:
         raise MalformedHeader(f"tensor {name!r}: dtype {dtype!r} as {memory_type!r} is not supported")
     if len(shape) > LARGEST_RANK or not 0 < math.prod(shape) <= LARGEST_TENSOR_BYTES // DTYPES[dtype]:
-        raise MalformedHeader(f"tensor {name!r}: shape {shape} is empty or too large")
+        raise MalformedHeader(f"tensor {name!r}: shape {reprlib.repr(shape)} is empty or too large")
     return TensorRecord(name, shape, dtype, memory_type)
 
 
@@ -298,7 +332,7 @@ def _check(header: ContextHeader) -> None:
         _check_section(header, index, "weights", f"weights {place}")
     names = [graph.name for graph in header.graphs]
     if not names or len(set(names)) != len(names):
-        raise MalformedHeader(f"graphs must have different names, and there must be one: {names}")
+        raise MalformedHeader(f"graphs must have different names, and there must be one: {shortened(names)}")
     for graph in header.graphs:
         _check_graph(header, graph)
 
@@ -322,6 +356,16 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
         "counters": [graph.counter_bytes],
         "status": [STATUS_BYTES],
     }
+    if graph.counter_bytes % COUNTER_BYTES:
+        raise MalformedHeader(
+            f"graph {graph.name!r}: {graph.counter_bytes} bytes of counters, which have {COUNTER_BYTES}"
+        )
+    plain = {ref for launch in graph.launches for ref in launch.refs}
+    if any(ref.kind in PERSISTENT_KINDS for ref in plain):
+        raise MalformedHeader(f"graph {graph.name!r}: a launch that is not persistent reads counters or a status")
+    weights = {ref.index for ref in plain if ref.kind == "weights"}
+    if any(ref.kind == "weights" and ref.index not in weights for one in graph.persistent for ref in one.refs):
+        raise MalformedHeader(f"graph {graph.name!r}: a persistent launch reads weights that no launch reads")
     for launch in (*graph.launches, *graph.persistent):
         place = f"graph {graph.name!r}, operation {launch.operation!r}"
         if launch.program >= len(header.programs):
@@ -330,9 +374,8 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
             check_sizes(launch.global_size, launch.local_size, header.device)
         except (InvalidLaunch, LimitExceeded) as error:
             raise MalformedHeader(f"{place}: {error}") from None
-        for ref in launch.arguments:
-            if isinstance(ref, BufferRef):
-                _check_ref(ref, sizes[ref.kind], header.device.base_address_alignment_bytes, place)
+        for ref in launch.refs:
+            _check_ref(ref, sizes[ref.kind], header.device.base_address_alignment_bytes, place)
 
 
 def _check_ref(ref: BufferRef, sizes: list[int], alignment: int, place: str) -> None:

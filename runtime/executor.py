@@ -241,8 +241,8 @@ class Executor:
 
     def _uploaded(self, file: ContextFile) -> dict[int, Buffer]:
         """The weights that the graph reads, by their index."""
-        arguments = {argument for launch in self.graph.launches for argument in launch.arguments}
-        read = sorted({ref.index for ref in arguments if isinstance(ref, BufferRef) and ref.kind == "weights"})
+        refs = {ref for launch in self.graph.launches for ref in launch.refs}
+        read = sorted({ref.index for ref in refs if ref.kind == "weights"})
         return {index: self._backend.upload(file.weights(index)) for index in read}
 
     def _programs(self, records: _Records) -> dict[int, Program]:

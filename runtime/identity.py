@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,9 @@ class DeviceIdentity:
             else:
                 good = isinstance(value, list | tuple) and len(value) == 3 and all(map(is_count, value))
             if not good:
-                raise ValueError(f"device identity: field {field.name!r} is {value!r}, expected {field.type}")
+                raise ValueError(
+                    f"device identity: field {field.name!r} is {reprlib.repr(value)[:80]}, expected {field.type}"
+                )
             values[field.name] = tuple(value) if isinstance(value, list) else value
         if values["device_type"] not in DEVICE_TYPES:
             raise ValueError(f"device identity: device_type is {values['device_type']!r}, expected {DEVICE_TYPES}")

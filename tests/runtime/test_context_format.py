@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gputune.client.bundle import write_bundle
 from gputune.runtime.context_format import open_context, read_header, write_context
 from gputune.runtime.context_records import STATUS_BYTES, BufferRef, Context, ContextHeader
 from gputune.runtime.errors import (
@@ -140,6 +142,14 @@ LAUNCH = ("graphs", 0, "launches", 0)
 ARENA = (*LAUNCH, "arguments", 2)
 
 
+def nested(levels: int) -> Any:
+    """Lists in lists."""
+    value: Any = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     ("put", "value", "words"),
     [
@@ -175,6 +185,16 @@ ARENA = (*LAUNCH, "arguments", 2)
         (at(*ARENA, "offset"), 2**62, "lies outside"),
         (at(*ARENA, "nbytes"), 0, "lies outside"),
         (at(*LAUNCH, "arguments", 0, "nbytes"), 33, "lies outside"),
+        (at(*ARENA, "kind"), "status", "not persistent reads counters or a status"),
+        (at("graphs", 0, "counter_bytes"), 6, "6 bytes of counters"),
+        (at("configuration"), {"a": [{"b": b"bytes"}]}, "'configuration' has b'bytes', which is no JSON"),
+        (at("configuration"), {"a": msgpack.Timestamp(1)}, "Timestamp"),
+        (at("configuration"), {"a": {"b": float("nan")}}, "'configuration' has nan"),
+        (at("configuration"), {"a": float("inf")}, "'configuration' has inf"),
+        (at("configuration"), {"a": {"b": {b"c": 1}}}, "keys are not all texts"),
+        (at("configuration"), {"a": nested(31)}, "more than 32 levels"),
+        (at("tier"), nested(500), "'tier' is "),
+        (at("device", "name"), nested(500), "field 'name' is "),
     ],
 )
 def test_a_header_that_contradicts_itself_is_refused(
@@ -226,6 +246,32 @@ def test_kernels_that_yield_have_a_status_and_files_of_before_are_read(context_p
     with_header(context_path, fields)
     with pytest.raises(MalformedHeader, match="outside the status buffers"):
         read_header(context_path)
+
+
+def test_persistent_kernels_read_weights_that_launches_read(context_path: Path) -> None:
+    fields = read_header(context_path).to_dict()
+    counting(fields, 192)
+    graph = fields["graphs"][1]  # of the first launch only
+    graph["persistent"], graph["counter_bytes"] = fields["graphs"][0].pop("persistent"), 192
+    with_header(context_path, fields)
+    assert read_header(context_path).graphs[1].persistent
+    graph["launches"][0]["arguments"] = [3]
+    with_header(context_path, fields)
+    with pytest.raises(MalformedHeader, match="a persistent launch reads weights that no launch reads"):
+        read_header(context_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o002, 0o664), (0o027, 0o640)])
+def test_the_umask_is_respected(context: Context, tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_context(tmp_path / "a.bin", context)
+        write_bundle(tmp_path / "bundle.pyz")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.bin").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "bundle.pyz").stat().st_mode & 0o777 == mode | (mode & 0o444) >> 2
 
 
 def test_files_of_before_there_were_persistent_kernels_are_read(context_path: Path) -> None:
