@@ -13,6 +13,7 @@ from gputune.client.errors import TargetError
 from gputune.client.heartbeat import Heartbeat
 from gputune.client.reconnecting import Reconnecting
 from gputune.client.target_connection import TargetConnection
+from gputune.runtime.opened import Opened
 from gputune.server.protocol.launches import with_launches
 from gputune.server.protocol.messages import (
     KINDS,
@@ -69,13 +70,17 @@ class Session:
         self.requests: Counter[str] = Counter()
         self._reconnecting = reconnecting
         self._closed = False
+        self._opened = Opened("a connection to a target")
         self._lock = threading.Lock()
         self.link = Link(reconnecting.dial())
         self._beat_seconds = max(1, self.link.connection.limits.heartbeat_seconds) / 2
         self._heartbeat = Heartbeat(self._beat_seconds, self._beat)
 
     def close(self) -> None:
-        """Ends the session; the server frees what belongs to it. May be called twice."""
+        """Ends the session; the server frees what belongs to it. May be called twice. In a fork, nothing is done: the
+        connection is the other process's."""
+        if not self._opened.here:
+            return
         self._closed = True
         self._heartbeat.stop()
         self.link.connection.hang_up()  # a heartbeat under way ends at once
@@ -87,7 +92,8 @@ class Session:
 
         Raises TargetError: lost_again when a server ended for the second time while its device was at work, which is
         another server that comes back; connection_lost when the way there was lost too often; what Reconnecting raises,
-        and what the work does."""
+        and what the work does. Raises ForkedProcess in a fork."""
+        self._opened.check()
         with self._lock:
             losses = deaths = 0
             while True:
@@ -109,7 +115,10 @@ class Session:
                     raise TargetError("connection_lost", f"lost {LOSSES} times during one request: {reason}")
 
     def if_connected(self, work: Callable[[Link], object]) -> None:
-        """Does work that a lost connection has made needless. Raises TargetError for what else goes wrong."""
+        """Does work that a lost connection has made needless; nothing in a fork. Raises TargetError for what else goes
+        wrong."""
+        if not self._opened.here:
+            return
         with self._lock:
             if not self.link.lost:
                 try:

@@ -41,6 +41,10 @@ class InvalidLaunch(DeviceError):
     status = "constraints"
 
 
+class ForkedProcess(DeviceError):
+    """A fork uses what the process that it was forked from has opened."""
+
+
 class ContextError(Exception):
     """A context binary cannot be used; `name` says why in one word."""
 

@@ -26,6 +26,7 @@ from gputune.runtime.context_records import (
 )
 from gputune.runtime.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.runtime.measure import LAUNCHES_ENQUEUED
+from gputune.runtime.opened import Opened
 from gputune.runtime.persistent import PersistentRuns, Runs
 
 Array = npt.NDArray[Any]
@@ -61,6 +62,7 @@ class Executor:
         start = time.perf_counter_ns()
         self._backend = backend
         self._turn = threading.Lock()  # buffers are one inference's at a time
+        self._opened = Opened(f"a context on {backend.identity.name}")
         self.graph = graph
         self.header: ContextHeader = file.header
         self.device = backend.identity
@@ -104,7 +106,8 @@ class Executor:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """One inference: input name -> array of exactly its shape and dtype, to output name -> new array.
 
-        Raises ValueError that names the input which is missing, unknown or does not fit; DeviceError."""
+        Raises ValueError that names the input which is missing, unknown or does not fit; DeviceError, also in a fork of
+        the process that has loaded the context."""
         return self.run_timed(inputs)[0]
 
     def run_timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
@@ -147,6 +150,7 @@ class Executor:
         """
         if not self.shares_memory:
             raise ValueError(f"{self.device.name} shares no memory with its host: inputs and outputs must be copied")
+        self._opened.check()
         with self._turn:
             begun_ns = time.perf_counter_ns()
             self._start()
@@ -165,6 +169,7 @@ class Executor:
         if not self._backend.profiles:
             raise ValueError("the device was opened without the clock that a profile needs: load with profiling=True")
         ready = self._checked(inputs)
+        self._opened.check()
         with self._turn:
             self._one_by_one()  # which may load their programs
         inference_ns: list[int] = []
@@ -193,6 +198,7 @@ class Executor:
         return inference_ns, [clock() for clock in clocks]
 
     def _infer(self, ready: Mapping[str, Array], start: Callable[[], None]) -> tuple[dict[str, Array], int]:
+        self._opened.check()
         results = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self.graph.outputs}
         backend = self._backend
         with self._turn:

@@ -46,7 +46,7 @@ def load(
 
     Raises ContextError subclasses (WrongDevice in strict mode, and for a context of the null device; UntrustedFile for
     one that another user could change, see ownership.py), DeviceNotFound, BuildFailed, ValueError for an unknown graph
-    or mode, OSError when the file cannot be read.
+    or mode, OSError when the file cannot be read, ForkedProcess where a process forked after it had opened a device.
     """
     executor = open_executor(path, device, cache_compatibility_mode, graph, profiling)
     if not executor.computes and not device:

@@ -40,6 +40,7 @@ from gputune.runtime.general_code import spare_general_code
 from gputune.runtime.identity import DeviceIdentity
 from gputune.runtime.machine_code import digest_of
 from gputune.runtime.merging import OWN_NAMES
+from gputune.runtime.opened import Opened
 from gputune.runtime.scratch import scratch_folder
 from gputune.runtime.settings import deciding, scarce_processors
 from gputune.runtime.variant import Work
@@ -65,9 +66,16 @@ _KERNEL, _GLOBAL_SIZE, _LOCAL_SIZE = map(attrgetter, ("kernel", "global_size", "
 _RUNNING, _COMPLETE = cl.command_execution_status.RUNNING, cl.command_execution_status.COMPLETE
 
 
+@functools.cache
+def _drivers() -> Opened:
+    """The drivers, which the first call opens: whatever a process has of OpenCL, its forks cannot use any of it."""
+    return Opened("OpenCL")
+
+
 def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
     """Every device that this process sees, platform by platform. `environment` narrows that to one driver, if
-    no driver has been opened in this process before."""
+    no driver has been opened in this process before. Raises ForkedProcess where one was before a fork."""
+    _drivers().check()
     devices: list[cl.Device] = []
     with _variables(environment or {}):
         try:
@@ -319,6 +327,7 @@ class OpenCLBackend(Backend):
             return parent.handle.get_sub_region(offset, nbytes)
 
     def _built(self, make: Any, options: str) -> Program:
+        _drivers().check()
         start = time.perf_counter_ns()
         try:
             program = make().build(options)
@@ -392,7 +401,8 @@ def _silenced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """Turns pyopencl's errors into ours."""
+    """Turns pyopencl's errors into ours. Raises ForkedProcess before anything is done."""
+    _drivers().check()
     try:
         yield
     except cl.Error as error:

@@ -1,5 +1,6 @@
 """A session that outlives its connection, against servers that are lost at chosen moments."""
 
+import os
 import socket
 import ssl
 import threading
@@ -20,6 +21,7 @@ from gputune.client.reconnecting import Reconnecting
 from gputune.client.session import LOSSES
 from gputune.client.target_client import TargetClient
 from gputune.client.target_connection import dial
+from gputune.runtime.errors import ForkedProcess
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
     Cancel,
@@ -82,6 +84,21 @@ def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKe
         together=True,
         harvest=True,
     )
+
+
+def test_a_fork_neither_uses_nor_ends_the_connection(target: FakeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(target) as client:
+        here, given = os.getpid(), client.upload(b"1")
+        with monkeypatch.context() as fork:
+            fork.setattr(os, "getpid", lambda: here + 1)
+            with pytest.raises(
+                ForkedProcess, match=f"a connection to a target was opened by process {here} and cannot"
+            ):
+                client.upload(b"2")
+            client.free(given)
+            client.close()
+        reference = client.upload(b"4444")
+        assert client.profile_kernel(profile_request(given, reference)).best == 0
 
 
 class TestALostConnection:

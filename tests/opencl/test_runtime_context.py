@@ -1,6 +1,7 @@
 """A context on a real device: right outputs, no compilation from binaries, and a rebuild from source elsewhere."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 import warnings
@@ -26,6 +27,7 @@ from gputune.runtime.errors import DeviceNotFound, WrongDevice
 from gputune.runtime.launching import compile_variant
 from gputune.runtime.loading import executor_on
 from gputune.runtime.variant import Launch, Variant
+from tests.runtime.test_opened import in_a_fork
 
 PROGRAMS = 4
 SIZE = 1024
@@ -170,6 +172,17 @@ print(round(executor.load_ns + times[0] - statistics.median(times[1:])))
 
 def on_another_driver(context: Context, path: Path, **fields: str) -> None:
     write_context(path, dataclasses.replace(context, device={**context.device, **fields}))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_in_a_fork_nothing_hangs_and_everything_says_why(path: Path) -> None:
+    *uses, after = in_a_fork(path, "", "1,32,32")
+    assert len(uses) == 4
+    for use in uses:
+        assert "was opened by process" in use or use == "worked"
+    assert "worked" not in (uses[0], uses[1], uses[3])
+    assert uses[3].startswith("OpenCL was opened by process")
+    assert after == "goes on"
 
 
 def test_another_driver_version_rebuilds_from_source_with_a_warning(context: Context, path: Path) -> None:

@@ -1,0 +1,68 @@
+"""What is open belongs to a process: forks are told so."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputune.runtime.context_format import write_context
+from gputune.runtime.context_records import Context
+from gputune.runtime.errors import ForkedProcess
+from gputune.runtime.opened import Opened
+
+SCRIPT = """
+import os, sys, warnings, numpy as np, gputune.runtime
+from gputune.runtime.errors import DeviceError
+warnings.simplefilter("ignore")
+path, device, shape = sys.argv[1], sys.argv[2] or None, tuple(map(int, sys.argv[3].split(",")))
+inputs = {"x": np.zeros(shape, np.float32)}
+executor = gputune.runtime.load(path, device, profiling=True)
+executor.run(inputs)
+child = os.fork()
+if child == 0:
+    for use in (
+        lambda: executor.run(inputs),
+        lambda: executor.profile(inputs, 1),
+        lambda: executor.shares_memory and executor.run_in_place(),
+        lambda: gputune.runtime.load(path, device).run(inputs),
+    ):
+        try:
+            use()
+            print("worked")
+        except DeviceError as error:
+            print(error)
+    sys.stdout.flush()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+executor.run(inputs)
+print("goes on")
+"""
+
+
+def in_a_fork(path: Path, device: str, shape: str) -> list[str]:
+    """What each use of a loaded context led to in a fork, and at last in the process that has loaded it."""
+    words = [sys.executable, "-c", SCRIPT, str(path), device, shape]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_what_was_opened_can_be_used_by_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Opened("a device")
+    opened.check()
+    here = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    assert not opened.here
+    with pytest.raises(ForkedProcess, match=rf"^a device was opened by process {here} and cannot be used in its fork "):
+        opened.check()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_context_is_its_processs_own_even_without_a_device(context: Context, tmp_path: Path) -> None:
+    write_context(tmp_path / "a.bin", context)
+    run, profile, in_place, load, after = in_a_fork(tmp_path / "a.bin", "null", "2,4")
+    assert "was opened by process" in run == profile
+    assert "multiprocessing's 'spawn'" in run
+    assert (in_place, load, after) == ("worked", "worked", "goes on")  # nothing is shared, and no driver is open
