@@ -52,7 +52,7 @@ class Prover:
         self._current: int | None = None  # whose work is being done
         self._course.step("preparing", None)
         self._want: Values = backend.read(request.reference).view(request.dtype)
-        self._output: GuardedBuffer = guarded(backend, request.reference.nbytes)
+        self._output: GuardedBuffer = guarded(backend, request.reference.nbytes, wide=True)
         sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
         self._inputs.fill()
@@ -156,7 +156,9 @@ class Prover:
         if name not in self._scratch:
             most = self._backend.identity.max_allocation_bytes - 2 * GUARD_BYTES
             wanted = [variant.scratch.get(name, 0) for variant in self._request.numbered.values()]
-            self._scratch[name] = guarded(self._backend, max([nbytes, *(size for size in wanted if size <= most)]))
+            self._scratch[name] = guarded(
+                self._backend, max([nbytes, *(size for size in wanted if size <= most)]), wide=True
+            )
         shared = self._scratch[name]
         if shared.inner.nbytes == nbytes:
             return shared

@@ -39,6 +39,11 @@ __kernel void outside(__global const float *x, __global float *output) {
     output[i] = 2.0f * x[i];
     if (i == 0) { output[SIZE + 3] = 1.0f; output[-2] = 1.0f; }
 }
+__kernel void far_outside(__global const float *x, __global float *output) {
+    const int i = get_global_id(0);
+    output[i] = 2.0f * x[i];
+    if (i == 0) { output[SIZE + 900000] = 1.0f; output[-300000] = 1.0f; }
+}
 __kernel void writes_its_input(__global float *x, __global float *output) {
     const int i = get_global_id(0);
     output[i] = 2.0f * x[i];
@@ -130,6 +135,11 @@ def test_a_variant_much_slower_than_the_best_gets_few_samples(backend: Backend, 
         (variant(launch("wrong_at_the_end", "x", "output")), "correctness", ["1 of 4096", "first at 4095", "error 1"]),
         (variant(launch("half_written", "x", "output")), "correctness", ["2048 were never written"]),
         (variant(launch("outside", "x", "output")), "correctness", ["4 bytes before", "4 bytes after", "distance 12"]),
+        (
+            variant(launch("far_outside", "x", "output")),
+            "correctness",
+            ["4 bytes before the buffer, the last one at distance 1199996", "at distance 3600000"],
+        ),
         (
             variant(launch("writes_its_input", "x", "output")),
             "correctness",

@@ -410,6 +410,19 @@ def test_guards_notice_writes_on_both_sides(null: Backend) -> None:
     assert "2 bytes after the buffer, the first one at distance 0" in damage
 
 
+@pytest.mark.parametrize(("room", "guard"), [(1 << 40, 4 << 20), (10 << 20, (5 << 20) - 256), (1 << 10, 64 << 10)])
+def test_wide_guards_take_what_the_device_allocates_at_most(
+    null: Backend, monkeypatch: pytest.MonkeyPatch, room: int, guard: int
+) -> None:
+    assert guarded(null, 1 << 10, wide=True).guard_bytes == 64 << 10  # nothing is written there
+    monkeypatch.setattr(type(null), "computes", True)
+    limit = max(room, (1 << 10) + 2 * (64 << 10))
+    null.identity = replace(null.identity, max_allocation_bytes=limit)
+    buffer = guarded(null, 1 << 10, wide=True)
+    assert buffer.guard_bytes == min(guard, 4 << 20)
+    assert buffer.whole.nbytes <= limit
+
+
 def test_a_trial_without_samples_is_infinitely_slow_for_ranking() -> None:
     assert Trial("compile").median_ns == float("inf")
 
