@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gputune.cache.files import CacheError, CacheFull, folder_lock, network_file_system, set_aside, suspicion
+from gputune.cache.files import CacheError, CacheFull, folder_lock, network_file_system, one_line, set_aside, suspicion
 from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_copy, connect_readonly, named_errors
 from gputune.cache.record import RecordError
 
@@ -149,7 +149,7 @@ class Database:
             try:
                 good.append(parse(row))
             except RecordError as error:
-                reasons.append(str(error))
+                reasons.append(one_line(error))
         if reasons:
             self.malformed_rows += len(reasons)
             self._warn(

@@ -21,7 +21,7 @@ from typing import Any
 
 from gputune.cache.chain import ChainRecord
 from gputune.cache.entry import Conclusion, Contents, Entry, Stored
-from gputune.cache.files import CacheError
+from gputune.cache.files import CacheError, one_line
 from gputune.cache.key import TaskKey, Validity
 from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, finite
 
@@ -46,12 +46,14 @@ def from_json(text: str, where: str) -> Contents:
         content = json.loads(text)
         found = content.get("format"), content.get("version")
     except (ValueError, RecursionError, AttributeError) as error:
-        raise CacheError(f"{where} is no export of a performance cache: {error}") from None
+        raise CacheError(f"{where} is no export of a performance cache: {one_line(error)}") from None
     if found[0] != FORMAT:
-        raise CacheError(f"{where} is no export of a performance cache: its format is {found[0]!r}, not {FORMAT!r}")
+        raise CacheError(
+            f"{where} is no export of a performance cache: its format is {one_line(repr(found[0]))}, not {FORMAT!r}"
+        )
     if found[1] not in READABLE_VERSIONS:
         readable = " and ".join(map(str, READABLE_VERSIONS))
-        raise CacheError(f"{where} is an export of version {found[1]!r}; this gputune reads {readable}")
+        raise CacheError(f"{where} is an export of version {one_line(repr(found[1]))}; this gputune reads {readable}")
     entries = [_read(where, f"entries[{k}]", _entry, one) for k, one in enumerate(_list(where, content, "entries"))]
     chains = [_read(where, f"chains[{k}]", _chain, one) for k, one in enumerate(_list(where, content, "chains"))]
     return Contents(tuple(entries), dict(chains))
@@ -118,7 +120,7 @@ def _read(where: str, place: str, read: Any, value: Any) -> Any:
         return read(_loose(value))
     except (RecordError, KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise CacheError(f"{where}: {place}: {why}") from None
+        raise CacheError(f"{where}: {place}: {one_line(why)}") from None
 
 
 def _entry(fields: dict[str, Any]) -> Entry:

@@ -25,6 +25,18 @@ class CacheFull(CacheError):
     """Nothing more can be written to a performance cache; what is in it stays and can be read."""
 
 
+LONGEST_SAID = 200
+"""Characters of what a file, or SQLite about it, says that an error repeats."""
+
+
+def one_line(said: object) -> str:
+    """What is wrong with a file, as one short printable line. It quotes from the file: a value, a name, or its schema
+    from a stray quote mark to the end, line ends included."""
+    printable = "".join(character if character.isprintable() else " " for character in str(said))
+    line = " ".join(printable.split())
+    return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]}..."
+
+
 MOUNTS = Path("/proc/self/mountinfo")
 NETWORK_FILE_SYSTEMS = frozenset(
     ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "ncpfs", "nfs",

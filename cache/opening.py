@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gputune.cache.files import CacheError, CacheFull, network_file_system, suspicion
+from gputune.cache.files import CacheError, CacheFull, network_file_system, one_line, suspicion
 from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, upgrade
 
 BUSY_TIMEOUT_S = 30.0
@@ -15,9 +15,6 @@ FULLY_CHECKED_BYTES = 32 << 20
 """Files up to this size are read in full (PRAGMA quick_check) when opened; larger ones would make opening
 slow, so only their schema is checked. Damage inside shows when it is met; the mark that this leaves beside the
 file has it read in full when it is opened again, whatever its size."""
-
-LONGEST_SAID = 200
-"""Characters of an SQLite message that an error repeats."""
 
 
 class Damaged(Exception):
@@ -126,13 +123,13 @@ def _inspect(connection: sqlite3.Connection, path: Path) -> int:
             check = "integrity_check" if suspect else "quick_check"
             verdict = connection.execute(f"PRAGMA {check}(1)").fetchone()[0]
             if verdict != "ok":
-                raise Damaged(_one_line(verdict))
+                raise Damaged(one_line(verdict))
     except UnicodeDecodeError as error:  # Python could not read what SQLite says of a bad name in the schema
         raise Damaged("malformed database schema") from error
     except sqlite3.DatabaseError as error:
         # Our statements are right, so a plain SQLITE_ERROR also comes from the file.
         if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
-            raise Damaged(_one_line(error)) from error
+            raise Damaged(one_line(error)) from error
         raise
     return int(version)
 
@@ -154,14 +151,6 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _one_line(said: object) -> str:
-    """What SQLite says, as one short printable line. It quotes from the file: a name, or its schema from a stray quote
-    mark to the end, line ends included."""
-    printable = "".join(character if character.isprintable() else " " for character in str(said))
-    line = " ".join(printable.split())
-    return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]}..."
-
-
 @contextlib.contextmanager
 def named_errors(path: Path, doing: str) -> Iterator[None]:
     """Turn what SQLite raises into one clear line; damage also leaves its mark."""
@@ -171,7 +160,7 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
         if _code(error) == sqlite3.SQLITE_CORRUPT:
             with contextlib.suppress(OSError):  # a folder that cannot be written
                 suspicion(path).touch()
-        said = _one_line(error)
+        said = one_line(error)
         hints = {
             sqlite3.SQLITE_BUSY: "another process keeps it locked; try again when that one has finished",
             sqlite3.SQLITE_NOTADB: f"it is damaged ({said}); the next generation sets it aside",

@@ -36,6 +36,8 @@ READABLE_VERSIONS = (1, 2)
 """Persistent kernels of version 1 cannot yield, so they are not run."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
+LONGEST_SAID = 500
+"""Characters of what is wrong with a header, which may quote names from it."""
 _PREFIX = struct.Struct("<8sII32s")
 
 
@@ -215,7 +217,7 @@ def _read_header(prefix: bytes, read: Any, size: int, path: str) -> tuple[Contex
     try:
         header = ContextHeader.from_dict(fields)
     except MalformedHeader as error:
-        raise MalformedHeader(f"{path}: {error}") from None
+        raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
     start = _aligned(_PREFIX.size + length)
     end = 0
     for place, section in enumerate(header.sections):

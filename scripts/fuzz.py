@@ -4,6 +4,8 @@
     scripts/fuzz frames         tampers with the frames of authenticated sessions
     scripts/fuzz models         imports hostile and broken models
     scripts/fuzz graphs         compares random ONNX models with onnxruntime
+    scripts/fuzz cache          works with changed performance caches and exports
+    scripts/fuzz context        loads and runs changed context binaries
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
@@ -14,7 +16,9 @@ import random
 import sys
 from typing import Protocol
 
+import fuzz_cache
 import fuzz_connections
+import fuzz_context
 import fuzz_frames
 import fuzz_graphs
 import fuzz_models
@@ -34,7 +38,9 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, Command] = {
+    "cache": fuzz_cache,
     "connections": fuzz_connections,
+    "context": fuzz_context,
     "frames": fuzz_frames,
     "graphs": fuzz_graphs,
     "models": fuzz_models,

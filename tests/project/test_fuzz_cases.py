@@ -1,0 +1,101 @@
+"""A few cases of scripts/fuzz context and scripts/fuzz cache, the same every time; and how a case is repeated."""
+
+import argparse
+import random
+import resource
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import fuzz_cache
+import fuzz_cases
+import fuzz_context
+from gputune.runtime.context_format import ContextFile
+from mutations import mutated_bytes, mutated_value
+
+
+def test_changed_context_binaries_are_refused_in_one_line_or_do_what_they_say(tmp_path: Path) -> None:
+    ended = Counter(fuzz_context.examine(fuzz_cases.chance_of(0, number), tmp_path) for number in range(80))
+    assert {"MalformedHeader", "ChecksumMismatch", "ran"} <= ended.keys()
+
+
+def test_changed_caches_and_exports_are_refused_in_one_line_or_used(tmp_path: Path) -> None:
+    ended = Counter(fuzz_cache.examine(fuzz_cases.chance_of(0, number), tmp_path) for number in range(15))
+    assert {"CacheError", "used", "taken in"} <= ended.keys()
+
+
+def test_the_context_that_is_changed_runs_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned = []
+    real = fuzz_context.executor_on
+
+    def executor_on(*words: object, **options: object) -> object:
+        executor = real(*words, **options)  # type: ignore[arg-type]
+        warned.extend(executor.warnings)
+        assert (executor.runs is None) == (executor.graph.name == "plain")
+        return executor
+
+    monkeypatch.setattr(fuzz_context, "executor_on", executor_on)
+    with fuzz_context.context_of(memoryview(fuzz_context.original()), "original") as file:
+        assert fuzz_context.run_graphs(file) == "ran"
+    assert warned == []
+
+
+def test_a_header_that_is_put_back_unchanged_gives_the_same_file() -> None:
+    whole = fuzz_context.original()
+    assert fuzz_context.with_header(whole, fuzz_context.header_of(whole)) == whole
+
+
+def test_what_passes_unnoticed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules would see a checksum that is not checked, and an error that nothing names."""
+
+    def section(file: ContextFile, index: int) -> memoryview:
+        start = file._start + file.header.sections[index].offset
+        return file._view[start : start + file.header.sections[index].length]
+
+    monkeypatch.setattr(ContextFile, "section", section)
+    with pytest.raises(fuzz_cases.Broken, match="it holds something else"):
+        for number in range(200):
+            fuzz_context.examine(fuzz_cases.chance_of(0, number), tmp_path)
+    with pytest.raises(fuzz_cases.Broken, match="not one printable line"):
+        fuzz_cases.check_line(ValueError("two\nlines"))
+    with pytest.raises(fuzz_cases.Broken, match="5000 characters"):
+        fuzz_cases.check_line(ValueError("x" * 5000))
+
+
+def test_a_case_is_its_seed_and_number_and_a_failure_says_how_to_repeat_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 1 << 46
+    monkeypatch.setattr(fuzz_cases, "MOST_BYTES", limit)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    drawn: list[float] = []
+
+    def examine(chance: random.Random) -> str:
+        assert resource.getrlimit(resource.RLIMIT_AS)[0] == limit
+        drawn.append(chance.random())
+        if len(drawn) == 3:
+            raise KeyError("not found")
+        return "fine"
+
+    options = argparse.Namespace(seed=7, count=4, case=None)
+    assert fuzz_cases.explore("context", options, examine) == 1
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    said = capsys.readouterr().out
+    assert "KeyError: 'not found'" in said
+    assert "repeat with: scripts/fuzz context --seed 7 --case 2\n" in said
+    assert "4 cases, 1 broken" in said and "{'fine': 3}" in said
+    assert fuzz_cases.explore("context", argparse.Namespace(seed=7, count=4, case=2), examine) == 0
+    assert drawn[-1] == drawn[2]
+
+
+def test_changes_are_decided_by_chance_alone_and_leave_the_original() -> None:
+    value = {"a": [1, {"b": "text"}], "c": {}}
+    changed = [mutated_value(value, random.Random(number)) for number in range(50)]
+    assert repr(changed) == repr([mutated_value(value, random.Random(number)) for number in range(50)])
+    assert value == {"a": [1, {"b": "text"}], "c": {}}
+    assert sum(one != value for one in changed) > 40
+    assert mutated_value([], random.Random(1)) == []
+    texts = [mutated_bytes(b"0123456789" * 10, random.Random(number)) for number in range(50)]
+    assert texts == [mutated_bytes(b"0123456789" * 10, random.Random(number)) for number in range(50)]
+    assert mutated_bytes(b"", random.Random(3)) is not None
