@@ -43,8 +43,14 @@ def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
         return None
     assert held is not None
     _held[folder] = held
-    atexit.register(remove_scratch, folder)
+    atexit.register(_remove_own, folder, os.getpid())
     return folder
+
+
+def _remove_own(folder: Path, process: int) -> None:
+    """Removes a folder as its process ends; a fork of that, which ends earlier, leaves it."""
+    if os.getpid() == process:
+        remove_scratch(folder)
 
 
 def remove_scratch(folder: Path) -> None:

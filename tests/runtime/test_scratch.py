@@ -48,6 +48,28 @@ def test_folders_live_as_long_as_their_process_or_until_the_next_one_starts(tmp_
     assert not kept.exists()
 
 
+FORK = """
+import os, sys
+from pathlib import Path
+from gputune.runtime.scratch import scratch_folder
+folder = scratch_folder(Path(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    sys.exit()
+os.waitpid(child, 0)
+print(folder, folder.exists(), flush=True)
+"""
+
+
+def test_a_fork_that_ends_leaves_the_folder_of_its_parent(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    folder, existed = done.stdout.split()
+    assert existed == "True"
+    assert not Path(folder).exists()
+
+
 def test_a_folder_can_go_before_its_process(tmp_path: Path) -> None:
     kept, folder = scratch_folder(tmp_path), scratch_folder(tmp_path)
     assert kept is not None and folder is not None
