@@ -139,6 +139,7 @@ def test_where_there_are_no_such_users_nothing_is_checked(files: Files, monkeypa
 def test_a_context_that_others_can_change_is_not_loaded(
     context: Context, tmp_path: Path, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(TRUSTED_FOLDERS, raising=False)
     path = tmp_path / "shared" / "context.bin"
     path.parent.mkdir()
     write_context(path, context)
