@@ -1,9 +1,10 @@
 """What a performance cache remembers: trials and winners of tasks, and what was chosen inside whole models."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from gputune.cache.chain import CHAIN_COLUMNS, ChainRecord, chain_from_rows, chain_to_row
 from gputune.cache.database import Database
@@ -12,6 +13,7 @@ from gputune.cache.key import TaskKey, Validity, canonical_json
 from gputune.cache.record import (
     TRIAL_COLUMNS,
     WINNER_COLUMNS,
+    RecordError,
     TrialRecord,
     WinnerRecord,
     finite,
@@ -142,7 +144,7 @@ class Measured(Database):
     def contents_of_chains(self) -> dict[str, tuple[ChainRecord, float]]:
         """All that was chosen in chains by digest, and when it was stored; malformed ones are left out."""
         rows = self._rows("SELECT digest, stored_at FROM chain ORDER BY digest") if self._has("chain") else []
-        known = {digest: (self.chain_of(digest), stored_at) for digest, stored_at in rows}
+        known = {digest: (self.chain_of(digest), at) for digest, at in self._checked("chains", _chain_place, rows)}
         return {digest: (one, at) for digest, (one, at) in known.items() if one is not None}
 
     # Inside.
@@ -169,6 +171,14 @@ class Measured(Database):
             (task.digest, validity.digest),
         ).fetchone()
         return ids[0], ids[1]
+
+
+def _chain_place(row: Sequence[Any]) -> tuple[str, float]:
+    """A chain's digest and when it was stored. Raises RecordError."""
+    digest, stored_at = row
+    if not isinstance(digest, str):
+        raise RecordError(f"digest is {digest!r}, not text")
+    return digest, finite(stored_at, "stored_at")
 
 
 def _columns(table: str, names: Iterable[str]) -> str:

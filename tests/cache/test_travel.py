@@ -102,6 +102,16 @@ def test_binaries_that_earlier_versions_have_taken_in_are_not_used(tmp_path: Pat
     assert binaries(path) == kept
 
 
+def test_a_chain_without_a_digest_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    path = filled(tmp_path / "a.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE chain SET digest = x'00ff'")
+    result = run("export", path, "--output", tmp_path / "e.json")
+    assert result.exit_code == 0, result.output
+    assert "skipped 1 malformed chains, the first because digest is b'" in result.output
+    assert from_json((tmp_path / "e.json").read_text(), "here").chains == {}
+
+
 def test_export_is_strict_json_and_import_finds_the_tier(tmp_path: Path) -> None:
     file, folder = tmp_path / "export.json", tmp_path / "there"
     assert run("export", filled(tmp_path / "a.sqlite"), "--output", file).exit_code == 0
