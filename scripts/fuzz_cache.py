@@ -107,7 +107,7 @@ def change_contents(chance: random.Random, path: Path) -> None:
                 table = chance.choice(
                     ("task", "validity", "trial", "winner", "chain", "chain_winner", "origin", "program")
                 )
-                names = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
+                names = [row[1] for row in file.execute(f"PRAGMA table_info({table})")] or ["x"]  # it may be gone
                 value = chance.choice(CELLS)
                 value = json.dumps(value) if isinstance(value, dict | list) else value
                 cast = "CAST(? AS TEXT)" if isinstance(value, bytes) and chance.random() < 0.5 else "?"
