@@ -356,16 +356,7 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
         "counters": [graph.counter_bytes],
         "status": [STATUS_BYTES],
     }
-    if graph.counter_bytes % COUNTER_BYTES:
-        raise MalformedHeader(
-            f"graph {graph.name!r}: {graph.counter_bytes} bytes of counters, which have {COUNTER_BYTES}"
-        )
-    plain = {ref for launch in graph.launches for ref in launch.refs}
-    if any(ref.kind in PERSISTENT_KINDS for ref in plain):
-        raise MalformedHeader(f"graph {graph.name!r}: a launch that is not persistent reads counters or a status")
-    weights = {ref.index for ref in plain if ref.kind == "weights"}
-    if any(ref.kind == "weights" and ref.index not in weights for one in graph.persistent for ref in one.refs):
-        raise MalformedHeader(f"graph {graph.name!r}: a persistent launch reads weights that no launch reads")
+    _check_persistent(graph)
     for launch in (*graph.launches, *graph.persistent):
         place = f"graph {graph.name!r}, operation {launch.operation!r}"
         if launch.program >= len(header.programs):
@@ -376,6 +367,21 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
             raise MalformedHeader(f"{place}: {error}") from None
         for ref in launch.refs:
             _check_ref(ref, sizes[ref.kind], header.device.base_address_alignment_bytes, place)
+
+
+def _check_persistent(graph: GraphRecord) -> None:
+    """What the two forms of a graph share is uploaded for the launches, and what persistent kernels alone have is made
+    with them."""
+    if graph.counter_bytes % COUNTER_BYTES:
+        raise MalformedHeader(
+            f"graph {graph.name!r}: {graph.counter_bytes} bytes of counters, which have {COUNTER_BYTES}"
+        )
+    plain = {ref for launch in graph.launches for ref in launch.refs}
+    if any(ref.kind in PERSISTENT_KINDS for ref in plain):
+        raise MalformedHeader(f"graph {graph.name!r}: a launch that is not persistent reads counters or a status")
+    weights = {ref.index for ref in plain if ref.kind == "weights"}
+    if any(ref.kind == "weights" and ref.index not in weights for one in graph.persistent for ref in one.refs):
+        raise MalformedHeader(f"graph {graph.name!r}: a persistent launch reads weights that no launch reads")
 
 
 def _check_ref(ref: BufferRef, sizes: list[int], alignment: int, place: str) -> None:
