@@ -7,7 +7,7 @@ from typing import Any
 
 from gputune.cache.chain import ChainRecord
 from gputune.cache.key import TaskKey, Validity
-from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, finite
+from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, moment
 
 EFFORTS = ("none", "quick", "normal", "full")
 """Tuning efforts, the more thorough ones later."""
@@ -88,4 +88,4 @@ def origin_from_row(row: Sequence[Any]) -> Origin:
     source, trials, taken_at = row
     if not isinstance(source, str):
         raise RecordError(f"source is {source!r}, not text")
-    return Origin(source, int(trials), datetime.fromtimestamp(finite(taken_at, "stored_at"), UTC))
+    return Origin(source, int(trials), datetime.fromtimestamp(moment(taken_at, "stored_at"), UTC))

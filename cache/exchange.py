@@ -23,7 +23,7 @@ from gputune.cache.chain import ChainRecord
 from gputune.cache.entry import Conclusion, Contents, Entry, Stored
 from gputune.cache.files import CacheError, one_line
 from gputune.cache.key import TaskKey, Validity
-from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, finite
+from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, moment
 
 FORMAT = "gputune performance cache"
 VERSION = 2
@@ -130,12 +130,12 @@ def _entry(fields: dict[str, Any]) -> Entry:
             raise RecordError(f"{name}_digest is not that of its key: it was changed, or another version wrote it")
     trials = []
     for one in fields["trials"]:
-        stored_at = finite(one.pop("stored_at"), "stored_at")
+        stored_at = moment(one.pop("stored_at"), "stored_at")
         trials.append(Stored(TrialRecord(**one), stored_at))
     winner = fields["winner"]
     if winner is None:
         return Entry(task, validity, tuple(trials), None)
-    stored_at = finite(winner.pop("stored_at"), "stored_at")
+    stored_at = moment(winner.pop("stored_at"), "stored_at")
     return Entry(task, validity, tuple(trials), Conclusion(_winner(winner), stored_at))
 
 
@@ -151,4 +151,4 @@ def _chain(fields: dict[str, Any]) -> tuple[str, tuple[ChainRecord, float]]:
     digest = fields["digest"]
     if not isinstance(digest, str):
         raise RecordError(f"digest is {digest!r}, not text")
-    return digest, (ChainRecord(**values), finite(fields["stored_at"], "stored_at"))
+    return digest, (ChainRecord(**values), moment(fields["stored_at"], "stored_at"))

@@ -16,7 +16,7 @@ from gputune.cache.record import (
     RecordError,
     TrialRecord,
     WinnerRecord,
-    finite,
+    moment,
     trial_from_row,
     trial_to_row,
     winner_from_row,
@@ -103,11 +103,11 @@ class Measured(Database):
         owner = (task.digest, validity.digest)
         columns = _columns("trial", TRIAL_COLUMNS)
         rows = self._rows(f"SELECT trial.stored_at, {columns} FROM trial {_owned('trial')} ORDER BY trial.id", owner)
-        trials = self._checked("trials", lambda row: Stored(trial_from_row(row[1:]), finite(row[0], "stored_at")), rows)
+        trials = self._checked("trials", lambda row: Stored(trial_from_row(row[1:]), moment(row[0], "stored_at")), rows)
         columns = _columns("winner", WINNER_COLUMNS)
         rows = self._rows(f"SELECT winner.stored_at, {columns} FROM winner {_owned('winner')}", owner)
         winners = self._checked(
-            "winners", lambda row: Conclusion(winner_from_row(row[1:]), finite(row[0], "stored_at")), rows
+            "winners", lambda row: Conclusion(winner_from_row(row[1:]), moment(row[0], "stored_at")), rows
         )
         return Entry(task, validity, tuple(trials), winners[0] if winners else None)
 
@@ -178,7 +178,7 @@ def _chain_place(row: Sequence[Any]) -> tuple[str, float]:
     digest, stored_at = row
     if not isinstance(digest, str):
         raise RecordError(f"digest is {digest!r}, not text")
-    return digest, finite(stored_at, "stored_at")
+    return digest, moment(stored_at, "stored_at")
 
 
 def _columns(table: str, names: Iterable[str]) -> str:

@@ -11,12 +11,15 @@ import statistics
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from gputune.cache.key import canonical_json
 
 STATUSES = ("ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash")
 """How a trial may end; everything but "ok" is a failure that keeps its name."""
+
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 
 
 class RecordError(ValueError):
@@ -215,6 +218,14 @@ def finite(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise RecordError(f"{name} is {value!r}, not a finite number of at least 0")
     return float(value)
+
+
+def moment(value: Any, name: str) -> float:
+    """Seconds since 1970 that a calendar has a day for. Raises RecordError."""
+    seconds = finite(value, name)
+    if seconds > LAST_MOMENT:
+        raise RecordError(f"{name} is {value!r}, seconds until after the year 9999")
+    return seconds
 
 
 def positive(value: Any, name: str) -> float:

@@ -143,6 +143,8 @@ def test_export_is_strict_json_and_import_finds_the_tier(tmp_path: Path) -> None
         (lambda found: found["entries"][0]["trials"][0].update(status="fine"), "entries[0]: status is 'fine'"),
         (lambda found: found["entries"][0]["winner"].update(source="x"), "entries[0]: "),
         (lambda found: found["entries"][0].pop("winner"), "entries[0]: 'winner' is missing"),
+        (lambda found: found["entries"][0]["trials"][0].update(stored_at=1e300), "after the year 9999"),
+        (lambda found: found["chains"][0].update(stored_at=2**63), "after the year 9999"),
         (lambda found: found["chains"][0].update(launch_ns=-1), "chains[0]: launch_ns is -1"),
     ],
 )
