@@ -152,7 +152,7 @@ class Measured(Database):
     @cached_property
     def _may_hold_foreign_binaries(self) -> bool:
         """Whether this is a file of an older version, opened for reading only, that has taken winners in."""
-        version = self._rows("PRAGMA user_version")[0][0]
+        version = int(self._rows("PRAGMA user_version")[0][0])
         return version <= LAST_WITH_FOREIGN_BINARIES and self._has("origin") and bool(self._rows(_ANY_ORIGIN))
 
     def _owner(self, task: TaskKey, validity: Validity) -> tuple[int, int]:

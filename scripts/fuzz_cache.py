@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -30,6 +29,7 @@ from gputune.cache.exchange import from_json, to_json
 from gputune.client.cli.main import cli
 from gputune.client.errors import GputuneError
 from gputune.client.tuning.seeding import Seeding
+from gputune.kernels.space import TuningSpace
 from mutations import NUMBERS, ODD_VALUES, mutated_bytes, mutated_value
 
 TASK = TaskKey(op="Conv", problem={"n": 1, "chain": {"steps": [["clip", [0.0, 6.0]]]}}, layout="NHWC")
@@ -39,6 +39,7 @@ WINNER = WinnerRecord({"N": 8}, 1000.5, 4000.0, "quick", BINARIES[0], {"ok": 2, 
 CHAIN = ChainRecord(
     {TASK.digest: replace(WINNER, binary=BINARIES[1])}, {TASK.digest: 12.5}, 3.0, {"gain": 1.1, "places": []}
 )
+ANY_SPACE = TuningSpace((), ())
 CHAIN_DIGEST = "f" * 64
 CELLS = (
     *NUMBERS,
@@ -116,12 +117,12 @@ def change_contents(chance: random.Random, path: Path) -> None:
 
 def check_file(chance: random.Random, path: Path) -> str:
     """Reads and writes a changed file, and gives it to commands."""
-    ended = []
+    ended: list[str] = []
     with refusals(ended), PerformanceCache.open_readonly(path) as cache:
         use(cache, WINNER.binary)
         cache.problems()
         from_json(to_json(cache.contents(), "1", "now"), "there")
-        list(Seeding(cache, lambda text: None).seeds_for(TASK, VALIDITY, _AnySpace(), {}).configurations)
+        list(Seeding(cache, lambda text: None).seeds_for(TASK, VALIDITY, ANY_SPACE, {}).configurations)
     command(chance, path)
     with refusals(ended), PerformanceCache.open(path) as cache:
         use(cache, WINNER.binary)
@@ -208,13 +209,6 @@ def refusals(ended: list[str]) -> Iterator[None]:
         yield
     except CacheError as error:
         ended.append(check_line(error))
-
-
-class _AnySpace:
-    """A tuning space that allows everything."""
-
-    def violations(self, configuration: Any) -> list[str]:
-        return []
 
 
 @functools.cache

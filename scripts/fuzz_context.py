@@ -136,13 +136,13 @@ def _aligned(offset: int) -> int:
 def device() -> Any:
     """The null device with the name of one whose groups may wait for each other, so that persistent kernels are run."""
     backend = open_backend(NULL_REPORT)
-    names = {
-        "name": "pthread-null",
-        "platform": "Portable Computing Language",
-        "device_type": "cpu",
-        "compute_units": 1,
-    }
-    backend.identity = replace(backend.identity, **names)
+    backend.identity = replace(
+        backend.identity,
+        name="pthread-null",
+        platform="Portable Computing Language",
+        device_type="cpu",
+        compute_units=1,
+    )
     return backend
 
 

@@ -26,7 +26,7 @@ def test_changed_caches_and_exports_are_refused_in_one_line_or_used(tmp_path: Pa
 
 
 def test_the_context_that_is_changed_runs_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    warned = []
+    warned: list[str] = []
     real = fuzz_context.executor_on
 
     def executor_on(*words: object, **options: object) -> object:

@@ -31,7 +31,7 @@ class Files:
         real = Path.stat
 
         def stat(path: Path, **options: Any) -> os.stat_result:
-            found = list(real(path, **options))
+            found: list[Any] = list(real(path, **options))
             owner, group, mode = self._said.get(path, (0, 0, 0o755))
             found[0], found[4], found[5] = (found[0] & ~0o7777) | mode, owner, group
             return os.stat_result(found)
