@@ -7,7 +7,20 @@ from typing import Any
 DEEP_LEVELS = 400
 NUMBERS = (0, 1, -1, 2, 7, 64, 4096, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 1.5, -0.0, 1e308)
 ODD_NUMBERS = (float("nan"), float("inf"), float("-inf"), 2**63, 2**64 - 1)
-ODD_VALUES = ("", None, True, False, "x", "x" * 5000, "é\n\x1b[31m\u202e", [], {}, [[]], {"a": 1}, [1, 2, 3, 4])
+ODD_VALUES: tuple[Any, ...] = (
+    "",
+    None,
+    True,
+    False,
+    "x",
+    "x" * 5000,
+    "é\n\x1b[31m\u202e",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    [1, 2, 3, 4],
+)
 
 
 def mutated_bytes(content: bytes, chance: random.Random) -> bytes:

@@ -37,7 +37,7 @@ class Files:
             return os.stat_result(found)
 
         monkeypatch.setattr(Path, "stat", stat)
-        monkeypatch.setattr(ownership.os, "geteuid", lambda: ME, raising=False)
+        monkeypatch.setattr(os, "geteuid", lambda: ME, raising=False)
         monkeypatch.setattr(ownership, "_user", lambda number: {0: "root", ME: "me", OTHER: "she"}.get(number, ""))
         monkeypatch.setattr(ownership, "_group", lambda number: GROUPS.get(number, ("", set())))
         monkeypatch.delenv("HOME", raising=False)
@@ -143,9 +143,9 @@ def test_a_context_that_others_can_change_is_not_loaded(
     path = tmp_path / "shared" / "context.bin"
     path.parent.mkdir()
     write_context(path, context)
-    assert load(path, device="null").run
+    load(path, device="null")
     change(path)
     with pytest.raises(UntrustedFile, match=r"context.bin .*can be written by every user; .*: a context runs as a"):
         load(path, device="null")
     monkeypatch.setenv(TRUSTED_FOLDERS, str(tmp_path))
-    assert load(path, device="null").run
+    load(path, device="null")
