@@ -120,7 +120,7 @@ def with_header(whole: bytes, fields: Any) -> bytes:
     length = int.from_bytes(whole[12:16], "little")
     sections = whole[_aligned(PREFIX_BYTES + length) :]
     try:
-        header = msgpack.packb(fields)
+        header: bytes = msgpack.packb(fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
     prefix = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(header).to_bytes(4, "little")
