@@ -4,7 +4,7 @@ import copy
 import random
 from typing import Any
 
-DEEP_LEVELS = 400
+DEEP_LEVELS = 100  # a few of them in each other, and copying one takes several frames a level
 NUMBERS = (0, 1, -1, 2, 7, 64, 4096, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 1.5, -0.0, 1e308)
 ODD_NUMBERS = (float("nan"), float("inf"), float("-inf"), 2**63, 2**64 - 1)
 ODD_VALUES: tuple[Any, ...] = (
