@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -385,7 +386,7 @@ def test_comparisons_that_were_functions_have_shapes(tmp_path: Path, op: str, op
     ],
 )
 def test_axes_may_be_in_any_order(
-    tmp_path: Path, op: str, shape: tuple[int, ...], attributes: dict[str, list[int]], want: tuple[int, ...]
+    tmp_path: Path, op: str, shape: tuple[int, ...], attributes: dict[str, Any], want: tuple[int, ...]
 ) -> None:
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in (("x", shape), ("y", want))]
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "g", info[:1], info[1:])

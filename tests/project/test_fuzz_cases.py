@@ -11,7 +11,8 @@ import pytest
 import fuzz_cache
 import fuzz_cases
 import fuzz_context
-from gputune.runtime.context_format import ContextFile
+from gputune.runtime import loading
+from gputune.runtime.context_format import ContextFile, context_of
 from mutations import mutated_bytes, mutated_value
 
 
@@ -27,16 +28,15 @@ def test_changed_caches_and_exports_are_refused_in_one_line_or_used(tmp_path: Pa
 
 def test_the_context_that_is_changed_runs_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[str] = []
-    real = fuzz_context.executor_on
 
     def executor_on(*words: object, **options: object) -> object:
-        executor = real(*words, **options)  # type: ignore[arg-type]
+        executor = loading.executor_on(*words, **options)  # type: ignore[arg-type]
         warned.extend(executor.warnings)
         assert (executor.runs is None) == (executor.graph.name == "plain")
         return executor
 
     monkeypatch.setattr(fuzz_context, "executor_on", executor_on)
-    with fuzz_context.context_of(memoryview(fuzz_context.original()), "original") as file:
+    with context_of(memoryview(fuzz_context.original()), "original") as file:
         assert fuzz_context.run_graphs(file) == "ran"
     assert warned == []
 

@@ -15,7 +15,7 @@ import random_graphs
 from fuzz_graphs import AGREES, FAILED, REFUSED, by_references, outcome_of
 from gputune.client.errors import ModelError
 from gputune.client.graph import Array, Graph
-from random_graphs import Maker, alone
+from random_graphs import Made, Maker, alone
 from random_nodes import DRAWS
 
 
@@ -48,7 +48,7 @@ def test_a_seed_makes_the_same_model_again_and_models_are_odd() -> None:
     raise AssertionError("no weight has two readers")
 
 
-def single(op: str, shape: tuple[int, ...], weights: list[Array], **attributes: Any) -> fuzz_graphs.Made:
+def single(op: str, shape: tuple[int, ...], weights: list[Array], **attributes: Any) -> Made:
     """A model of one node, as the fuzzer has them."""
     names = [f"w{place}" for place in range(len(weights))]
     node = onnx.helper.make_node(op, ["x", *names], ["y"], **attributes)
@@ -59,7 +59,7 @@ def single(op: str, shape: tuple[int, ...], weights: list[Array], **attributes: 
     info = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, results[0].shape)
     model = random_graphs.single(node, inputs, known, 17)
     model.graph.output[0].CopyFrom(info)
-    return fuzz_graphs.Made(model, inputs, {}, {**inputs, "y": results[0]}, known)
+    return Made(model, inputs, {}, {**inputs, "y": results[0]}, known)
 
 
 NOTHING = np.zeros(0, np.float32)
@@ -74,7 +74,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize("made", DIFFERENT, ids=[made.model.graph.node[0].op_type for made in DIFFERENT])
-def test_each_documented_difference_is_one(made: fuzz_graphs.Made) -> None:
+def test_each_documented_difference_is_one(made: Made) -> None:
     node = fuzz_graphs.culprit(made, by_references)
     assert node is not None, "agrees, and need not be documented"
     assert fuzz_graphs.documented(node, {**made.values, **made.weights})
