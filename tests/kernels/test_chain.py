@@ -199,7 +199,9 @@ CHAINS = {step.function: Chain((step,)) for step, *_ in AS_ONNX} | WITH_A_DOMAIN
 
 
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_sampled_inputs_have_a_finite_reference(chain: Chain) -> None:
+def test_sampled_inputs_have_a_finite_reference(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the hard values among them, which test_hard_values.py is about."""
+    monkeypatch.setattr("gputune.kernels.family.hard_values", lambda *_: np.zeros(0, np.float32))
     shape = (2, 5, 6, 7)
     operands = (shape,) * chain.operands
     problems = [
