@@ -65,11 +65,6 @@ def _same(attributes: Mapping[str, Any]) -> bool:
 
 DOCUMENTED = (
     Difference(
-        ("ConvTranspose",),
-        lambda attributes, inputs: _same(attributes) and any(attributes.get("output_padding", ())),
-        "SAME_UPPER and SAME_LOWER make an output of input times stride, to which onnxruntime adds output_padding",
-    ),
-    Difference(
         ("MaxPool", "AveragePool", "LpPool"),
         lambda attributes, inputs: _same(attributes) and max(attributes.get("dilations", (1,))) > 1,
         "SAME_UPPER and SAME_LOWER keep the size; onnxruntime pads for the window without its dilations",

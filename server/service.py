@@ -143,7 +143,11 @@ class Service:
         held_bytes = client.cost(request_id) + sum(map(memory_of, sources.values()))
         session.hold(held_bytes)
         if isinstance(request, LoadContext):
-            handle, data = session.reserve_context(request)
+            try:
+                handle, data = session.reserve_context(request)
+            except ProtocolError:
+                session.release(held_bytes)
+                raise
             message = PutContext(handle, request, data)
         cancelled = asyncio.get_running_loop().create_future()
         job = Job(client, session, request_id, request, message, held_bytes, cancelled, sources)

@@ -47,12 +47,12 @@ KINDS: Mapping[str, Kind] = {
     "l1": Kind(
         lambda x, axes, epsilon: abs(x).sum(axes, keepdims=True),
         "fabs(x)",
-        "(sum) > (one)(0) ? (one)(1.0f) / (sum) : (one)(0)",
+        "(sum) == (one)(0) ? (one)(0) : (one)(1.0f) / (sum)",
     ),
     "l2": Kind(
         lambda x, axes, epsilon: np.sqrt((x * x).sum(axes, keepdims=True)),
         SQUARE,
-        "(sum) > (one)(0) ? (one)(1.0f) / sqrt(sum) : (one)(0)",
+        "(sum) == (one)(0) ? (one)(0) : (one)(1.0f) / sqrt(sum)",
     ),
 }
 

@@ -64,8 +64,6 @@ def single(op: str, shape: tuple[int, ...], weights: list[Array], **attributes: 
 
 NOTHING = np.zeros(0, np.float32)
 DIFFERENT = [
-    single("ConvTranspose", (1, 1, 4, 4), [np.ones((1, 1, 3, 3), np.float32)], auto_pad="SAME_UPPER", strides=[2, 2],
-           output_padding=[1, 1]),
     single("MaxPool", (1, 1, 8, 8), [], auto_pad="SAME_UPPER", ceil_mode=1, kernel_shape=[2, 3], dilations=[2, 1]),
     single("Resize", (1, 1, 3, 9), [NOTHING, np.array([1, 1, 1, 0.75], np.float32)], mode="linear",
            coordinate_transformation_mode="align_corners"),

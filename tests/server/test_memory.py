@@ -93,6 +93,13 @@ def test_a_client_that_leaves_with_requests_leaves_nothing(daemon_here: Make, ma
         other.ping_until(lambda: other.ask(Status()).memory_bytes == 0 == other.ask(Status()).queued)
 
 
+def test_a_context_that_is_refused_leaves_nothing(daemon_here: Make) -> None:
+    with daemon_here(Limits(contexts=1)) as (_, address), Peer(address) as other:
+        with Peer(address) as peer, pytest.raises(Refused, match="no buffer 77"):
+            peer.ask(LoadContext(77, "", False))
+        other.ping_until(lambda: other.ask(Status()).memory_bytes == 0)
+
+
 def test_a_refused_upload_is_an_error_of_the_target_with_its_name(daemon_here: Make) -> None:
     with daemon_here(Limits(total_bytes=8 * MIB)) as (_, address), Peer(address) as first:
         first.upload(bytes(6 * MIB))

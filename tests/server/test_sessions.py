@@ -432,7 +432,8 @@ def test_from_a_client_that_does_not_read_nothing_is_read(daemon_here: Make) -> 
         with pytest.raises(TimeoutError):
             for _ in range(8):
                 lazy.send(UploadBuffer(bytes(8 << 20)))
-        assert 16 << 20 <= other.ask(Status()).memory_bytes <= 32 << 20  # the buffer, and what of it is unread
+        # the buffer, what of it is unread, and one upload that may have begun to arrive with the request before it
+        assert 16 << 20 <= other.ask(Status()).memory_bytes <= (16 + 16 + 9) << 20
 
 
 def test_a_request_that_was_served_counts_no_more(peer: Peer, make_profile: Make) -> None:
