@@ -29,9 +29,11 @@ SHAPED_AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 INFERRED_AS = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), 22),
     **dict.fromkeys(("GreaterOrEqual", "LessOrEqual"), 16),
+    "Constant": 13,
 }
 """Operators whose shapes onnx knows from an operator set on: before, windows could begin behind the map (ceil_mode),
-and comparisons were functions of others, without shapes of their own."""
+comparisons were functions of others, without shapes of their own, and constants were floats, though exporters have
+always written integers."""
 
 ALONG_AXES = {"Squeeze": ("axes",), "Slice": ("axes", "starts", "ends")}
 """Operators, and those of their attributes that belong together. Of axes that are not in order onnx infers a wrong

@@ -46,6 +46,17 @@ def test_shape_arithmetic_and_constants_fold_away(tmp_path: Path) -> None:
     assert graph.constants["c"].tolist() == [2, -1]
 
 
+def test_constants_of_old_operator_sets_may_be_integers(tmp_path: Path) -> None:
+    """Operator sets before 9 allow floats only, but exporters have written sizes so."""
+    size = helper.make_node("Constant", [], ["size"], value=numpy_helper.from_array(np.array([3, 2], np.int64)))
+    info = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [6]), ("y", [3, 2]))
+    ]
+    graph = helper.make_graph([size, helper.make_node("Reshape", ["x", "size"], ["y"])], "g", info[:1], info[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 7)], ir_version=8)
+    assert read_model(save(model, tmp_path)).shape("y") == (3, 2)
+
+
 def test_weights_computed_from_constants_fold_by_the_models_own_operator_set(tmp_path: Path) -> None:
     """Operator set 10 squeezes by attribute; the newest one would read an input."""
     body = "s = Squeeze<axes=[0]>(w) t = Transpose<perm=[1,0]>(s) y = MatMul(x, t)"
