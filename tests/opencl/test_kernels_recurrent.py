@@ -20,7 +20,7 @@ SHAPES = [
 DEFAULTS = ("rnn", "gru", "lstm")
 
 
-@pytest.mark.parametrize(("name", "shape"), zip(RECURRENT, cycle(SHAPES), strict=False), ids=RECURRENT)
+@pytest.mark.parametrize(("name", "shape"), list(zip(RECURRENT, cycle(SHAPES), strict=False)), ids=RECURRENT)
 def test_every_cell_is_right(bench: Any, name: str, shape: dict[str, int]) -> None:
     problem = RECURRENT[name]
     tried = [shape, FAMILY.default(problem, bench.limits)] if name in DEFAULTS else [shape]
