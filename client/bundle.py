@@ -49,7 +49,7 @@ def write_bundle(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bundle_bytes())
     mode = path.stat().st_mode
-    path.chmod(mode | (mode & 0o444) >> 2)  # whoever may read it
+    path.chmod(mode | (mode & 0o444) >> 2)  # executable wherever readable
     return path
 
 

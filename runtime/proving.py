@@ -106,7 +106,7 @@ class Prover:
 
     @property
     def _ahead(self) -> range:
-        """The variants that somebody else compiles."""
+        """The variants that another worker compiles."""
         end = len(self._request.variants)
         return range(end if self._request.ahead is None else self._request.ahead.first, end)
 

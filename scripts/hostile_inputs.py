@@ -72,7 +72,7 @@ def hello(chance: random.Random) -> bytes:
 
 
 def proof(chance: random.Random) -> bytes:
-    """A proof with the MAC of somebody who does not know the token."""
+    """A proof whose MAC is under another key than the token's."""
     return frame(Proof(), mac=FrameMac(chance.randbytes(32)))
 
 
@@ -93,7 +93,7 @@ def spoiled(chance: random.Random) -> bytes:
 
 
 def guessed_proof(chance: random.Random) -> bytes:
-    """A proof by somebody who does not know the token, and a request that hopes for the best."""
+    """A proof under another key than the token's, and a request behind it."""
     return proof(chance) + request(chance)
 
 

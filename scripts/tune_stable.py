@@ -26,7 +26,7 @@ from tune_models import Model
 from tune_tools import Ratio, Result, device_of, share
 
 HELP = """Generates models several times from empty caches, beside busy processes if asked for, and times all contexts
-in turns with the untuned one. Ten generations of the demo's model at effort quick: half an hour on two cores."""
+in turns with the untuned one. Ten generations of the demo's model at effort quick: an hour on two cores."""
 ROUNDS = 60
 TURN_SECONDS = 0.03
 CLOSE, FARTHEST = 1.05, 1.10

@@ -52,7 +52,7 @@ def whole_frame(data: bytes) -> tuple[int, int] | None:
 
 
 def signed(data: bytes, mac: FrameMac) -> bytes:
-    """Frames without MACs as who has the key sends them; what is no whole frame has none."""
+    """The same frames with MACs under a session's key; what is no whole frame stays as it is."""
     out = []
     while (sizes := whole_frame(data)) is not None:
         front, end = sizes

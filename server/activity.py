@@ -102,7 +102,7 @@ class Activity:
 
     @property
     def to_give_way(self) -> bool:
-        """Whether the daemon wishes that others have the device. Not while somebody else compiles for this request."""
+        """Whether the daemon wishes that others have the device. Not while another worker compiles for this request."""
         return self._page[_GIVE_WAY] != 0 and not self._page[_COMPANY]
 
     def pause(self) -> None:
@@ -135,7 +135,7 @@ class Activity:
         self._page[_GIVE_WAY] = int(wanted)
 
     def accompany(self, wanted: bool) -> None:
-        """Says that somebody else compiles at the same time, or that this is over."""
+        """Says whether another worker compiles at the same time."""
         if wanted:
             self._page[_WAITING] = 0
         self._page[_COMPANY] = int(wanted)

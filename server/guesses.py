@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
+
+from .parties import address_of
 
 FREE = 3  # wrong tokens of an address in a row that cost nothing: a mistake is found out at once
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 2.0
 FORGET_SECONDS = 60.0
 ADDRESSES = 1024
-_NETWORK_BITS = 64  # of an IPv6 address: who has one has them all
 
 
 class Guesses:
@@ -26,7 +26,7 @@ class Guesses:
 
     def failed(self, address: str) -> None:
         """A proof from there was wrong."""
-        network = _network(address)
+        network = address_of(address)
         count, _ = self._recent(network)
         self._failed[network] = count + 1, self._clock()
         self._failed.move_to_end(network)
@@ -34,8 +34,8 @@ class Guesses:
             self._failed.popitem(last=False)
 
     def seconds(self, address: str) -> float:
-        """How long to wait before the next proof from there is read; 0 for who has made no mistakes."""
-        count, since = self._recent(_network(address))
+        """How long to wait before the next proof from there is read; 0 for an address without wrong proofs."""
+        count, since = self._recent(address_of(address))
         if count < FREE:
             return 0.0
         pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(count - FREE, 10))
@@ -46,13 +46,3 @@ class Guesses:
         count, last = self._failed.get(network, (0, 0.0))
         since = self._clock() - last
         return (count, since) if since < FORGET_SECONDS else (0, since)
-
-
-def _network(address: str) -> str:
-    try:
-        number = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(number, IPv6Address) and number.ipv4_mapped is None:
-        return f"{int(number) >> (128 - _NETWORK_BITS):x}"
-    return address

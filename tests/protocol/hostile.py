@@ -166,7 +166,7 @@ def _replayed(random: Random, authenticated: bool) -> bytes:
 
 
 def _forged(random: Random, authenticated: bool) -> bytes:
-    """A message with a MAC by somebody who does not know the token."""
+    """A message whose MAC is under another key than the token's."""
     return b"".join(framing.encode(codec.pack(*_valid(random, authenticated)), mac=FrameMac(random.randbytes(32))))
 
 
