@@ -59,7 +59,8 @@ class TargetError(GputuneError):
 
     `name` is a name of gputune.server.protocol.errors.ERROR_NAMES, or one of: unreachable, not_a_target_server,
     tls_failed, connection_lost, lost_again, device_changed, bad_address, contradiction, server_not_started; those of
-    client/adb.py begin with adb_. `reason` is the line without the name, `details` are the server's numbers.
+    client/target/adb/target.py begin with adb_. `reason` is the line without the name, `details` are the server's
+    numbers.
     """
 
     exit_code = 4

@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from gputune.runtime.printable import printable
+from gputune.core.printable import printable
 
 LEVELS = ("error", "warn", "info", "verbose")
 _PLAIN_INTERVAL_S = 5.0

@@ -24,7 +24,14 @@ import material  # noqa: E402
 
 CONTEXTS = ROOT / "build" / "file_types"
 INPUT, OUTPUT = "bytes", "target_label"
-FILES = ("README.md", "pyproject.toml", "client/graph.py", "kernels/ops/matmul_tiled.cl", "scripts/check", "LICENSE")
+FILES = (
+    "README.md",
+    "pyproject.toml",
+    "client/model/graph.py",
+    "kernels/ops/matmul_tiled.cl",
+    "scripts/check",
+    "LICENSE",
+)
 SURE = 0.5
 
 

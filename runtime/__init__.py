@@ -5,7 +5,7 @@ An application needs this package only:
     gputune.runtime.load("context.bin").run({"x": array})
 """
 
-from gputune.runtime.errors import (
+from gputune.core.errors import (
     BuildFailed,
     ChecksumMismatch,
     ContextError,
@@ -20,9 +20,9 @@ from gputune.runtime.errors import (
     UnsupportedFormatVersion,
     WrongDevice,
 )
-from gputune.runtime.executor import Executor
-from gputune.runtime.loading import load
-from gputune.runtime.persistent import Runs
+from gputune.runtime.context.executor import Executor
+from gputune.runtime.context.loading import load
+from gputune.runtime.context.persistent import Runs
 
 __all__ = [
     "BuildFailed",

@@ -33,7 +33,7 @@ import validity_agreement
 import validity_bench
 from comparing import LARGEST_DEVIATION, Failed
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import find, wanted_device
+from gputune.runtime.devices.discovery import find, wanted_device
 from limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 
 WORK = material.ROOT / "build" / "bench"

@@ -1,10 +1,10 @@
-"""Writes the target server's bundle and says what it is: see client/bundle.py."""
+"""Writes the target server's bundle and says what it is: see client/target/adb/bundle.py."""
 
 import argparse
 import hashlib
 from pathlib import Path
 
-from gputune.client.bundle import NAME, write_bundle
+from gputune.client.target.adb.bundle import NAME, write_bundle
 
 BUILD = Path(__file__).parents[1] / "build"
 

@@ -13,14 +13,14 @@ import onnx
 import material
 import tool
 from comparing import Failed
-from gputune.client import context_builder
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
+from gputune.client.context import builder
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
-from gputune.client.tuning.task_search import device_limits
-from gputune.runtime.identity import DeviceIdentity
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.identity import DeviceIdentity
 from gputune.server.protocol.messages import Compiled, CompileKernel
-from gputune.server.workers import most_compilers
+from gputune.server.workers.pool import most_compilers
 from in_process import in_process
 from layered import Network
 from limits import spread
@@ -120,5 +120,5 @@ def _alone(model: Path, device: str | None) -> tuple[int, list[float]]:
                 compiled(place, replies[0])
 
         target.compile_kernels = timed  # type: ignore[method-assign,assignment]
-        context_builder.build(plan, outcomes, target, lambda task, outcome: None, persistent=True)
+        builder.build(plan, outcomes, target, lambda task, outcome: None, persistent=True)
     return len(plan.tasks), seconds

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
-from gputune.runtime.context_format import ContextFile
-from gputune.runtime.context_records import BufferRef, LaunchRecord
+from gputune.runtime.context.format import ContextFile
+from gputune.runtime.context.records import BufferRef, LaunchRecord
 
 CONVERSION = "transpose_layout"
 MOST_LAUNCHES = 1000

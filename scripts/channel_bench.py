@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import tool
-from gputune.client.credentials import Credentials
-from gputune.client.target_client import TargetClient
-from gputune.client.tuning.intervals import median_interval
+from gputune.client.target.client import TargetClient
+from gputune.client.target.transport.credentials import Credentials
+from gputune.client.tuning.measuring.intervals import median_interval
 from observed import MIB, ObservedServer
 from rpc_bench import alternate, repeated, upload_microseconds
 

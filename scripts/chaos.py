@@ -29,16 +29,16 @@ import onnx
 
 import material
 import tool
-from gputune.client.credentials import Credentials
 from gputune.client.errors import GputuneError
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.target import choose_target
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.task_search import TaskSearch, device_limits, task_key
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.target.connecting import choose_target
+from gputune.client.target.transport.credentials import Credentials
+from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
 from gputune.client.tuning.tuner import Silent
-from gputune.client.tuning.workbench import Workbench
-from gputune.runtime.identity import DeviceIdentity
+from gputune.core.identity import DeviceIdentity
 from gputune.server.protocol.messages import Trial
 
 WORK = material.ROOT / "build" / "chaos"

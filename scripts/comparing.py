@@ -20,7 +20,7 @@ import material
 import tool
 from comparison import ATTEMPTS, Case, Measured, Settings, measure_all
 from gputune.client.errors import GputuneError
-from gputune.runtime.devices import NULL, find, wanted_device
+from gputune.runtime.devices.discovery import NULL, find, wanted_device
 from limits import LARGEST_DRIFT, Refused, spread
 from tune_tools import NotTimed, Ratio
 

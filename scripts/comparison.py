@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.runtime.context_format import read_header
+from gputune.runtime.context.format import read_header
 from limits import LARGEST_DRIFT, spread
 from tune_tools import Ratio, appending, ratio
 from turns import Contender, Entry, running

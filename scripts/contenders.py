@@ -48,8 +48,8 @@ class ChainKind:
     def __init__(self, context: str, inputs: str, device: str | None) -> None:
         from chain import Chain
         from gputune.runtime.backends import open_backend
-        from gputune.runtime.context_format import open_context
-        from gputune.runtime.devices import find, wanted_device
+        from gputune.runtime.context.format import open_context
+        from gputune.runtime.devices.discovery import find, wanted_device
 
         backend = open_backend(find(wanted_device(device)).report, profiling=False)
         self._inputs = inputs_in(inputs)
@@ -71,7 +71,7 @@ class NaiveKind:
     def __init__(self, launches: list[tuple[str, dict[str, int]]], device: str | None) -> None:
         import naive
         from gputune.runtime.backends import open_backend
-        from gputune.runtime.devices import find, wanted_device
+        from gputune.runtime.devices.discovery import find, wanted_device
 
         self._backend = open_backend(find(wanted_device(device)).report)
         self._bound = naive.bound(self._backend, launches)
@@ -90,7 +90,7 @@ class LimitKind:
     def __init__(self, device: str | None) -> None:
         import limits
         from gputune.runtime.backends import open_backend
-        from gputune.runtime.devices import find, wanted_device
+        from gputune.runtime.devices.discovery import find, wanted_device
 
         backend = open_backend(find(wanted_device(device)).report)
         self._fma, self._bandwidth = limits.FmaLimit.calibrated(backend), limits.Bandwidth(backend)

@@ -22,9 +22,9 @@ import tool
 import tune_models
 from comparing import Failed
 from gputune import runtime
-from gputune.runtime.breaker import ATTEMPTS_AT_MOST
-from gputune.runtime.context_format import open_context, write_context
-from gputune.runtime.context_records import Context, ProgramRecord
+from gputune.runtime.context.breaker import ATTEMPTS_AT_MOST
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.records import Context, ProgramRecord
 from tune_models import Model
 from tune_tools import Ratio
 

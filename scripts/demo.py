@@ -23,8 +23,8 @@ import onnxruntime
 
 import material
 import tool
-from gputune.runtime.devices import NULL, Choice, find, wanted_device
-from gputune.runtime.errors import DeviceNotFound
+from gputune.core.errors import DeviceNotFound
+from gputune.runtime.devices.discovery import NULL, Choice, find, wanted_device
 
 ANGLES = tuple(material.TURNS)
 WORK = material.ROOT / "build" / "demo"

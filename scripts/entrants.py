@@ -11,11 +11,11 @@ import numpy as np
 
 import naive
 from comparison import CONTEXT_SUFFIX, DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Settings
-from gputune.client.config import Config
-from gputune.client.generator import GenerationRequest, generate
-from gputune.client.plan import Plan
+from gputune.client.generation.config import Config
+from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.plan import Plan
 from gputune.client.progress import Reporter
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
 from tune_models import Model
 from turns import Entry

@@ -11,7 +11,7 @@ import numpy as np
 
 import tool
 from gputune.runtime.backends import Backend, Bound, open_backend
-from gputune.runtime.devices import find, wanted_device
+from gputune.runtime.devices.discovery import find, wanted_device
 
 EMPTY = "__kernel void empty(__global float *data) {}"
 CHAINS = (1, 50, 200)  # launches

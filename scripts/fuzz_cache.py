@@ -28,7 +28,7 @@ from gputune.cache import CacheError, ChainRecord, PerformanceCache, TaskKey, Tr
 from gputune.cache.exchange import from_json, to_json
 from gputune.client.cli.main import cli
 from gputune.client.errors import GputuneError
-from gputune.client.tuning.seeding import Seeding
+from gputune.client.tuning.search.seeding import Seeding
 from gputune.kernels.space import TuningSpace
 from mutations import NUMBERS, ODD_VALUES, mutated_bytes, mutated_value
 

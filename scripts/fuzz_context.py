@@ -22,8 +22,9 @@ import numpy as np
 
 import fuzz_cases
 from fuzz_cases import Broken, check_line
+from gputune.core.errors import BuildFailed, ContextError, DeviceError
 from gputune.runtime.backends import open_backend
-from gputune.runtime.context_format import (
+from gputune.runtime.context.format import (
     ALIGNMENT,
     FORMAT_VERSION,
     MAGIC,
@@ -32,7 +33,8 @@ from gputune.runtime.context_format import (
     read_header,
     write_context,
 )
-from gputune.runtime.context_records import (
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import (
     STATUS_BYTES,
     BufferRef,
     Context,
@@ -41,9 +43,7 @@ from gputune.runtime.context_records import (
     ProgramRecord,
     TensorRecord,
 )
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.errors import BuildFailed, ContextError, DeviceError
-from gputune.runtime.loading import executor_on
+from gputune.runtime.devices.discovery import NULL_REPORT
 from mutations import mutated_bytes, mutated_value
 
 SOURCE = "__kernel void f(__global float *a) {}"

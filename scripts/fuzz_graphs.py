@@ -27,14 +27,14 @@ import numpy as np
 import onnx
 
 import tool
+from gputune.client.context.local_device import LocalDevice
 from gputune.client.errors import GputuneError
-from gputune.client.graph import Array, Graph
-from gputune.client.importer import read_model
-from gputune.client.local_device import LocalDevice
-from gputune.client.lowering import lower
-from gputune.client.reference import evaluate
+from gputune.client.model.graph import Array, Graph
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.reference import evaluate
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import choose, discover, wanted_device
+from gputune.runtime.devices.discovery import choose, discover, wanted_device
 from random_graphs import Made, Maker, session, single
 from random_nodes import DRAWS
 

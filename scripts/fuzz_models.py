@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 from gputune.client.errors import ModelError
-from gputune.client.model_check import check_model
+from gputune.client.generation.model_check import check_model
 from tests.client.hostile_models import Hostile, hostile_models
 
 MOST_SECONDS = 60

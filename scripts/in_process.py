@@ -16,12 +16,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from gputune.client.errors import TargetError
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.devices import find, wanted_device
-from gputune.server.activity import Activity
-from gputune.server.compiled import CompiledPrograms
-from gputune.server.handlers import Handlers
+from gputune.runtime.devices.discovery import find, wanted_device
 from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -37,7 +34,10 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
 )
-from gputune.server.worker_link import Forget, PutBuffer, PutSources
+from gputune.server.worker.handlers import Handlers
+from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.link import Forget, PutBuffer, PutSources
+from gputune.server.workers.compiled_programs import CompiledPrograms
 
 R = TypeVar("R")
 OnProgress = Callable[[Progress], None] | None

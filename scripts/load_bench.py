@@ -12,7 +12,7 @@ import numpy as np
 import classic_models
 import material
 import tool
-from gputune.runtime.context_format import read_header
+from gputune.runtime.context.format import read_header
 from limits import spread
 
 WORK = material.ROOT / "build" / "bench"

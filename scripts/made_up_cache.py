@@ -24,9 +24,9 @@ from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.transpose import TransposeProblem
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 LIMITS = DeviceLimits(4096, (4096, 4096, 4096), 1 << 19, 1 << 30, 8, "gpu", 4)
 HOSTILE = "</script><script>alert(1)</script><img src=http://example.com/x onerror=alert(2)>\u202e\x1b[31m\"'&"

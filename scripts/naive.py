@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from gputune.client.plan import Plan
+from gputune.client.model.plan import Plan
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem

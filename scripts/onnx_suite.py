@@ -1,4 +1,4 @@
-"""Runs ONNX's backend test suite through gputune.client.onnx_backend and counts real passes.
+"""Runs ONNX's backend test suite through gputune.client.run.onnx_backend and counts real passes.
 
 The cases, their data and their tolerances are those of a pinned onnx, which is installed into a folder of its own. Each
 case runs as ONNX's own runner runs it, in a worker process, so that a driver that dies takes one case with it. A case

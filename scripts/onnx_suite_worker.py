@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from onnx import ModelProto
 from onnx.backend.test.runner import Runner
 
-from gputune.client.graph import Array
-from gputune.client.onnx_backend import ANY_DEVICE, GputuneBackend, PreparedModel
-from gputune.runtime.devices import find, wanted_device
+from gputune.client.model.graph import Array
+from gputune.client.run.onnx_backend import ANY_DEVICE, GputuneBackend, PreparedModel
+from gputune.runtime.devices.discovery import find, wanted_device
 from onnx_suite import KINDS, SUFFIX
 from onnx_suite_rules import rule_of
 

@@ -18,19 +18,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_type_hints
 
-from gputune.client.credentials import read_credentials
 from gputune.client.errors import ConfigError, GputuneError
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.plan import Task
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Task
 from gputune.client.progress import LEVELS, Reporter
 from gputune.client.report.problems import problem_of
-from gputune.client.target import choose_target
-from gputune.client.tuning.options import TuningOptions
-from gputune.client.tuning.task_search import task_key
+from gputune.client.target.connecting import choose_target
+from gputune.client.target.transport.credentials import read_credentials
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.task_search import task_key
 from gputune.client.tuning.tuner import names_of
 from gputune.kernels.catalogue import families
-from gputune.runtime import recording
+from gputune.runtime.devices import recording
 from record_t4 import write_t4
 from recorder import Recorder, Way
 

@@ -1,12 +1,12 @@
-"""Recordings as T4; see gputune.client.t4."""
+"""Recordings as T4; see gputune.client.report.t4."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from gputune.client import t4
-from gputune.runtime.recording import Recording, Row
+from gputune.client.report import t4
+from gputune.runtime.devices.recording import Recording, Row
 
 
 def to_t4(recording: Recording) -> dict[str, Any]:

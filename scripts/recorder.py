@@ -15,19 +15,19 @@ from typing import Any, TextIO
 
 from gputune.cache import TrialRecord
 from gputune.client.errors import ConfigError
-from gputune.client.plan import Task
+from gputune.client.model.plan import Task
 from gputune.client.progress import Reporter
-from gputune.client.target_client import TargetClient
-from gputune.client.tuning.drift import Drift
-from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.task_search import BATCH, TaskSearch, device_limits
-from gputune.client.tuning.workbench import Workbench
+from gputune.client.target.client import TargetClient
+from gputune.client.tuning.measuring.drift import Drift
+from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.search.effort import EFFORTS, Effort
+from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
+from gputune.core.identity import DeviceIdentity
 from gputune.kernels.family import Launch
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime import recording
-from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.measure import MEASURING_VERSION
-from gputune.runtime.recording import BadRecording, Header, Row, launch_digest, program_digest
+from gputune.runtime.devices import recording
+from gputune.runtime.devices.recording import BadRecording, Header, Row, launch_digest, program_digest
+from gputune.runtime.measuring.timing import MEASURING_VERSION
 from gputune.server.protocol.messages import Trial
 
 DIGITS = 1

@@ -21,8 +21,8 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.target import choose_target
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import choose_target
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import Launch, ProfileKernel, Variant, Work
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import search_measuring
 import tool
-from gputune.client.tuning.strategies.catalogue import STRATEGIES
+from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from search_made_up import all_made_up
 from search_replay import Curves, KernelTunerFailed, kernel_tuner, mean_of_medians, portfolio_of_others, replay
 from search_spaces import NotRecorded, Recording, load

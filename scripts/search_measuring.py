@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputune.runtime.racing import ROUNDS, Race
+from gputune.runtime.measuring.racing import ROUNDS, Race
 from search_spaces import Recording
 
 Samples = npt.NDArray[np.float64]

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.tuning.strategies import Strategy
-from gputune.client.tuning.strategies.catalogue import STRATEGIES
-from gputune.client.tuning.strategies.portfolio import greedy_portfolio
+from gputune.client.tuning.search.strategies import Strategy
+from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
 from gputune.kernels.space import Configuration
 from search_spaces import MILLISECOND_NS, Recording
 

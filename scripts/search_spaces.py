@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import TaskKey
-from gputune.client.tuning.strategies import Evaluation
+from gputune.client.tuning.search.strategies import Evaluation
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
-from gputune.runtime import recording
-from gputune.runtime.recording import BadRecording
+from gputune.runtime.devices import recording
+from gputune.runtime.devices.recording import BadRecording
 
 MILLISECOND_NS = 1e6
 

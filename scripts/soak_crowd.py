@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from crew import Crew, Promises, Stop
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
 from observed import ObservedServer, target_of
 from workload import DATA, copies
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from crew import Crew, Promises, Stop
-from gputune.client.target import Target
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import Target
 from gputune.server.protocol.messages import Cancel, Done, Error, Profiled, Status, StatusReport
 from observed import MIB, ObservedServer, Usage, target_of, usage
 from soak_sessions import behave, settle, vanish

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from crew import Crew, Promises
-from gputune.client.target import Target
+from gputune.client.target.connecting import Target
 from gputune.server.protocol.messages import Profiled, UploadBuffer
 from observed import MIB, ObservedServer, target_of, usage
 from wire import Wire, expect, frame, new_hello

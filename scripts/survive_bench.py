@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import planted
-from gputune.client.rendering import variant_message
-from gputune.client.target import choose_target
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import choose_target
+from gputune.client.tuning.measuring.rendering import variant_message
 from gputune.server.protocol.messages import ProfileKernel, Trial, Work
 
 NAMES = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputune.client.net_run import file_stem
+from gputune.client.run.net_run import file_stem
 
 ROOT = Path(__file__).parents[1]
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import tune_models
-from gputune.client.plan import Task
-from gputune.client.target import choose_target
-from gputune.client.target_client import TargetClient
+from gputune.client.model.plan import Task
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import choose_target
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.measure import MEASURING_VERSION
+from gputune.runtime.measuring.timing import MEASURING_VERSION
 from gputune.server.protocol.messages import Trial
 from tune_tools import (
     Result,

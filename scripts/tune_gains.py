@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gputune.client.plan import Plan, Task
-from gputune.client.target import choose_target
-from gputune.client.target_client import TargetClient
+from gputune.client.model.plan import Plan, Task
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import choose_target
 from tune_generate import add_arguments as add_common
 from tune_generate import chosen, generated
 from tune_models import tasks_by_key

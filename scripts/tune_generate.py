@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import tune_models
-from gputune.client.config import Config
-from gputune.client.generator import GenerationRequest, generate
+from gputune.client.generation.config import Config
+from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.progress import Reporter
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.search.effort import EFFORTS
 from tune_models import Model
 from tune_tools import device_of
 

@@ -10,12 +10,12 @@ import onnx
 
 import efficientnet
 import material
-from gputune.client.alternatives import Alternatives
-from gputune.client.graph import Graph
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.plan import Plan, Task
-from gputune.client.tuning.task_search import task_key
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.graph import Graph
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Plan, Task
+from gputune.client.tuning.search.task_search import task_key
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem

@@ -30,11 +30,11 @@ import numpy as np
 
 import material
 import tune_models
-from gputune.client.plan import Task
-from gputune.client.rendering import launch_message
-from gputune.client.target import choose_target
-from gputune.client.target_client import TargetClient
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.model.plan import Task
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import choose_target
+from gputune.client.tuning.measuring.rendering import launch_message
+from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.server.protocol.messages import ExecuteKernel, Profiled

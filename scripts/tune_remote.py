@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import tune_models
-from gputune.client.target import choose_target
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import choose_target
 from in_process import in_process
 from tune_tools import NotTimed, Result, TaskOnTarget, configurations_in, device_of, tune
 

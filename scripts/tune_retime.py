@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.client.target import choose_target
+from gputune.client.target.connecting import choose_target
 from tune_generate import add_arguments as add_common
 from tune_generate import chosen, generated
 from tune_models import tasks_by_key

@@ -19,19 +19,19 @@ import numpy.typing as npt
 
 import material
 from gputune.cache import PerformanceCache
-from gputune.client.plan import Task
-from gputune.client.rendering import variant_message
-from gputune.client.target_client import TargetClient
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.options import TuningOptions
+from gputune.client.model.plan import Task
+from gputune.client.target.client import TargetClient
+from gputune.client.tuning.measuring.rendering import variant_message
 from gputune.client.tuning.outcome import Outcome
-from gputune.client.tuning.task_search import default_of, device_limits, task_key
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.task_search import default_of, device_limits, task_key
 from gputune.client.tuning.tuner import Tuner
+from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.racing import paired
+from gputune.runtime.measuring.racing import paired
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Work
 
 WORK = material.ROOT / "build" / "tune"

@@ -16,15 +16,15 @@ from typing import Any
 import material
 import tune_models
 from comparing import Failed
-from gputune.client.config import Config
 from gputune.client.errors import CacheMiss
-from gputune.client.explaining import summary_line
-from gputune.client.generator import GenerationRequest, explain, generate
-from gputune.client.graphs import Graphs, read_graphs
+from gputune.client.generation.config import Config
+from gputune.client.generation.explaining import summary_line
+from gputune.client.generation.generator import GenerationRequest, explain, generate
+from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.progress import Reporter
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.options import TuningOptions
-from gputune.client.tuning.task_search import task_key
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.task_search import task_key
 
 Shapes = Mapping[str, tuple[int, ...]]
 LITTLE = {name: replace(EFFORTS[name], trials=most, light_trials=most, finalists=1, contexts=1) for name, most in

@@ -26,12 +26,12 @@ import tune_models
 from comparing import Failed
 from gputune.cache import Validity, canonical_json
 from gputune.cache.lookup import THE_DEVICE
-from gputune.client.config import Config
-from gputune.client.generator import GenerationRequest, generate
+from gputune.client.generation.config import Config
+from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.progress import Reporter
-from gputune.client.target_client import TargetClient
-from gputune.client.tuning.effort import EFFORTS
-from gputune.runtime.devices import discover
+from gputune.client.target.client import TargetClient
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.runtime.devices.discovery import discover
 
 WORK = material.ROOT / "build" / "bench" / "validity"
 MEMORY_LIMIT = "POCL_MEMORY_LIMIT"

@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 
 import tool
-from gputune.client.net_run import file_stem
+from gputune.client.run.net_run import file_stem
 from zoo_models import ENTRIES, Entry, Shape, sample
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -14,16 +14,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gputune.runtime.devices import Choice, find, wanted_device
-from gputune.runtime.errors import DeviceNotFound
-from gputune.runtime.printable import printable
+from gputune.core.errors import DeviceNotFound
+from gputune.core.printable import printable
+from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from gputune.server import logs
+from gputune.server.clients.authentication import Guard, server_context
+from gputune.server.clients.listener import CannotListen, Exposed, Listener
 from gputune.server.daemon import Daemon
-from gputune.server.guard import Guard, server_context
-from gputune.server.listener import CannotListen, Exposed, Listener
 from gputune.server.protocol.authentication import read_token
 from gputune.server.protocol.messages import DEFAULT_PORT, Welcome
-from gputune.server.worker_process import DeviceUnavailable
+from gputune.server.workers.process import DeviceUnavailable
 
 TOKEN_VARIABLE = "GPUTUNE_TOKEN"
 

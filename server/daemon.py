@@ -15,26 +15,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from gputune.runtime.devices import DeviceReport
-from gputune.server.builder import Builder
-from gputune.server.client_link import ClientLink
-from gputune.server.compiled import CompiledPrograms
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.server.clients.admission import Entrance
+from gputune.server.clients.authentication import Guard
+from gputune.server.clients.connection import ClientLink
+from gputune.server.clients.guesses import Guesses
+from gputune.server.clients.listener import Listener
+from gputune.server.clients.service import Service
 from gputune.server.device_state import RecentState
-from gputune.server.entrance import Entrance
-from gputune.server.guard import Guard
-from gputune.server.guesses import Guesses
-from gputune.server.listener import Listener
-from gputune.server.memory import sensible_bytes
 from gputune.server.protocol.authentication import SALT, stretched
 from gputune.server.protocol.connection import software_version
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import Limits, StatusReport, Welcome
-from gputune.server.second_compiler import SecondCompiler
-from gputune.server.service import Service
-from gputune.server.supervision import Supervisor
-from gputune.server.worker_link import WorkerReady
-from gputune.server.worker_process import WorkerProcess
-from gputune.server.workers import Workers, most_compilers
+from gputune.server.sessions.memory import sensible_bytes
+from gputune.server.worker.link import WorkerReady
+from gputune.server.workers.builder import Builder
+from gputune.server.workers.compiled_programs import CompiledPrograms
+from gputune.server.workers.pool import Workers, most_compilers
+from gputune.server.workers.process import WorkerProcess
+from gputune.server.workers.second_compiler import SecondCompiler
+from gputune.server.workers.supervisor import Supervisor
 
 log = logging.getLogger("gputune.server")
 
@@ -252,8 +252,7 @@ class Daemon:
 
 def _compiles_on_its_cores(report: DeviceReport) -> bool:
     """Whether further processes can compile for this device, and would disturb it while it measures."""
-    simulated = report.is_null or report.is_replay
-    return report.identity is not None and report.identity.device_type == "cpu" and not simulated
+    return report.identity is not None and report.identity.device_type == "cpu" and not report.simulated
 
 
 async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gputune.runtime import device_state
+from gputune.runtime.devices import state
 
 FRESH_SECONDS = 1.0
 WAIT_SECONDS = 0.5  # a driver that sleeps may answer late, and then what is known already is told
@@ -23,7 +23,7 @@ class RecentState:
         """Plain numbers by name, as far as they can be read."""
         now = time.monotonic()
         if self._reading is None or (self._reading.done() and now - self._began >= FRESH_SECONDS):
-            self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(device_state.read)), now
+            self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(state.read)), now
         await asyncio.wait({self._reading}, timeout=WAIT_SECONDS)
         if self._reading.done() and not self._reading.cancelled():
             self._state = dict(self._reading.result())

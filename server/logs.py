@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
-from gputune.runtime.printable import printable
+from gputune.core.printable import printable
 
 Format = Literal["text", "json"]
 

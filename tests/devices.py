@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputune.runtime.devices import DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices.discovery import DeviceReport, choose, discover, wanted_device
 
 
 @functools.cache
@@ -25,6 +25,6 @@ def few_rounds() -> Iterator[None]:
     """Lets whole contexts of a model take turns as seldom as can be; what longer comparisons lead to is tested where
     times are made up."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gputune.client.whole_contexts.CHECKS", (3,))
-        patched.setattr("gputune.client.context_race.ROUNDS", 3)
+        patched.setattr("gputune.client.context.elimination.CHECKS", (3,))
+        patched.setattr("gputune.client.context.race.ROUNDS", 3)
         yield

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.generation_options import GenerationOptions, generation_options
-from gputune.client.cli.options import log_level, summary_json
+from gputune.client.cli.options.common import log_level, summary_json
+from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.errors import ConfigError
-from gputune.client.generator import generate
+from gputune.client.generation.generator import generate
 from gputune.client.progress import Reporter
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.summary import write_json
-from gputune.runtime.context_format import read_header
+from gputune.client.generation.summary import write_json
+from gputune.runtime.context.format import read_header
 
 
 @click.command("context-binary-utility")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gputune.client.errors import DeviceOrContextError
-from gputune.runtime.errors import ContextError, DeviceError, DeviceNotFound
+from gputune.core.errors import ContextError, DeviceError, DeviceNotFound
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import click
 
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.say import say
-from gputune.runtime.devices import choose, discover, wanted_device
-from gputune.runtime.errors import DeviceNotFound
+from gputune.core.errors import DeviceNotFound
+from gputune.runtime.devices.discovery import choose, discover, wanted_device
 
 
 @click.command("devices")

@@ -6,12 +6,12 @@ import os
 
 import click
 
-from gputune.client.cli.options import ConnectionOptions, connection_options
+from gputune.client.cli.options.common import ConnectionOptions, connection_options
 from gputune.client.cli.say import say
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.findings import exit_code
-from gputune.client.target import check_adb_alone, choose_target
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import check_adb_alone, choose_target
 
 _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 

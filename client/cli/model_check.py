@@ -9,18 +9,18 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options import op_packages, parse_input_dimensions
+from gputune.client.cli.options.common import op_packages, parse_input_dimensions
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
-from gputune.client.model_check import check_model, describe
-from gputune.client.op_packages import in_use, load_packages
-from gputune.client.peaks import ASSUMED, Peaks, measured
+from gputune.client.generation.model_check import check_model, describe
+from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.progress import Reporter
-from gputune.client.target import choose_target
-from gputune.client.tuning.task_search import device_limits
+from gputune.client.target.connecting import choose_target
+from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks, measured
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.identity import DeviceIdentity
 from gputune.kernels.family import DeviceLimits
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.identity import DeviceIdentity
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 RUNS_NOT = 9
 MOST_ROWS = 20

@@ -8,17 +8,18 @@ from typing import Any, Literal
 
 import click
 
-from gputune.client import net_run
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.cli.options import ConnectionOptions, connection_options, log_level, summary_json
+from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
 from gputune.client.errors import ConfigError
+from gputune.client.generation.summary import write_json
+from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list, read_inputs
 from gputune.client.outputs import check_output
 from gputune.client.progress import Reporter
-from gputune.client.remote_executor import RemoteExecutor
-from gputune.client.summary import write_json
-from gputune.client.target import choose_target
+from gputune.client.run import net_run
+from gputune.client.target.connecting import choose_target
+from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.runtime import Executor
-from gputune.runtime.loading import open_executor
+from gputune.runtime.context.loading import open_executor
 
 
 @click.command("net-run")
@@ -132,7 +133,7 @@ def command(
         if summary_json is not None:
             write_json(summary_json, summary)
         if profile is not None:
-            inputs = net_run.read_inputs(lines[0], executor.graph.inputs)
+            inputs = read_inputs(lines[0], executor.graph.inputs)
             with device_errors(retrieve_context):
                 content = net_run.profile(executor, inputs, count)
             write_json(profile, content)
@@ -140,15 +141,15 @@ def command(
                 reporter.info(line)
 
 
-def _lines(input_list: Path | None, executor: net_run.AnyExecutor) -> list[net_run.InputLine]:
+def _lines(input_list: Path | None, executor: net_run.AnyExecutor) -> list[InputLine]:
     """The inferences that are asked for."""
     inputs = executor.graph.inputs
     if input_list is not None:
-        return net_run.read_input_list(input_list, inputs)
+        return read_input_list(input_list, inputs)
     if inputs:
         names = ", ".join(repr(tensor.name) for tensor in inputs)
         raise ConfigError(f"--input_list: graph {executor.graph.name!r} has inputs ({names}); name their files")
-    return [net_run.NO_INPUTS]
+    return [NO_INPUTS]
 
 
 def _refuse_unused(connection: ConnectionOptions) -> None:

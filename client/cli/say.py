@@ -2,7 +2,7 @@
 
 import click
 
-from gputune.runtime.printable import printable
+from gputune.core.printable import printable
 
 
 def say(text: object, err: bool = False) -> None:

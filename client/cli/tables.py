@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from gputune.runtime.printable import printable
+from gputune.core.printable import printable
 
 
 def add_row(table: Table, *cells: object) -> None:

@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from gputune.client.cli.options import ConnectionOptions, connection_options
+from gputune.client.cli.options.common import ConnectionOptions, connection_options
 from gputune.client.cli.say import say
 from gputune.client.progress import Reporter
-from gputune.client.status import describe, lines_of
-from gputune.client.target import VARIABLE, choose_target
+from gputune.client.target.connecting import VARIABLE, choose_target
+from gputune.client.target.status import describe, lines_of
 from gputune.server.protocol.messages import DEFAULT_PORT
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from gputune.cache import CacheError
-from gputune.client.cli.cache_words import FOLDER_DEFAULT, cache_files, inner_folder
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.cli.options import default_performance_cache_dir
+from gputune.client.cli.options.caches import FOLDER_DEFAULT, cache_files, inner_folder
+from gputune.client.cli.options.common import default_performance_cache_dir
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output
 from gputune.client.report.gather import Peak
 from gputune.client.report.writer import read_report, write_page
-from gputune.runtime.context_format import read_header
+from gputune.runtime.context.format import read_header
 
 
 def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:

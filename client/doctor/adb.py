@@ -10,7 +10,8 @@ from gputune.client.errors import TargetError
 def check_adb(serial: str | None, python: str | None) -> list[Finding]:
     """What `--adb` finds; serial and python are what --adb and --adb_python name. Nothing is put on the device."""
     try:
-        from gputune.client import adb_device, adb_python  # a missing package is a finding
+        from gputune.client.target.adb import device as adb_device  # a missing package is a finding
+        from gputune.client.target.adb import python as adb_python
     except ImportError as error:
         return [Finding("adb", "problem", f"adb cannot be used: {error}", "install gputune again with pip")]
     found: list[Finding] = []

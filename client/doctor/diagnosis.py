@@ -11,9 +11,9 @@ from gputune.client.doctor.findings import Finding, softened
 from gputune.client.doctor.settings import check_settings
 from gputune.client.doctor.software import check_software
 from gputune.client.doctor.target import check_target
-from gputune.client.target import DEVICE_VARIABLE, VARIABLE
-from gputune.client.target_client import TargetClient
-from gputune.runtime.devices import discover
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import DEVICE_VARIABLE, VARIABLE
+from gputune.runtime.devices.discovery import discover
 from gputune.server.protocol.messages import DEFAULT_PORT
 
 

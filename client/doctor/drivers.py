@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gputune.client.doctor.findings import Finding, softened
 from gputune.client.doctor.software import INSTALL, failure_of
-from gputune.runtime.devices import INSTALL_HINT, NULL, DeviceReport, choose
-from gputune.runtime.drivers import library_of, vendor_folders
-from gputune.runtime.errors import DeviceNotFound
+from gputune.core.errors import DeviceNotFound
+from gputune.runtime.devices.discovery import INSTALL_HINT, NULL, DeviceReport, choose
+from gputune.runtime.devices.drivers import library_of, vendor_folders
 
 LOAD_SECONDS = 60.0
 _IMPORT = "import pyopencl"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gputune.client.credentials import NONE, TOKEN_VARIABLE
 from gputune.client.doctor.findings import Finding
 from gputune.client.errors import ConfigError
-from gputune.client.target import DEVICE_VARIABLE, VARIABLE
-from gputune.runtime.settings import decides
+from gputune.client.target.connecting import DEVICE_VARIABLE, VARIABLE
+from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE
+from gputune.runtime.devices.settings import decides
 
 _MEANINGS = {
     DEVICE_VARIABLE: "the device to use, where --device does not say",

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from gputune.client.advice import advice_for
 from gputune.client.doctor.findings import Finding
 from gputune.client.errors import ConfigError, TargetError
-from gputune.client.status import describe, device_of, restarts_of, software_of, work_of
-from gputune.client.target import parse_address
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import parse_address
+from gputune.client.target.status import describe, device_of, restarts_of, software_of, work_of
 
 CONNECT_SECONDS = 5.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gputune.client.tuning.intervals import Interval
+from gputune.client.tuning.measuring.intervals import Interval
 
 PHASES = ("build", "verify", "measure")
 """What the host's time for a variant is divided into."""

@@ -13,7 +13,7 @@ from gputune.cache import TaskSummary, TrialRecord
 from gputune.client.report.data import PHASES, Attempt, Failure, Roof, Roofline, TaskView, Timed, Value
 from gputune.client.report.problems import meanings, problem_of, words, work_of
 from gputune.client.report.reading import batch_of, drift_of, how_measured, spent_of
-from gputune.client.tuning.intervals import (
+from gputune.client.tuning.measuring.intervals import (
     Interval,
     median_interval,
     median_ratio,
@@ -22,7 +22,7 @@ from gputune.client.tuning.intervals import (
 )
 from gputune.kernels.family import Work
 from gputune.kernels.space import configuration_key
-from gputune.runtime.racing import paired
+from gputune.runtime.measuring.racing import paired
 
 OK = "ok"
 SHOWN = 12

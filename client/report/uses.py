@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from gputune.client.report.data import EndToEnd, Run
 from gputune.client.report.reading import LONGEST_NS, SHORTEST_NS, number
-from gputune.client.tuning.intervals import WANTED, Interval
-from gputune.runtime.context_records import ContextHeader
+from gputune.client.tuning.measuring.intervals import WANTED, Interval
+from gputune.runtime.context.records import ContextHeader
 
 NAMED = 3
 """Operations of a task that are named."""

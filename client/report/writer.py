@@ -7,9 +7,9 @@ from gputune.cache import PerformanceCache
 from gputune.client.outputs import writing
 from gputune.client.report.data import Report
 from gputune.client.report.gather import Peak, gather
-from gputune.client.report.page import page
+from gputune.client.report.html.page import page
 from gputune.client.report.uses import uses_of
-from gputune.runtime.context_format import read_header
+from gputune.runtime.context.format import read_header
 
 
 def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None = None) -> Report:

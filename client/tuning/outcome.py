@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.cache import WinnerRecord
-from gputune.client.plan import Task
-from gputune.client.tuning.drift import Drift
-from gputune.client.tuning.task_search import TaskSearch, default_of, task_key
+from gputune.client.model.plan import Task
+from gputune.client.tuning.measuring.drift import Drift
+from gputune.client.tuning.search.task_search import TaskSearch, default_of, task_key
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration

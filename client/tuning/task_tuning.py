@@ -3,7 +3,7 @@
 The default and the family's starters are measured first, then what the strategy asks for. One configuration, the
 default where it works, is raced in every batch, and all times are held against its times beside them. The finalists
 are measured once more, side by side: the fastest of them is the winner, and the default configuration wins a tie.
-Whether a winner that is faster by little really is, is decided inside the model (client/chain_comparison.py).
+Whether a winner that is faster by little really is, is decided inside the model (client/context/comparison.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from typing import Protocol
 
 from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
 from gputune.client.errors import TargetError, TuningError
-from gputune.client.tuning.drift import Drift
-from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.task_search import BATCH, TaskSearch
-from gputune.client.tuning.workbench import Harvest, Workbench
+from gputune.client.tuning.measuring.drift import Drift
+from gputune.client.tuning.measuring.runner import Harvest, Workbench
+from gputune.client.tuning.search.effort import EFFORTS, Effort
+from gputune.client.tuning.search.task_search import BATCH, TaskSearch
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.server.protocol.messages import Trial
 

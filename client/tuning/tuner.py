@@ -17,22 +17,22 @@ from functools import partial
 from gputune.cache import PerformanceCache, WinnerRecord
 from gputune.cache.entry import Contents
 from gputune.client.errors import CacheMiss, TuningError
-from gputune.client.plan import Task
-from gputune.client.target_client import TargetClient
-from gputune.client.tuning.agenda import Agenda, Entry, Todo
-from gputune.client.tuning.cooling import Cooling
-from gputune.client.tuning.effort import Effort
-from gputune.client.tuning.finalists import runners_up
-from gputune.client.tuning.options import TuningOptions
+from gputune.client.model.plan import Task
+from gputune.client.target.client import TargetClient
+from gputune.client.tuning.expected_gain import Inference
+from gputune.client.tuning.measuring.cooling import Cooling
+from gputune.client.tuning.measuring.finalists import runners_up
+from gputune.client.tuning.measuring.runner import Workbench
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
-from gputune.client.tuning.schedule import Inference
-from gputune.client.tuning.seeding import Seeding
-from gputune.client.tuning.task_search import OK, TaskSearch, device_limits, task_key
+from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.seeding import Seeding
+from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits, task_key
+from gputune.client.tuning.search.verdict import Verdict, explained, judge
+from gputune.client.tuning.task_scheduler import Agenda, Entry, Todo
 from gputune.client.tuning.task_tuning import Progress, TaskTuning
-from gputune.client.tuning.verdict import Verdict, explained, judge
-from gputune.client.tuning.workbench import Workbench
+from gputune.core.identity import DeviceIdentity
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.identity import DeviceIdentity
 
 SHOWN_MISSES = 3
 

@@ -23,13 +23,22 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import Packing
+from gputune.kernels.indexing.steps import (
+    Steps,
+    as_it_lies,
+    different,
+    place,
+    reach,
+    reach_each_once,
+    view,
+    whole_shape,
+)
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.steps import Steps, as_it_lies, different, place, reach, reach_each_once, view, whole_shape
-from gputune.kernels.streaming import ceil_div, check_indices, round_up
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling import Tiling
-from gputune.kernels.workgroups import launch_sizes
+from gputune.kernels.tiling.packing import Packing
+from gputune.kernels.tiling.streaming import ceil_div, check_indices, round_up
+from gputune.kernels.tiling.tiles import Tiling
+from gputune.kernels.tiling.workgroups import launch_sizes
 
 PACKED_ROWS = 16
 """Rows of b that a work-item packs where work-groups are of one work-item."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -18,7 +18,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
     busy,
     ceil_div,
@@ -30,7 +31,6 @@ from gputune.kernels.streaming import (
     group_parameters,
     round_up,
 )
-from gputune.kernels.template import build_options, template
 
 MOST_PARTS = 64
 """Each part is an argument, and 1024 bytes of them are all that OpenCL promises."""

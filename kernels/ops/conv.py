@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels import winograd
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
@@ -24,14 +23,15 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import PACK_TEMPLATE
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling import Tiling
-from gputune.kernels.window import Pads, Pair, Window
-from gputune.kernels.winograd import Winograd
-from gputune.kernels.workgroups import launch_sizes
+from gputune.kernels.tiling import winograd
+from gputune.kernels.tiling.packing import PACK_TEMPLATE
+from gputune.kernels.tiling.streaming import check_indices
+from gputune.kernels.tiling.tiles import Tiling
+from gputune.kernels.tiling.window import Pads, Pair, Window
+from gputune.kernels.tiling.winograd import Winograd
+from gputune.kernels.tiling.workgroups import launch_sizes
 
 MOST_PLANES = 8
 """Where there are more channels, their order costs less than reading each of them from a plane of its own."""

@@ -22,13 +22,13 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import PACK_RUN, Packing
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import ceil_div, check_indices
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling import Tiling
-from gputune.kernels.window import Pair
-from gputune.kernels.workgroups import launch_sizes
+from gputune.kernels.tiling.packing import PACK_RUN, Packing
+from gputune.kernels.tiling.streaming import ceil_div, check_indices
+from gputune.kernels.tiling.tiles import Tiling
+from gputune.kernels.tiling.window import Pair
+from gputune.kernels.tiling.workgroups import launch_sizes
 
 PACK_TEMPLATE = "pack_transposed.cl"
 

@@ -21,12 +21,12 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import PACK_TEMPLATE, Packing
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
 from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pads, Pair, Window
-from gputune.kernels.workgroups import (
+from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
+from gputune.kernels.tiling.window import Pads, Pair, Window
+from gputune.kernels.tiling.workgroups import (
     Grid,
     clip_group,
     group_constraints,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.broadcasting import Loops, check_broadcasts, collapse
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import (
     Array,
@@ -21,9 +20,10 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import check_indices
 
 
 @dataclass(frozen=True)

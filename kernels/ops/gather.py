@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.broadcasting import Loops
-from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -18,9 +17,10 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import check_indices
 
 INDEX_TYPES = ("int32", "int64")
 

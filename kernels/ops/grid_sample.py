@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.broadcasting import Loops
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -17,10 +16,11 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pair
+from gputune.kernels.tiling.streaming import check_indices
+from gputune.kernels.tiling.window import Pair
 
 TAPS: Mapping[str, int] = {"nearest": 1, "linear": 2, "cubic": 4}
 """Elements along each axis that a result is made of."""

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.kernels.block_strips import BlockStrips
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
 from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.separable import FAMILY as SEPARABLE
 from gputune.kernels.ops.separable import SeparableProblem
-from gputune.kernels.packing import PACK_TEMPLATE, Packing
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pads, Pair
+from gputune.kernels.tiling.block_strips import BlockStrips
+from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.tiling.streaming import check_indices
+from gputune.kernels.tiling.window import Pads, Pair
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
     ceil_div,
@@ -28,7 +29,6 @@ from gputune.kernels.streaming import (
     fits,
     round_up,
 )
-from gputune.kernels.template import build_options, template
 
 
 @dataclass(frozen=True)

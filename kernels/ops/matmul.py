@@ -22,12 +22,12 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import PACK_TEMPLATE
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling import Tiling
-from gputune.kernels.workgroups import launch_sizes
+from gputune.kernels.tiling.packing import PACK_TEMPLATE
+from gputune.kernels.tiling.streaming import check_indices
+from gputune.kernels.tiling.tiles import Tiling
+from gputune.kernels.tiling.workgroups import launch_sizes
 
 MOST_PARTS = 4
 """Each part has loops of its own, which compilers unroll; with more they take too long."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.chain import EMPTY, Chain, literal
-from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -21,9 +21,10 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.moving import Loop, merged
+from gputune.kernels.indexing.moving import Loop, merged
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     MOST_ELEMENTS,
     VECTOR_WIDTHS,
     busy,
@@ -36,7 +37,6 @@ from gputune.kernels.streaming import (
     group_parameters,
     round_up,
 )
-from gputune.kernels.template import build_options, template
 
 BORDERS = ("constant", "edge", "reflect", "wrap")
 """What a border holds, in the order of move_rows.cl's BORDER."""

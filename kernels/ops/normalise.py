@@ -17,11 +17,11 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.loops import Loops, loops_of
-from gputune.kernels.rows import row_default, row_grid, row_space, row_starters
+from gputune.kernels.indexing.loops import Loops, loops_of
+from gputune.kernels.indexing.rows import row_default, row_grid, row_space, row_starters
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import check_indices
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
     busy,
     ceil_div,
@@ -30,8 +31,7 @@ from gputune.kernels.streaming import (
     group_parameters,
     round_up,
 )
-from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pads, Pair
+from gputune.kernels.tiling.window import Pads, Pair
 
 KINDS = ("max", "average", "lp")
 

@@ -18,9 +18,9 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import busy, default_group, group_constraints, group_parameters, round_up
 from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pads, Pair
+from gputune.kernels.tiling.streaming import busy, default_group, group_constraints, group_parameters, round_up
+from gputune.kernels.tiling.window import Pads, Pair
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gputune.kernels.cells import ACTIVATIONS, OUTPUTS, RecurrentProblem, run_cells
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -16,9 +15,11 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import PACK_TEMPLATE, Packing, buffer_constraints
+from gputune.kernels.indexing.cells import ACTIVATIONS, OUTPUTS, RecurrentProblem, run_cells
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing, buffer_constraints
+from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
     busy,
@@ -28,8 +29,7 @@ from gputune.kernels.streaming import (
     power_at_most,
     round_up,
 )
-from gputune.kernels.template import build_options, template
-from gputune.kernels.workgroups import registers, registers_needed
+from gputune.kernels.tiling.workgroups import registers, registers_needed
 
 FEW_ACCUMULATORS = 8
 """With fewer accumulators the latency of an FMA shows."""

@@ -18,7 +18,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
     busy,
     ceil_div,
@@ -30,8 +31,7 @@ from gputune.kernels.streaming import (
     group_parameters,
     round_up,
 )
-from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pair
+from gputune.kernels.tiling.window import Pair
 
 TABLES = ("rows", "row_weights", "columns", "column_weights")
 """Inputs that are known at generation time: for each row of the output which rows it is made of, and their weights;

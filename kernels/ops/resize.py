@@ -18,7 +18,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     MOST_ELEMENTS,
     VECTOR_WIDTHS,
     busy,
@@ -31,8 +32,7 @@ from gputune.kernels.streaming import (
     group_parameters,
     round_up,
 )
-from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pair
+from gputune.kernels.tiling.window import Pair
 
 
 @dataclass(frozen=True)

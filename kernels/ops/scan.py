@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -18,7 +18,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
     busy,
@@ -29,7 +30,6 @@ from gputune.kernels.streaming import (
     fits,
     round_up,
 )
-from gputune.kernels.template import build_options, template
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.broadcasting import Loops
-from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -17,10 +16,11 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.ops.gather import INDEX_TYPES
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import check_indices
 
 REDUCTIONS: Mapping[str, tuple[str, np.ufunc | None]] = {
     "none": ("(update)", None),

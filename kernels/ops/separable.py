@@ -24,12 +24,12 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.packing import PACK_TEMPLATE, Packing
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
-from gputune.kernels.strips import Strips
 from gputune.kernels.template import build_options, template
-from gputune.kernels.window import Pads, Pair, Window
+from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.tiling.streaming import check_indices
+from gputune.kernels.tiling.strips import Strips
+from gputune.kernels.tiling.window import Pads, Pair, Window
 
 
 @dataclass(frozen=True)

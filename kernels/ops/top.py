@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -18,8 +18,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.streaming import GROUP_SIZES, busy, ceil_div, check_indices, default_group, round_up
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import GROUP_SIZES, busy, ceil_div, check_indices, default_group, round_up
 
 
 @dataclass(frozen=True)

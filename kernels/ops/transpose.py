@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -17,7 +17,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.streaming import (
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import (
     busy,
     ceil_div,
     check_indices,
@@ -28,7 +29,6 @@ from gputune.kernels.streaming import (
     power_at_most,
     round_up,
 )
-from gputune.kernels.template import build_options, template
 
 BLOCK_SIDES = (1, 2, 3, 4, 8, 16)
 """Sides of a work-item's block; 3 is for pictures, which have three channels."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.broadcasting import Loops, check_broadcasts, collapse
-from gputune.kernels.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import OPENCL_TYPES
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -21,9 +20,10 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.typed_functions import TYPED
 
 

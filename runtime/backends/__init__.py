@@ -1,360 +1,34 @@
-"""The device backend interface: memory, programs, launches. One file per backend beside this one."""
+"""Devices as this process sees them. A backend is a file here that has `open_device`; a device's report names it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import importlib
 from pathlib import Path
-from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from gputune.runtime.devices import DeviceReport
-from gputune.runtime.errors import BuildFailed, DeviceError, DeviceNotFound, InvalidLaunch, LimitExceeded
-from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.merging import merged
-from gputune.runtime.sources import refuse_files
-from gputune.runtime.variant import Launch, Work, check_sizes
-
-Bytes = npt.NDArray[np.uint8]
-PROGRAMS_KEPT = 64
-
-
-@dataclass(eq=False)
-class Buffer:
-    """Device memory of `nbytes` bytes; freed with the last reference to it."""
-
-    nbytes: int
-    handle: Any
-    parent: Buffer | None = None
-    host: Bytes | None = None
-    """The same memory for the host, which may use it while nothing is enqueued; None where that takes commands."""
-
-
-@dataclass(eq=False)
-class Program:
-    """A built program; `build_ns` is what the driver's compiler took.
-
-    prefix: what its kernels' names begin with before what their source calls them; others share its handle then, and
-    it has no binary of its own.
-    """
-
-    handle: Any
-    build_ns: int
-    binary: bytes | None = None
-    prefix: str = ""
-
-
-@dataclass(eq=False)
-class Bound:
-    """A kernel with its sizes and all its arguments set; those of `before` run before it each time.
-
-    It holds its buffers, because PoCL aborts when a buffer is freed while it is still a kernel's argument;
-    `kernel` comes first so that it is released first.
-    """
-
-    kernel: Any
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    buffers: tuple[Buffer, ...]
-    before: tuple[Bound, ...] = ()
-
-    @property
-    def sequence(self) -> tuple[Bound, ...]:
-        """All kernels in the order in which they run; the last is this one."""
-        return (*self.before, self)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Launches that ran one after the other: their total on the device's clock and on the host's.
-
-    event_ns is 0 when the device's clock ran backwards in one of them. quartile_ns is the lower quartile of single
-    launches on the device's clock, 0 where they cannot be told apart.
-    """
-
-    launches: int
-    event_ns: int
-    wall_ns: int
-    quartile_ns: int = 0
-
-    @property
-    def launch_ns(self) -> float:
-        """What a launch takes on the device's clock while nothing else has the device. Beside other programs on a CPU
-        some launches take a time slice of the scheduler more, which says nothing about the kernel."""
-        return self.quartile_ns or self.event_ns / self.launches
-
-
-@dataclass(eq=False)
-class Backend(ABC):
-    """One open device. `computes` is False when launches leave the outputs alone (the null backend).
-
-    prebuilt: binaries by source and options, which program_for loads instead of building. finds_compiled: its driver
-    finds what other processes have compiled into the folder that open_backend was given. All methods raise the
-    errors of errors.py with the status that a trial is recorded with.
-    """
-
-    computes: ClassVar[bool] = True
-
-    identity: DeviceIdentity
-    _programs: OrderedDict[Launch | tuple[str, str], Program] = field(
-        default_factory=OrderedDict, init=False, repr=False
-    )
-    prebuilt: Mapping[tuple[str, str], bytes] = field(default_factory=dict, init=False, repr=False)
-    # of a source whose shared program could not be built: launches that have not been built alone yet
-    _apart: OrderedDict[str, set[Launch]] = field(default_factory=OrderedDict, init=False, repr=False)
-
-    finds_compiled: bool = field(default=False, init=False)
-    profiles: bool = field(default=True, init=False)
-    """Whether launches have the device's clock."""
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Settings outside of gputune, by name, that change the driver's code or how long it takes."""
-        return {}
-
-    @property
-    def merges(self) -> bool:
-        """Whether one program of several launches is built faster than one for each."""
-        return False
-
-    # --- memory ---
-
-    def allocate(self, nbytes: int) -> Buffer:
-        """Device memory with undefined contents. Raises LimitExceeded above the device's largest
-        allocation."""
-        self._check_size(nbytes)
-        return Buffer(nbytes, self._allocate(nbytes))
-
-    def allocate_shared(self, nbytes: int) -> Buffer:
-        """Like allocate, but memory that the host can use as an array, too, where device and host have the same."""
-        self._check_size(nbytes)
-        handle, host = self._allocate_shared(nbytes)
-        return Buffer(nbytes, handle, host=host)
-
-    def _check_size(self, nbytes: int) -> None:
-        limit = self.identity.max_allocation_bytes
-        if nbytes > limit:
-            raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
-        if nbytes < 1:
-            raise InvalidLaunch(f"a buffer of {nbytes} bytes, at least 1 is needed")
-
-    def upload(self, data: Any) -> Buffer:
-        """A new buffer with the bytes of data (anything with a contiguous buffer)."""
-        content = np.frombuffer(data, np.uint8)
-        buffer = self.allocate(content.nbytes)
-        self.write(buffer, content)
-        return buffer
-
-    def part(self, parent: Buffer, offset: int, nbytes: int) -> Buffer:
-        """The bytes [offset, offset + nbytes) of parent, which must be no part itself, as a buffer that
-        shares its memory. The offset must be a multiple of the device's base address alignment."""
-        if offset < 0 or nbytes < 1 or offset + nbytes > parent.nbytes or parent.parent is not None:
-            raise InvalidLaunch(f"bytes {offset} to {offset + nbytes} of a buffer of {parent.nbytes} bytes")
-        alignment = self.identity.base_address_alignment_bytes
-        if offset % alignment:
-            raise LimitExceeded(f"a buffer part at offset {offset}, the device aligns parts to {alignment} bytes")
-        return Buffer(nbytes, self._part(parent, offset, nbytes), parent)
-
-    @abstractmethod
-    def write(self, buffer: Buffer, data: Any) -> None:
-        """Copies data (at most as long as the buffer) to the start of the buffer; returns when it is
-        copied."""
-
-    def begin_write(self, buffer: Buffer, data: Any) -> object:
-        """Like write, but the copy may be made any time before what is enqueued next runs. Until that is finished, data
-        must stay as it is, and what this returns must be held."""
-        self.write(buffer, data)
-        return None
-
-    @abstractmethod
-    def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
-        """The bytes of the buffer, after all launches before; `into` is an array of exactly its size to
-        fill."""
-
-    @abstractmethod
-    def fill(self, buffer: Buffer, pattern: int) -> None:
-        """Fills the buffer with a repeated byte (0 to 255)."""
-
-    # --- programs ---
-
-    def build(self, source: str, options: str) -> Program:
-        """Builds OpenCL C. Raises BuildFailed with the shortened build log, or with what refuse_files has to say."""
-        refuse_files(source, options)
-        return self._build(source, options)
-
-    @abstractmethod
-    def load_binary(self, binary: bytes) -> Program:
-        """Builds a program from what harvest returned. Raises BuildFailed when the driver refuses it."""
-
-    def load_binaries(self, binaries: Sequence[bytes]) -> list[Program | BuildFailed]:
-        """load_binary for each of them, at the same time where the driver can; in the place of a program, what it
-        raised."""
-        return [attempted(self.load_binary, binary) for binary in binaries]
-
-    @abstractmethod
-    def harvest(self, program: Program) -> bytes:
-        """The program's binary. Some drivers generate code at the first launch with a local size and keep
-        what they were asked for first, so read it once, after a launch with the final sizes."""
-
-    def program_for(self, launch: Launch, harvested: bool = True, shared: bool = False) -> tuple[Program, int]:
-        """The program of a launch and the ns spent on building it now: 0 when it is among those used last. Raises
-        BuildFailed.
-
-        A program whose binary is `harvested` is kept per launch, sizes included and not only per source, because a
-        binary belongs to one size. Others, such as those that rearrange weights, serve all launches of their source.
-        shared: it may be one that build_together has built.
-        """
-        key: Launch | tuple[str, str] = launch if harvested else (launch.source, launch.options)
-        program = self._programs.get(key)
-        if program is not None and (shared or not program.prefix):
-            self._programs.move_to_end(key)
-            return program, 0
-        try:
-            program = self._loaded(launch) or self.build(launch.source, launch.options)
-        except BuildFailed:
-            self._apart.pop(launch.source, None)  # it was this one, perhaps, that failed beside others
-            raise
-        self._apart.get(launch.source, set()).discard(launch)
-        self._keep(key, program)
-        return program, program.build_ns
-
-    def has_program(self, launch: Launch) -> bool:
-        """Whether program_for would find this launch's program, be it shared."""
-        return launch in self._programs or (launch.source, launch.options) in self.prebuilt
-
-    def shares_program(self, launch: Launch) -> bool:
-        """Whether the program that program_for would find is one that other launches share."""
-        program = self._programs.get(launch)
-        return program is not None and bool(program.prefix)
-
-    def build_together(self, launches: Sequence[Launch]) -> int:
-        """Builds one program for all of these launches, which program_for finds then where it may be shared, and says
-        how many ns that took for each: 0 when they do not go together, and nothing is built."""
-        source = launches[0].source
-        text = None if self._apart.get(source) == set() else merged(launches)
-        if text is None:
-            return 0
-        try:
-            program = self.build(text.source, text.options)
-        except DeviceError:
-            self._apart[source] = set(launches)
-            if len(self._apart) > PROGRAMS_KEPT:
-                self._apart.popitem(last=False)
-            return 0
-        share_ns = max(program.build_ns // len(launches), 1)
-        for launch, prefix in zip(launches, text.prefixes, strict=True):
-            self._keep(launch, Program(program.handle, share_ns, prefix=prefix))
-        return share_ns
-
-    def _keep(self, key: Launch | tuple[str, str], program: Program) -> None:
-        self._programs[key] = program
-        self._programs.move_to_end(key)
-        if len(self._programs) > PROGRAMS_KEPT:
-            self._programs.popitem(last=False)
-
-    def _loaded(self, launch: Launch) -> Program | None:
-        binary = self.prebuilt.get((launch.source, launch.options))
-        if binary is None:
-            return None
-        try:
-            return self.load_binary(binary)
-        except BuildFailed:  # what was built elsewhere only saves time
-            return None
-
-    # --- launches ---
-
-    def bind(
-        self,
-        program: Program,
-        entry: str,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | int],
-        work: Work | None = None,
-    ) -> Bound:
-        """A kernel ready to launch. `work` is for a backend that models time instead of measuring it.
-
-        Raises InvalidLaunch, LimitExceeded, BuildFailed (no such entry) or LaunchFailed (wrong arguments).
-        """
-        check_sizes(global_size, local_size, self.identity)
-        return self._bind(program, entry, global_size, local_size, arguments, work)
-
-    def code_of(self, bound: Bound) -> str | None:
-        """A name of the machine code that a kernel runs as with its sizes, once it was launched: equal names mean equal
-        code. None where that cannot be known, or not cheaply."""
-        return None
-
-    def flush_caches(self) -> None:  # noqa: B027 - where nothing is computed there is nothing to do
-        """Puts other data into the device's caches and waits for that. The first call may compile. Raises
-        DeviceError."""
-
-    @abstractmethod
-    def enqueue(self, bound: Bound) -> None:
-        """Starts a launch behind all earlier ones, without waiting."""
-
-    def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
-        """What enqueues all of these, one behind the other, and does nothing else: for sequences that run often."""
-
-        def start() -> None:
-            for bound in bounds:
-                self.enqueue(bound)
-
-        return start
-
-    @abstractmethod
-    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
-        """Like enqueue. Once everything is finished, what it returns says how many ns the launch took by the
-        device's clock (0 when that ran backwards)."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Waits for everything enqueued."""
-
-    @abstractmethod
-    def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
-        """Launches once and waits; calls `started` when the device begins to run it, which is after the driver
-        has generated what code it generates at a first launch."""
-
-    @abstractmethod
-    def time(self, bound: Bound, launches: int) -> Timing:
-        """Runs the same launch several times, waits and says how long that took."""
-
-    # --- for the backends ---
-
-    @abstractmethod
-    def _build(self, source: str, options: str) -> Program: ...
-
-    @abstractmethod
-    def _allocate(self, nbytes: int) -> Any: ...
-
-    def _allocate_shared(self, nbytes: int) -> tuple[Any, Bytes | None]:
-        return self._allocate(nbytes), None
-
-    @abstractmethod
-    def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any: ...
-
-    @abstractmethod
-    def _bind(
-        self,
-        program: Program,
-        entry: str,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | int],
-        work: Work | None,
-    ) -> Bound: ...
-
-
-def attempted(load: Callable[[bytes], Program], binary: bytes) -> Program | BuildFailed:
-    """What load makes of a binary, or the error with which it refuses it."""
-    try:
-        return load(binary)
-    except BuildFailed as error:
-        return error
+from gputune.core.errors import DeviceNotFound
+from gputune.runtime.backends.base import (
+    LAUNCHES_ENQUEUED,
+    Backend,
+    Bound,
+    Buffer,
+    Bytes,
+    Program,
+    Timing,
+    attempted,
+)
+from gputune.runtime.devices.discovery import DeviceReport
+
+__all__ = [
+    "LAUNCHES_ENQUEUED",
+    "Backend",
+    "Bound",
+    "Buffer",
+    "Bytes",
+    "Program",
+    "Timing",
+    "attempted",
+    "open_backend",
+]
 
 
 def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> Backend:
@@ -367,14 +41,6 @@ def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | 
     """
     if report.identity is None or not report.usable:
         raise DeviceNotFound(f"{report.title} is not usable: {report.reason}")
-    if report.is_null:
-        from gputune.runtime.backends.null import NullBackend
-
-        return NullBackend(report.identity)
-    if report.is_replay:
-        from gputune.runtime.backends.replay import open_replay
-
-        return open_replay(report)
-    from gputune.runtime.backends.opencl import open_device
-
-    return open_device(report, profiling, compiled)
+    module = importlib.import_module(f"{__name__}.{report.backend}")
+    backend: Backend = module.open_device(report, profiling, compiled)
+    return backend

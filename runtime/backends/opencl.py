@@ -26,24 +26,18 @@ os.environ["PYOPENCL_NO_CACHE"] = "1"
 import pyopencl as cl
 import pyopencl.invoker  # else the first kernel imports it, in the middle of a load
 
-from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing, attempted
-from gputune.runtime.devices import DeviceReport
-from gputune.runtime.drivers import library_of
-from gputune.runtime.errors import (
-    BuildFailed,
-    DeviceError,
-    DeviceNotFound,
-    LaunchFailed,
-    LimitExceeded,
-)
-from gputune.runtime.general_code import spare_general_code
-from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.machine_code import digest_of
-from gputune.runtime.merging import OWN_NAMES
-from gputune.runtime.opened import Opened
-from gputune.runtime.scratch import scratch_folder
-from gputune.runtime.settings import deciding, scarce_processors
-from gputune.runtime.variant import Work
+from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
+from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import Work
+from gputune.core.opened import Opened
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Timing, attempted
+from gputune.runtime.backends.general_code import spare_general_code
+from gputune.runtime.backends.machine_code import digest_of
+from gputune.runtime.backends.merging import OWN_NAMES
+from gputune.runtime.backends.scratch import scratch_folder
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.drivers import library_of
+from gputune.runtime.devices.settings import deciding, scarce_processors
 
 Error = cl.Error
 LOG_CHARACTERS = 2000

@@ -11,19 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gputune.runtime.backends import Bound, Buffer, Program, Timing
+from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, InvalidLaunch, LaunchFailed, LimitExceeded
+from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import OK, Work
+from gputune.runtime.backends.base import Bound, Buffer, Program, Timing
 from gputune.runtime.backends.null import NullBackend
-from gputune.runtime.devices import DeviceReport
-from gputune.runtime.errors import (
-    BuildFailed,
-    DeviceError,
-    DeviceNotFound,
-    InvalidLaunch,
-    LaunchFailed,
-    LimitExceeded,
-)
-from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.recording import (
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.recording import (
     DIGEST_DIGITS,
     BadRecording,
     Recording,
@@ -32,7 +26,6 @@ from gputune.runtime.recording import (
     program_digest,
     read_all,
 )
-from gputune.runtime.variant import OK, Work
 
 MAGIC = b"gputune-replay "
 PREPARE_NS = 1_000
@@ -160,7 +153,7 @@ class ReplayBackend(NullBackend):
         return lambda: timing.event_ns
 
 
-def open_replay(report: DeviceReport) -> ReplayBackend:
+def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> ReplayBackend:
     """The device of the recording that the report names. Raises DeviceNotFound when that cannot be read (any more)."""
     assert report.identity is not None
     try:

@@ -1,4 +1,4 @@
-"""The protocol on one page: one dataclass per message, requests in the order of server/handlers.py.
+"""The protocol on one page: one dataclass per message, requests in the order of server/worker/handlers.py.
 
 A connection starts with Hello from the client, Hello from the server and, when both name the same protocol
 version, Proof from the client and Welcome from the server. Where there is a token, every frame behind the hellos

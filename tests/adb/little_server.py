@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import Error, Limits, Welcome

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import build_target
-from gputune.client.bundle import bundle_bytes, write_bundle
-from gputune.client.target_client import TargetClient
+from gputune.client.target.adb.bundle import bundle_bytes, write_bundle
+from gputune.client.target.client import TargetClient
 from tests.opencl.test_server_requests import profile_request, variant
 
 from .bare import LACKS, bare_python, driver_settings

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client import adb_device
-from gputune.client.adb_device import Seen, devices, find
 from gputune.client.errors import TargetError
+from gputune.client.target.adb import device as adb_device
+from gputune.client.target.adb.device import Seen, devices, find
 
 from .conftest import Adb
 from .phone import Phone

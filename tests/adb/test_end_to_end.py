@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from gputune.client.bundle import bundle_bytes
+from gputune.client.target.adb.bundle import bundle_bytes
 from tests.client import models
 from tests.client.commands import Gputune, config_file, read_json
 from tests.devices import few_rounds
@@ -30,7 +30,7 @@ def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
 @pytest.fixture
 def bare(make_phone: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes devices that have a Python with numpy and pyopencl only, for a bundle that does not change meanwhile."""
-    monkeypatch.setattr("gputune.client.adb.bundle_bytes", functools.cache(bundle_bytes))
+    monkeypatch.setattr("gputune.client.target.adb.target.bundle_bytes", functools.cache(bundle_bytes))
     python = bare_python(tmp_path / "bare")
 
     def make(**environment: str) -> Phone:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from gputune.client import adb as module
-from gputune.client.adb import FOLDER, PRIVATE, AdbTarget
-from gputune.client.adb_device import AdbDevice
-from gputune.client.credentials import Credentials
 from gputune.client.errors import TargetError
-from gputune.client.target_connection import dial
+from gputune.client.target.adb import target as module
+from gputune.client.target.adb.device import AdbDevice
+from gputune.client.target.adb.target import FOLDER, PRIVATE, AdbTarget
+from gputune.client.target.transport.connection import dial
+from gputune.client.target.transport.credentials import Credentials
 from tests.waiting import becomes
 
 from .conftest import Adb, give_python
@@ -256,7 +256,7 @@ def test_a_server_that_does_not_end_is_told(
     assert source.count("os._exit(0)") == 1
     deaf.write_text(source.replace("os._exit(0)", "threading.Event().wait()"))
     target = start(phone, bundle=deaf)
-    monkeypatch.setattr("gputune.client.adb_process.STOP_SECONDS", 0.2)
+    monkeypatch.setattr("gputune.client.target.adb.process.STOP_SECONDS", 0.2)
     target.stop()
     with contextlib.suppress(ProcessLookupError):  # the system may have ended it when its shell was gone
         os.kill(facts(phone)["pid"], signal.SIGKILL)

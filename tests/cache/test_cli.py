@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gputune.cache import CacheError, PerformanceCache, tier_of
-from gputune.client.cli.performance_cache import command
+from gputune.client.cli.cache.performance_cache import command
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import search_spaces
 from gputune.cache import PerformanceCache
-from gputune.client.cli.performance_cache import command
+from gputune.client.cli.cache.performance_cache import command
 
 from .conftest import FAILED, TASK, VALIDITY, trial
 

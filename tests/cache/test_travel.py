@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from gputune.cache import PLACES, CacheError, ChainRecord, PerformanceCache, WinnerRecord
 from gputune.cache.exchange import from_json, to_json
-from gputune.client.cli.performance_cache import command
+from gputune.client.cli.cache.performance_cache import command
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 

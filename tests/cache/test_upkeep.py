@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from gputune.cache import CacheError, PerformanceCache, Validity
 from gputune.cache.lookup import Change, Earlier, look_up
 from gputune.cache.upkeep import beyond_size, differences, not_changed_for
-from gputune.client.cli.performance_cache import command
+from gputune.client.cli.cache.performance_cache import command
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from gputune.cache import PerformanceCache, TrialRecord
-from gputune.client.plan import Task
-from gputune.client.tuning.effort import EFFORTS, Effort
-from gputune.client.tuning.options import TuningOptions
+from gputune.client.model.plan import Task
 from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.search.effort import EFFORTS, Effort
+from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.task_tuning import Progress as Listener
 from gputune.client.tuning.tuner import Silent, Tuner
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
 
 from .fake_target import gave_up, ok

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.target.embedded_server import EmbeddedServer
 
 from .commands import Gputune
 

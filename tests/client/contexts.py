@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from gputune.runtime.backends import open_backend
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 DEVICE: dict[str, Any] = NULL_REPORT.identity.to_dict() if NULL_REPORT.identity else {}
 SOURCE = "__kernel void f(__global float *a, __global float *b) {}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
-from gputune.client.alternatives import Alternatives
-from gputune.client.importer import read_model
-from gputune.client.plan import Plan, Task
-from gputune.client.reference import evaluate
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.importer import read_model
+from gputune.client.model.plan import Plan, Task
+from gputune.client.model.reference import evaluate
 from gputune.kernels.catalogue import family_of
 
 from .models import build, save

@@ -12,23 +12,16 @@ import numpy as np
 import pytest
 
 from gputune.cache import WinnerRecord
-from gputune.client.alternatives import Alternatives
-from gputune.client.chain_comparison import (
-    Candidate,
-    Choice,
-    compare,
-    estimated_alone,
-    with_default,
-    with_winner,
-)
-from gputune.client.context_race import OutOfTime
+from gputune.client.context.comparison import Candidate, Choice, compare, estimated_alone, with_default, with_winner
+from gputune.client.context.race import OutOfTime
 from gputune.client.errors import TargetError
-from gputune.client.importer import read_model
-from gputune.client.plan import Operation, Plan, Task
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.importer import read_model
+from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.progress import Reporter
 from gputune.client.tuning.outcome import Outcome, untuned
-from gputune.client.tuning.task_search import device_limits, task_key
-from gputune.runtime.devices import NULL_REPORT
+from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 from .models import build, save
 from .test_alternatives import two_blocks

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from gputune.client import target
 from gputune.client.advice import ADVICE, line_of
 from gputune.client.cli import main
-from gputune.client.credentials import Credentials
 from gputune.client.errors import TargetError
 from gputune.client.progress import LEVELS, Reporter
-from gputune.client.target import TERMUX, AdbRequest, choose_target
+from gputune.client.target import connecting
+from gputune.client.target.adb.python import TERMUX
+from gputune.client.target.connecting import AdbRequest, choose_target
+from gputune.client.target.transport.credentials import Credentials
 
 TOKEN = "correct horse battery staple"
 
@@ -29,7 +30,7 @@ def test_what_a_person_must_do_is_shown_at_every_level_as_it_is(level: str) -> N
 def test_a_server_that_nobody_asked_for_and_that_proves_nothing_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, token: str | None, words: str
 ) -> None:
-    monkeypatch.setattr(target, "probe", lambda *arguments: "gputune 7")
+    monkeypatch.setattr(connecting, "probe", lambda *arguments: "gputune 7")
     stream = io.StringIO()
     environment = {} if token is None else {"GPUTUNE_TOKEN": token}
     chosen = choose_target(None, environment, speaker=Reporter(stream, "warn"))
@@ -47,7 +48,7 @@ def test_a_token_that_cannot_be_one_does_not_stop_a_server_of_our_own(monkeypatc
         started.append(arguments)
         raise Started
 
-    monkeypatch.setattr("gputune.client.target.EmbeddedServer.start", start)
+    monkeypatch.setattr("gputune.client.target.connecting.EmbeddedServer.start", start)
     with pytest.raises(Started):
         choose_target(None, {"GPUTUNE_TOKEN": "short"})
     assert started == [(None, None)]
@@ -70,7 +71,7 @@ def test_a_server_that_a_person_starts_may_have_a_known_token(
             asked.append(arguments[-1])
             return cls()
 
-    monkeypatch.setattr("gputune.client.adb.AdbTarget", Phone)
+    monkeypatch.setattr("gputune.client.target.adb.target.AdbTarget", Phone)
     credentials = Credentials(option, options=("--token_file",) if option else ())
     environment = {"GPUTUNE_TOKEN": "that of the variable"}
     chosen = choose_target(None, environment, credentials=credentials, adb=AdbRequest(None, python))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gputune.client.cli import main as command_line
-from gputune.client.config import read_config
 from gputune.client.errors import ConfigError
+from gputune.client.generation.config import read_config
 
 from .commands import Gputune, config_file
 from .contexts import small_context
@@ -105,7 +105,7 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
     gputune: Gputune, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What no check at import has seen."""
-    monkeypatch.setattr("gputune.runtime.context_records.LARGEST_RANK", 0)
+    monkeypatch.setattr("gputune.runtime.context.records.LARGEST_RANK", 0)
     command = ["context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path]
     ran = gputune(*command, "--tuning_effort", "none", "--device", "null")
     assert ran.code == 6

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gputune.client.target_client import TargetClient, TargetError
+from gputune.client.target.client import TargetClient, TargetError
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
     Cancel,

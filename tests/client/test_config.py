@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client.config import Config, choose_effort, read_config
 from gputune.client.errors import ConfigError, TargetError
-from gputune.client.tuning.options import TuningOptions
+from gputune.client.generation.config import Config, choose_effort, read_config
+from gputune.client.tuning.search.options import TuningOptions
 
 
 def config(folder: Path, content: object) -> Path:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gputune.client.context_builder import Built, build
+from gputune.client.context.builder import Built, build
 from gputune.client.errors import MemoryPlanError
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.tuning.task_search import device_limits, task_key
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.kernels.catalogue import family_of
-from gputune.runtime.context_records import BufferRef
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.context.records import BufferRef
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.messages import ExecuteKernel
 
 from . import models

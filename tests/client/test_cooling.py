@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gputune.client.tuning import cooling
-from gputune.client.tuning.cooling import Cooling, throttled
+from gputune.client.tuning.measuring import cooling
+from gputune.client.tuning.measuring.cooling import Cooling, throttled
 
 GPU = {"kgsl-3d0_mhz": 800.0, "kgsl-3d0_busy_percent": 99.0, "kgsl-3d0_temperature_c": 78.0}
 CPU = {"cpu_mhz_max": 3000.0, "load_1_minute": 2.0, "temperature_c": 85.0}

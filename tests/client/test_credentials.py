@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gputune.client.credentials import Credentials, read_credentials
 from gputune.client.errors import ConfigError, TargetError
-from gputune.client.target_client import TargetClient
-from gputune.client.target_connection import probe
+from gputune.client.target.client import TargetClient
+from gputune.client.target.transport.connection import probe
+from gputune.client.target.transport.credentials import Credentials, read_credentials
 from gputune.server.protocol.messages import Hello
 
 from .fake_target import fake_target

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 import gputune.client
-from gputune.client import adb_device, adb_python
-from gputune.client.adb_device import Seen
 from gputune.client.advice import ADVICE
 from gputune.client.doctor import diagnosis, drivers, software
 from gputune.client.doctor.adb import check_adb
@@ -27,7 +25,10 @@ from gputune.client.doctor.settings import check_settings
 from gputune.client.doctor.software import check_software, failure_of
 from gputune.client.doctor.target import check_target
 from gputune.client.errors import TargetError
-from gputune.runtime.devices import NULL_REPORT, DeviceReport
+from gputune.client.target.adb import device as adb_device
+from gputune.client.target.adb import python as adb_python
+from gputune.client.target.adb.device import Seen
+from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 from gputune.server.protocol.errors import ERROR_NAMES
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
 from tests.unused_ports import unused_port
@@ -331,7 +332,7 @@ def test_a_device_that_is_ready_is_told_with_its_python(monkeypatch: pytest.Monk
 
 
 def test_a_missing_package_is_no_end_of_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gputune.client.adb_device", None)
+    monkeypatch.setitem(sys.modules, "gputune.client.target.adb.device", None)
     monkeypatch.delattr(gputune.client, "adb_device")
     (problem,) = of(check_adb(None, None), "problem")
     assert problem.startswith("adb cannot be used: ")

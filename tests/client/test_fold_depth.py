@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.reference import evaluate
+from gputune.client.model.reference import evaluate
 
 from .models import build
 from .test_lowering import Lowered, assert_agrees, lowered, ops

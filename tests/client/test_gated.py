@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.graph import Node
-from gputune.client.importer import read_model
-from gputune.client.passes import simplify
+from gputune.client.model.graph import Node
+from gputune.client.model.importer import read_model
+from gputune.client.model.passes import simplify
 
 from .models import Array, build, numbers, save
 from .test_lowering import Lowered, assert_agrees, lowered, ops

@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from gputune.cache import PerformanceCache, TrialRecord
-from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.tuning import task_tuning
-from gputune.client.tuning.effort import EFFORTS, most_trials, trials_for
-from gputune.client.tuning.task_search import BATCH
-from gputune.client.tuning.workbench import Workbench
+from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.search.effort import EFFORTS, most_trials, trials_for
+from gputune.client.tuning.search.task_search import BATCH
 from gputune.server.protocol.connection import Connection
 
 from . import models

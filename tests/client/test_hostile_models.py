@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
 
 from .hostile_models import hostile_models
 from .models import build, integers, numbers, save

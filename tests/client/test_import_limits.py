@@ -12,10 +12,10 @@ import onnx.reference
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.importer import inlining, read_model
-from gputune.client.importer.folding import FOLDED_BYTES, Budget
-from gputune.client.lowering import lower
-from gputune.client.reference import evaluate
+from gputune.client.model.importer import inlining, read_model
+from gputune.client.model.importer.folding import FOLDED_BYTES, Budget
+from gputune.client.model.lowering import lower
+from gputune.client.model.reference import evaluate
 
 from .models import build, integers, numbers, save
 
@@ -105,7 +105,7 @@ class TestExpansion:
         assert len(read_model(save(nest(5), tmp_path)).nodes) == 2**5
 
     def test_bodies_of_operators_count(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gputune.client.importer.walk.MOST_NODES", 20)
+        monkeypatch.setattr("gputune.client.model.importer.graph_builder.MOST_NODES", 20)
         body = "".join(f"t{n} = Relu({f't{n - 1}' if n else 'x'})\n" for n in range(20))
         model = build("(float[2] x) => (float[2] y)", f"{body} y = Relu(t19)")
         assert "has more than 20 nodes" in refusal(model, tmp_path)
@@ -141,7 +141,7 @@ class TestFolding:
         assert f"{FOLDED_BYTES} are allowed" in said and "node 'c'" in said
 
     def test_many_constants_count_together(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gputune.client.importer.folding.FOLDED_BYTES", 1 << 20)
+        monkeypatch.setattr("gputune.client.model.importer.folding.FOLDED_BYTES", 1 << 20)
         body = "".join(f"c{n} = Expand(v, s) d{n} = ReduceSum(c{n})\n" for n in range(5))
         model = build(
             "(float[1] x) => (float[1] y)", f"{body} y = Add(x, d4)", {"v": numbers(1), "s": integers(1 << 16)}

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
-from gputune.client.importer import operators, read_model
-from gputune.client.lowering import lower
+from gputune.client.model.importer import operators, read_model
+from gputune.client.model.lowering import lower
 
 from . import models
 from .models import build, integers, numbers, save

@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client import context_race, generation
-from gputune.client.context_race import ContextRace, OutOfTime
-from gputune.client.credentials import Credentials
-from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.context import race as context_race
+from gputune.client.context.race import ContextRace, OutOfTime
 from gputune.client.errors import TargetError, TuningError
+from gputune.client.generation import generation
 from gputune.client.progress import Reporter
-from gputune.client.remote_executor import RemoteExecutor
-from gputune.client.target_client import TargetClient
-from gputune.client.tuning import finalists
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.intervals import paired_interval
-from gputune.runtime.context_format import open_context
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.target.transport.credentials import Credentials
+from gputune.client.tuning.measuring import finalists
+from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.runtime.context.format import open_context
 
 from .commands import Gputune, Ran, config_file, read_json
 from .contexts import small_context
@@ -205,7 +206,7 @@ class TestRace:
     @pytest.fixture
     def race(self, client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ContextRace]:
         """A race whose files are all the same small context."""
-        monkeypatch.setattr("gputune.client.context_builder.build", lambda *what: None)
+        monkeypatch.setattr("gputune.client.context.builder.build", lambda *what: None)
 
         def make(**how: Any) -> ContextRace:
             return ContextRace(

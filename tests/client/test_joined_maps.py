@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.alternatives import Alternatives
-from gputune.client.importer import read_model
-from gputune.client.lowering import Plan
-from gputune.client.lowering.added import Added, using
-from gputune.client.lowering.operators import LOWERINGS
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import Plan
+from gputune.client.model.lowering.added import Added, using
+from gputune.client.model.lowering.operators import LOWERINGS
 
 from .models import build, integers, save
 from .test_lowering import Lowered, assert_agrees, lowered, ops

@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.graph import Graph
-from gputune.client.importer import read_model
-from gputune.client.passes import simplify
+from gputune.client.model.graph import Graph
+from gputune.client.model.importer import read_model
+from gputune.client.model.passes import simplify
 
 from .models import build, save
 from .test_lowering import Lowered, assert_agrees, lowered, ops

@@ -10,9 +10,9 @@ import onnxruntime
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.importer import read_model
-from gputune.client.lowering import Plan, lower
-from gputune.client.reference import evaluate
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import Plan, lower
+from gputune.client.model.reference import evaluate
 from gputune.kernels.catalogue import family_of
 
 from . import models

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from gputune.client.errors import ModelError
-from gputune.client.reference import evaluate
+from gputune.client.model.reference import evaluate
 from gputune.kernels.family import Array
 
 from .test_lowering import Lowered, lowered, ops

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.lowering import Plan
+from gputune.client.model.lowering import Plan
 
 from .models import build
 from .test_lowering import Lowered, assert_agrees, lowered, ops

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.importer import import_model
-from gputune.client.lowering import lower
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import lower
 
 from .models import build
 from .test_lowering import Lowered, assert_agrees, lowered, ops

@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.lowering import Plan
-from gputune.client.reference import evaluate
+from gputune.client.model.lowering import Plan
+from gputune.client.model.reference import evaluate
 
 from .models import build, integers, numbers
 from .test_lowering import Lowered, assert_agrees, lowered, ops

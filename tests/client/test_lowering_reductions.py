@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.client.errors import ModelError
-from gputune.client.lowering import Plan
-from gputune.client.reference import evaluate
+from gputune.client.model.lowering import Plan
+from gputune.client.model.reference import evaluate
 
 from .models import build, integers
 from .test_lowering import Lowered, lowered, ops

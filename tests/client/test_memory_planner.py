@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputune.client.context.memory_planner import Lifetime, plan_arenas
 from gputune.client.errors import MemoryPlanError
-from gputune.client.memory_planner import Lifetime, plan_arenas
 
 ALIGNMENTS = st.sampled_from([1, 4, 64, 128])
 

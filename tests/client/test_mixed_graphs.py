@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client.importer import import_model
-from gputune.client.lowering import lower
-from gputune.client.reference import evaluate
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.reference import evaluate
 
 from .mixed_graphs import Maker, far_off, wanted
 from .models import build, integers

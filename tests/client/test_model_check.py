@@ -10,22 +10,22 @@ import onnx
 import pytest
 
 from gputune import client
-from gputune.client import peaks
 from gputune.client.errors import Refusal
-from gputune.client.importer import SUPPORTED_OPS, read_model
-from gputune.client.lowering import lower
-from gputune.client.model_check import COUNTED, check_model, describe
-from gputune.client.nearest import NEAREST, nearest_form
-from gputune.client.peaks import ASSUMED, Peaks
-from gputune.client.plan import Task
-from gputune.client.tuning.effort import EFFORTS, trials_for
-from gputune.client.tuning.task_search import device_limits
+from gputune.client.generation.model_check import COUNTED, check_model, describe
+from gputune.client.model.importer import SUPPORTED_OPS, read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.nearest import NEAREST, nearest_form
+from gputune.client.model.plan import Task
+from gputune.client.tuning.measuring import peaks
+from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
+from gputune.client.tuning.search.effort import EFFORTS, trials_for
+from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import EMPTY
 from gputune.kernels.family import Work
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 from . import models
 from .commands import Gputune

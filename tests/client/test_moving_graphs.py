@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from gputune.client.importer import import_model
-from gputune.client.lowering import lower
-from gputune.client.reference import evaluate
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.reference import evaluate
 
 LARGEST = 4000
 """Elements that a tensor may grow to."""

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from gputune.client.graph import Graph, Names
-from gputune.client.importer import import_model
-from gputune.client.lowering import lower
-from gputune.client.lowering.lowering import Lowering
-from gputune.client.passes import PASSES
-from gputune.client.reference import evaluate
+from gputune.client.model.graph import Graph, Names
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.lowering.lowering import lower_simplified
+from gputune.client.model.passes import PASSES
+from gputune.client.model.reference import evaluate
 
 from .mixed_graphs import Maker
 from .models import MODELS, Array, build
@@ -34,7 +34,7 @@ def given_names(graph: Graph) -> tuple[list[str], list[str]]:
         graph = transform(graph)
         tensors.update(dict.fromkeys(graph.tensors))
         labels.update(dict.fromkeys(node.name for node in graph.nodes))
-    plan = Lowering(graph).plan()
+    plan = lower_simplified(graph)
     tensors.update(dict.fromkeys(plan.tensors))
     labels.update(dict.fromkeys(operation.name for operation in plan.operations))
     return [name for name in tensors if name not in own], [name for name in labels if name not in nodes]

@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import ConfigError
-from gputune.client.net_run import (
-    InputLine,
-    file_stem,
-    file_stems,
-    profile_table,
-    read_input_list,
-    read_inputs,
-    run,
-    write_result,
-)
-from gputune.runtime.context_records import TensorRecord
+from gputune.client.input_lists import InputLine, read_input_list, read_inputs
+from gputune.client.run.net_run import file_stem, file_stems, profile_table, run, write_result
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.runtime.context.records import TensorRecord
 
 from .commands import Gputune, read_json
 from .contexts import small_context
@@ -123,7 +115,7 @@ def test_inputs_are_kept_where_they_are_needed_again(
         loaded.append(weakref.ref(value))
         return {"x": value}
 
-    monkeypatch.setattr("gputune.client.net_run.read_inputs", read)
+    monkeypatch.setattr("gputune.client.run.net_run.read_inputs", read)
 
     def infer(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         return {"y": float(inputs["x"][0])}, 1

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.client.importer import import_model
-from gputune.client.lowering import Plan, lower
-from gputune.client.reference import evaluate
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import Plan, lower
+from gputune.client.model.reference import evaluate
 
 from .models import Array, build
 

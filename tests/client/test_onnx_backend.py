@@ -12,10 +12,10 @@ import pytest
 from onnx import helper
 from onnx.backend.base import Backend
 
-from gputune.client import onnx_backend
 from gputune.client.errors import ModelError
-from gputune.client.importer.steering import computed_from, steering_inputs
-from gputune.client.onnx_backend import GputuneBackend, PreparedModel, Unsupported
+from gputune.client.model.importer.shape_inputs import computed_from, steering_inputs
+from gputune.client.run import onnx_backend
+from gputune.client.run.onnx_backend import GputuneBackend, PreparedModel, Unsupported
 from onnx_suite_rules import rule_of
 
 from .models import build, integers

@@ -7,13 +7,13 @@ import numpy as np
 import onnx
 import pytest
 
-from gputune.client import op_packages
 from gputune.client.errors import ConfigError, ModelError
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.op_packages import in_use, load_packages
-from gputune.client.reference import evaluate
-from gputune.client.tuning.task_search import task_key
+from gputune.client.model import op_packages
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.op_packages import in_use, load_packages
+from gputune.client.model.reference import evaluate
+from gputune.client.tuning.search.task_search import task_key
 from gputune.kernels.catalogue import families, family_of
 
 from . import models

@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.graph import Graph, Node
-from gputune.client.importer import read_model
-from gputune.client.passes import PASSES, simplify
+from gputune.client.model.graph import Graph, Node
+from gputune.client.model.importer import read_model
+from gputune.client.model.passes import PASSES, simplify
 
 from . import models
 from .models import HARD_SWISH_SPELLINGS, build, numbers, positive, save

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gputune.client import persistent
-from gputune.client.persistent import Persistent
-from gputune.client.resuming import Access
-from gputune.runtime.context_records import BufferRef, LaunchRecord, ProgramRecord
+from gputune.client.context import persistent
+from gputune.client.context.persistent import Persistent
+from gputune.client.context.resuming import Access
+from gputune.runtime.context.records import BufferRef, LaunchRecord, ProgramRecord
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; }"
 TOGETHER = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; barrier(CLK_LOCAL_MEM_FENCE); }"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
-from gputune.client.importer import import_model
-from gputune.client.lowering import Plan, lower
-from gputune.client.reference import evaluate
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import Plan, lower
+from gputune.client.model.reference import evaluate
 from gputune.client.report.problems import problem_of, words
 from gputune.kernels.family import problem_to_dict
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import DeviceOrContextError, TargetError
-from gputune.client.net_run import profile
-from gputune.client.remote_executor import RemoteExecutor
-from gputune.runtime.errors import NotAContext
+from gputune.client.run.net_run import profile
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.core.errors import NotAContext
 from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ContextProfiled
 
 from .contexts import DEVICE, small_context

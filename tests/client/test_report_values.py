@@ -5,9 +5,9 @@ import json
 import pytest
 
 import made_up_cache
+from gputune.client.report.html.scales import Scale, log_scale, time_range, time_text
 from gputune.client.report.problems import problem_of, words, work_of
-from gputune.client.report.scales import Scale, log_scale, time_range, time_text
-from gputune.client.tuning.intervals import median_interval, ratio_interval
+from gputune.client.tuning.measuring.intervals import median_interval, ratio_interval
 from gputune.kernels.catalogue import families
 from gputune.kernels.family import problem_to_dict
 

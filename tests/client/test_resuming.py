@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.client.resuming import Access, Resuming
-from gputune.runtime.context_records import BufferKind, BufferRef
+from gputune.client.context.resuming import Access, Resuming
+from gputune.runtime.context.records import BufferKind, BufferRef
 
 CELLS = 8
 

@@ -9,11 +9,8 @@ import pytest
 
 from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.errors import ConfigError, TargetError, TuningError
-from gputune.client.plan import Task
-from gputune.client.tuning.agenda import FIRST_BATCHES, Agenda, Entry, Todo
-from gputune.client.tuning.effort import EFFORTS, FEW
-from gputune.client.tuning.options import TuningOptions
-from gputune.client.tuning.schedule import (
+from gputune.client.model.plan import Task
+from gputune.client.tuning.expected_gain import (
     Rates,
     Standing,
     expected_gain_ns,
@@ -22,12 +19,15 @@ from gputune.client.tuning.schedule import (
     rates_of,
     times_of,
 )
-from gputune.client.tuning.task_search import BATCH, TaskSearch, device_limits
+from gputune.client.tuning.search.effort import EFFORTS, FEW
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
+from gputune.client.tuning.task_scheduler import FIRST_BATCHES, Agenda, Entry, Todo
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.family import Work
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.messages import Trial
 
 from .answering_target import AnsweringTarget, Listening, by_width

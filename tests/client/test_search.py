@@ -3,16 +3,16 @@
 import pytest
 
 from gputune.cache import TrialRecord
-from gputune.client.plan import Task
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.stop_conditions import NoImprovement, Trials
-from gputune.client.tuning.strategies import Evaluation, Strategy
-from gputune.client.tuning.strategies.exhaustive import Exhaustive
-from gputune.client.tuning.strategies.random import RandomSearch
-from gputune.client.tuning.task_search import TaskSearch, device_limits
+from gputune.client.model.plan import Task
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.stop_conditions import NoImprovement, Trials
+from gputune.client.tuning.search.strategies import Evaluation, Strategy
+from gputune.client.tuning.search.strategies.exhaustive import Exhaustive
+from gputune.client.tuning.search.strategies.random import RandomSearch
+from gputune.client.tuning.search.task_search import TaskSearch, device_limits
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 SPACE = TuningSpace(
     (Parameter("A", (1, 2, 3, 4), "first"), Parameter("B", (1, 2, 3, 4), "second")),

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from gputune.cache import PerformanceCache, TaskKey, TrialRecord, WinnerRecord
-from gputune.client.plan import Task
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.seeding import FARTHEST, FROM_NEAR, Seeding, distance
-from gputune.client.tuning.task_search import TaskSearch, device_limits
+from gputune.client.model.plan import Task
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.seeding import FARTHEST, FROM_NEAR, Seeding, distance
+from gputune.client.tuning.search.task_search import TaskSearch, device_limits
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 
 def search(m: int = 64, k: int = 512, n: int = 512) -> TaskSearch:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gputune.client.graphs import Graphs, read_graphs
-from gputune.client.lowering import lower
-from gputune.client.tuning.task_search import task_key
-from gputune.runtime.context_format import read_header
-from gputune.runtime.context_records import BufferRef
+from gputune.client.model.graphs import Graphs, read_graphs
+from gputune.client.model.lowering import lower
+from gputune.client.tuning.search.task_search import task_key
+from gputune.runtime.context.format import read_header
+from gputune.runtime.context.records import BufferRef
 
 from . import models
 from .commands import Gputune, config_file, read_json

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from gputune.client.tuning.strategies import Evaluation, Strategy
-from gputune.client.tuning.strategies.auto import Auto
-from gputune.client.tuning.strategies.candidates import Candidates, Floats, Rows
-from gputune.client.tuning.strategies.catalogue import STRATEGIES
-from gputune.client.tuning.strategies.model_based import LOOKED_AT_TWICE, MOST_KNOWN, ModelBased
-from gputune.client.tuning.strategies.portfolio import greedy_portfolio
-from gputune.client.tuning.strategies.surrogate import GaussianProcess, Posterior
-from gputune.client.tuning.strategies.views import View, views_of
+from gputune.client.tuning.search.strategies import Evaluation, Strategy
+from gputune.client.tuning.search.strategies.auto import Auto
+from gputune.client.tuning.search.strategies.candidates import Candidates, Floats, Rows
+from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+from gputune.client.tuning.search.strategies.model_based import LOOKED_AT_TWICE, MOST_KNOWN, ModelBased
+from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
+from gputune.client.tuning.search.strategies.surrogate import GaussianProcess, Posterior
+from gputune.client.tuning.search.strategies.views import View, views_of
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
 
 SPACE = TuningSpace(

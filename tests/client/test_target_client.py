@@ -13,15 +13,15 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from gputune.client import reconnecting
-from gputune.client.credentials import Credentials
 from gputune.client.errors import TargetError
-from gputune.client.patience import Patience
-from gputune.client.reconnecting import Reconnecting
-from gputune.client.session import LOSSES
-from gputune.client.target_client import TargetClient
-from gputune.client.target_connection import dial
-from gputune.runtime.errors import ForkedProcess
+from gputune.client.target import reconnecting
+from gputune.client.target.client import TargetClient
+from gputune.client.target.reconnecting import Reconnecting
+from gputune.client.target.session import LOSSES
+from gputune.client.target.transport.connection import dial
+from gputune.client.target.transport.credentials import Credentials
+from gputune.client.target.transport.liveness import Patience
+from gputune.core.errors import ForkedProcess
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
     Cancel,
@@ -505,7 +505,7 @@ class TestASlowLink:
 
     def test_shows_that_it_moves(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = 100.0
-        monkeypatch.setattr("gputune.client.patience.time.monotonic", lambda: now)
+        monkeypatch.setattr("gputune.client.target.transport.liveness.time.monotonic", lambda: now)
         patience = Patience()
         patience.seconds = 2
         patience.sent(64_000_000)

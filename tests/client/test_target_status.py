@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gputune.client.status import describe, lines_of
-from gputune.runtime.printable import printable
+from gputune.client.target.status import describe, lines_of
+from gputune.core.printable import printable
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
 
 from .commands import Gputune

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gputune.client import targets
 from gputune.client.errors import ConfigError, GputuneError, TargetError
-from gputune.client.target import AdbRequest
-from gputune.client.targets import choose_targets
+from gputune.client.target import several
+from gputune.client.target.connecting import AdbRequest
+from gputune.client.target.several import choose_targets
 
 from .fake_target import FakeTarget, fake_target
 
@@ -110,7 +110,7 @@ def test_one_is_chosen_by_the_rule_for_one_and_its_server_stopped(monkeypatch: p
         asked.append((arguments, options["log_level"]))
         return Chosen()
 
-    monkeypatch.setattr(targets, "choose_target", choose)
+    monkeypatch.setattr(several, "choose_target", choose)
     for option in (None, " host:1"):
         with pytest.raises(TargetError), choose_targets(option, {"A": "b"}, "null", log_level="warn") as chosen:
             assert chosen.explanation == ("a line",)

@@ -11,9 +11,9 @@ import pytest
 
 from gputune.cache import PerformanceCache
 from gputune.client.errors import CacheMiss, TargetError, TuningError
-from gputune.client.plan import Task
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.task_search import BATCH
+from gputune.client.model.plan import Task
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.task_search import BATCH
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
@@ -222,7 +222,7 @@ def test_what_holds_the_target_up_is_said(cache: PerformanceCache, monkeypatch: 
             now = 100 * len(self.requests)
             return profiled
 
-    monkeypatch.setattr("gputune.client.tuning.workbench.time.monotonic", lambda: now)
+    monkeypatch.setattr("gputune.client.tuning.measuring.runner.time.monotonic", lambda: now)
     progress = Listening()
     tune(Held(by_width), cache, progress=progress)
     waits, recovers = progress.lines

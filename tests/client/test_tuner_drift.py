@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.tuning.effort import EFFORTS
-from gputune.client.tuning.task_search import BATCH, cost_of
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.task_search import BATCH, cost_of
 from gputune.kernels.ops.matmul import FAMILY
 from gputune.kernels.space import configuration_key
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial

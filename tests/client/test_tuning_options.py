@@ -9,8 +9,8 @@ import pytest
 
 from gputune.client.cli import context_binary_generator
 from gputune.client.errors import ConfigError
-from gputune.client.generator import GenerationRequest
-from gputune.client.tuning.options import (
+from gputune.client.generation.generator import GenerationRequest
+from gputune.client.tuning.search.options import (
     TuningOptions,
     check_strategy,
     clean_patterns,

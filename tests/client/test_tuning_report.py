@@ -18,13 +18,13 @@ from gputune.cache import PerformanceCache, TaskKey, TaskSummary, TrialRecord, W
 from gputune.client.report import write_report
 from gputune.client.report.data import Place, Report, TaskView
 from gputune.client.report.gather import Peak, gather
-from gputune.client.report.markup import text
-from gputune.client.report.page import page
+from gputune.client.report.html.markup import text
+from gputune.client.report.html.page import page
 from gputune.client.report.task_view import task_view
 from gputune.client.report.uses import uses_of
 from gputune.client.report.writer import read_report
 from gputune.kernels.family import problem_to_dict
-from gputune.runtime.context_format import read_header
+from gputune.runtime.context.format import read_header
 from headless import Browser, chromium, find_chromium
 
 VOID = {"meta", "link", "br", "input"}

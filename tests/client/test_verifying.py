@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.oracle import Oracle
-from gputune.client.verifying import ALLOWED, distance, random_inputs
+from gputune.client.context.verification import ALLOWED, distance, random_inputs
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.oracle import Oracle
 
 from . import models
 from .commands import Gputune, config_file

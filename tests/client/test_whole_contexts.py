@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gputune.client.whole_contexts import CHECKS, RACES_KEPT, Run, compare_contexts, races_from
+from gputune.client.context.elimination import CHECKS, RACES_KEPT, Run, compare_contexts, races_from
 
 
 class Device:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.client.reference import evaluate
+from gputune.client.model.reference import evaluate
 
 from .models import build
 from .test_lowering import Lowered, assert_agrees, lowered, ops

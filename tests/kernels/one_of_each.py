@@ -1,7 +1,7 @@
 """One problem of every family, with sizes that no vector and no work-group divides."""
 
-from gputune.kernels.cells import RecurrentProblem
 from gputune.kernels.chain import Chain, Step
+from gputune.kernels.indexing.cells import RecurrentProblem
 from gputune.kernels.ops.arg import ArgProblem
 from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem

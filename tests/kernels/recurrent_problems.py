@@ -1,7 +1,7 @@
 """Recurrent problems that hurt: odd and prime sizes, one element, every cell with every option of it."""
 
-from gputune.kernels.cells import RecurrentProblem
 from gputune.kernels.chain import Chain, Step
+from gputune.kernels.indexing.cells import RecurrentProblem
 
 SIGMOID, TANH, RELU = (Chain((Step(name),)) for name in ("sigmoid", "tanh", "relu"))
 CLIPPED = Chain((Step("clip", (-0.4, 0.4)), Step("tanh")))

@@ -11,7 +11,7 @@ from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.kernels.workgroups import registers
+from gputune.kernels.tiling.workgroups import registers
 from tests.kernels.problems import CPU, GPU, SMALL
 
 CONV = ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=(1, 1, 1, 1))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.kernels.broadcasting import Loops, collapse
 from gputune.kernels.chain import EMPTY, Chain, Step
 from gputune.kernels.family import DeviceLimits
+from gputune.kernels.indexing.broadcasting import Loops, collapse
 from gputune.kernels.ops.elementwise import FAMILY, ElementwiseProblem
 
 LIMITS = DeviceLimits(256, (256, 256, 64), 32768, 1 << 30, 2, "cpu", 8)

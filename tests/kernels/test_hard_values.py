@@ -11,7 +11,7 @@ from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.reduce import KINDS, ReduceProblem
-from gputune.runtime.verify import mismatch
+from gputune.runtime.measuring.verification import mismatch
 
 VALUES = np.array([value for _, value in hard.VALUES], np.float32)
 

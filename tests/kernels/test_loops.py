@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.kernels.loops import Loops, loops_of, merged
+from gputune.kernels.indexing.loops import Loops, loops_of, merged
 
 SHAPES = st.lists(st.integers(1, 5), max_size=5).map(tuple)
 

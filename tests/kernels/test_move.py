@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.kernels.chain import Chain, Step
-from gputune.kernels.moving import Loop
+from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops.gather import FAMILY as GATHER
 from gputune.kernels.ops.gather import GatherProblem
 from gputune.kernels.ops.move import FAMILY, MoveProblem, element, move

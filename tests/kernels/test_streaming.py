@@ -13,8 +13,8 @@ from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
-from gputune.kernels.streaming import ceil_div, power_at_least, power_at_most, round_up
 from gputune.kernels.template import template
+from gputune.kernels.tiling.streaming import ceil_div, power_at_least, power_at_most, round_up
 
 ADD = Chain((Step("add", operand=0),))
 PROBLEMS: list[tuple[str, Any]] = [

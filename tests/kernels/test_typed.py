@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from gputune.kernels.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import OPENCL_TYPES
 from gputune.kernels.family import Array, DeviceLimits
 from gputune.kernels.ops.typed import FAMILY, TypedProblem
 from gputune.kernels.typed_functions import TYPED

@@ -7,8 +7,8 @@ the stock one.
 from gputune.kernels.family import DeviceLimits, Instance, Launch
 from gputune.kernels.ops.softmax import SoftmaxFamily, SoftmaxProblem
 from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.streaming import GROUP_SIZES, round_up
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import GROUP_SIZES, round_up
 
 
 class OnlineSoftmaxFamily(SoftmaxFamily):

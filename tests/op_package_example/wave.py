@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.client.graph import Array as Value
-from gputune.client.graph import Node, TensorInfo
-from gputune.client.lowering.lowering import Lowering
+from gputune.client.model.graph import Array as Value
+from gputune.client.model.graph import Node, TensorInfo
+from gputune.client.model.lowering.emitting import Lowering
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -23,8 +23,8 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.streaming import check_indices, default_group, group_constraints, group_parameters, round_up
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import check_indices, default_group, group_constraints, group_parameters, round_up
 
 OPERATOR = "com.example.Wave"
 

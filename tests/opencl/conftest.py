@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.embedded_server import EmbeddedServer
-from gputune.client.tuning.task_search import device_limits
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core import launches as variant
 from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.space import Configuration
-from gputune.runtime import variant
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.devices import DeviceReport
-from gputune.runtime.launching import Launcher
-from gputune.runtime.merging import groups
-from gputune.runtime.verify import guarded, mismatch
-from gputune.runtime.watch import UNWATCHED, Course
+from gputune.runtime.backends.merging import groups
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.measuring.launching import Launcher
+from gputune.runtime.measuring.verification import guarded, mismatch
+from gputune.runtime.measuring.watcher import UNWATCHED, Course
 from tests.devices import device, few_rounds
 
 MOST_LISTED = 20_000

@@ -6,22 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.client import context_builder
-from gputune.client.credentials import Credentials
-from gputune.client.embedded_server import EmbeddedServer
-from gputune.client.importer import read_model
-from gputune.client.lowering import lower
-from gputune.client.plan import Task
-from gputune.client.reference import evaluate
-from gputune.client.target_client import TargetClient
+from gputune.client.context import builder
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Task
+from gputune.client.model.reference import evaluate
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.outcome import Outcome, untuned
-from gputune.client.tuning.task_search import device_limits
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import Backend
-from gputune.runtime.context_format import open_context, write_context
-from gputune.runtime.context_records import Context
-from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.loading import executor_on
-from gputune.server.workers import most_compilers
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import Context
+from gputune.server.workers.pool import most_compilers
 from tests.client.models import save
 from tests.client.test_alternatives import two_blocks
 
@@ -53,8 +53,8 @@ def test_a_context_that_several_processes_have_compiled(
     with TargetClient.connect(server.host, server.port, Credentials(server.token)) as client:
         identity = DeviceIdentity.from_dict(client.device)
         outcomes = {one.key: one for one in (untuned(task, device_limits(identity)) for task in plan.tasks)}
-        built = context_builder.build(plan, outcomes, client, compiled, persistent=True)
-        again = context_builder.build(plan, {one.key: one for one in kept.values()}, client, compiled)
+        built = builder.build(plan, outcomes, client, compiled, persistent=True)
+        again = builder.build(plan, {one.key: one for one in kept.values()}, client, compiled)
         assert client.requests["compile"] == len(built.programs), "nothing is compiled twice"
     assert len(kept) == len(plan.tasks) and again.weights == built.weights
     if identity.device_type == "cpu" and most_compilers() > 1:

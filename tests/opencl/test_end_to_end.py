@@ -19,8 +19,8 @@ import pytest
 from gputune.cache import STATUSES, PerformanceCache
 from gputune.client.cli.main import main
 from gputune.client.errors import ConfigError
-from gputune.client.tuning.effort import EFFORTS, most_trials
-from gputune.client.tuning.task_search import BATCH
+from gputune.client.tuning.search.effort import EFFORTS, most_trials
+from gputune.client.tuning.search.task_search import BATCH
 from gputune.kernels.family import Array
 from gputune.kernels.space import configuration_key
 from tests.client import models

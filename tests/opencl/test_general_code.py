@@ -15,9 +15,9 @@ COMPILE = """
 import json, sys
 from pathlib import Path
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import DeviceReport
-from gputune.runtime.launching import compile_variant
-from gputune.runtime.variant import Launch, Variant
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.measuring.launching import compile_variant
+from gputune.core.launches import Launch, Variant
 SOURCE = "__kernel void sized(__global int *y) { y[get_global_id(0)] = 100 * get_local_size(0) + get_local_id(0); }"
 folder = Path(sys.argv[2]) / "compiled"
 folder.mkdir()
@@ -36,7 +36,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import DeviceReport
+from gputune.runtime.devices.discovery import DeviceReport
 backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])))
 got = []
 for path in sys.argv[2:]:

@@ -7,11 +7,11 @@ import pytest
 
 import planted
 from gputune.cache import PerformanceCache
-from gputune.client.plan import Task
-from gputune.client.target import choose_target
-from gputune.client.tuning import task_search
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.model.plan import Task
+from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.search import task_search
+from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
 
 TASK = Task(planted.PlantedFamily.op, planted.Doubled(), 1)

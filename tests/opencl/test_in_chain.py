@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 
 from gputune.cache import tier_of
-from gputune.client.alternatives import Alternatives
-from gputune.client.context_builder import Built
-from gputune.client.context_race import ContextRace
-from gputune.client.credentials import Credentials
-from gputune.client.embedded_server import EmbeddedServer
-from gputune.client.importer import read_model
+from gputune.client.context.builder import Built
+from gputune.client.context.race import ContextRace
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.importer import read_model
+from gputune.client.model.reference import evaluate
 from gputune.client.progress import Reporter
-from gputune.client.reference import evaluate
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.outcome import untuned
-from gputune.client.tuning.task_search import device_limits
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import Context
-from gputune.runtime.identity import DeviceIdentity
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context
 from tests.client.models import save
 from tests.client.test_alternatives import two_blocks
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.dtypes import OPENCL_TYPES
 from gputune.kernels.chain import Chain, Step
-from gputune.kernels.dtypes import OPENCL_TYPES
 from gputune.kernels.family import KernelFamily
-from gputune.kernels.moving import Loop
+from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops import concat, move, transpose
 from gputune.kernels.ops.concat import ConcatProblem
 from gputune.kernels.ops.move import BORDERS, MoveProblem

@@ -9,7 +9,7 @@ from gputune.kernels.family import Array
 from gputune.kernels.ops.typed import FAMILY, TypedProblem
 from gputune.kernels.template import BASE_OPTIONS, template
 from gputune.kernels.typed_functions import TYPED
-from gputune.runtime.verify import mismatch
+from gputune.runtime.measuring.verification import mismatch
 
 Shape = tuple[int, ...]
 Given = tuple[tuple[str, ...], str, list[Array]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.machine_code import digest_of
+from gputune.runtime.backends.machine_code import digest_of
 from tests.devices import device
 
 LOOK = """
@@ -15,8 +15,8 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import DeviceReport
-from gputune.runtime.variant import Launch
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.core.launches import Launch
 SOURCE = "__kernel void f(__global const float *x, __global float *y)" \\
     " { int i = get_global_id(0); y[i] = CALL(x[i]) * FACTOR; }"
 backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])), compiled=Path(sys.argv[2]))

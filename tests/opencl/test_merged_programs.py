@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.launches import Launch, Stage, Variant, Work
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.runtime.backends import Backend, Buffer, Program
-from gputune.runtime.launching import compile_variant
-from gputune.runtime.measure import Protocol
-from gputune.runtime.profiler import Profiled, profile
-from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import Launch, Stage, Variant, Work
+from gputune.runtime.measuring.launching import compile_variant
+from gputune.runtime.measuring.measuring import Profiled, profile
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.timing import Protocol
 
 from ..kernels.one_of_each import ONE_OF_EACH
 

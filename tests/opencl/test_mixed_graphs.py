@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client.importer import import_model
-from gputune.client.local_device import LocalDevice
+from gputune.client.context.local_device import LocalDevice
+from gputune.client.model.importer import import_model
 
 from ..client.mixed_graphs import Maker, far_off, wanted
 from .conftest import KernelBench

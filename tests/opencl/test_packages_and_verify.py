@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.embedded_server import EmbeddedServer
+from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.kernels.family import Array
 from gputune.kernels.ops.matmul import MatMulFamily
-from gputune.runtime.context_format import read_header
+from gputune.runtime.context.format import read_header
 from tests.client import models
 from tests.client.commands import Gputune, Ran, config_file, read_json
 from tests.client.test_op_packages import EXAMPLE, wave_model, wave_reference

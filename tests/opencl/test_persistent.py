@@ -10,18 +10,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from gputune.client.persistent import Persistent, in_fewer_launches
-from gputune.client.resuming import Access
+from gputune.client.context.persistent import Persistent, in_fewer_launches
+from gputune.client.context.resuming import Access
 from gputune.runtime.backends import Backend
-from gputune.runtime.context_records import (
-    FLAG,
-    LONGEST,
-    ROUNDS,
-    STATUS_BYTES,
-    BufferRef,
-    LaunchRecord,
-    ProgramRecord,
-)
+from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES, BufferRef, LaunchRecord, ProgramRecord
 
 PLACES = """
 #define ASK(what) what(0), what(1), what(2)

@@ -13,30 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client import context_builder, net_run, persistent
 from gputune.client.cli.main import main
-from gputune.client.importer import read_model
-from gputune.client.local_device import LocalDevice
-from gputune.client.lowering import lower
-from gputune.client.persistent import COUNTER_INTS, INT_BYTES
-from gputune.client.plan import Plan
-from gputune.client.reference import evaluate
+from gputune.client.context import builder, persistent
+from gputune.client.context.local_device import LocalDevice
+from gputune.client.context.persistent import COUNTER_INTS, INT_BYTES
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Plan
+from gputune.client.model.reference import evaluate
+from gputune.client.run import net_run
 from gputune.client.tuning.outcome import untuned
-from gputune.client.tuning.task_search import device_limits
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.launches import Launch, Variant
 from gputune.runtime.backends import Backend, Bound, open_backend
-from gputune.runtime.context_format import open_context, write_context
-from gputune.runtime.context_records import (
-    BufferRef,
-    Context,
-    GraphRecord,
-    LaunchRecord,
-    ProgramRecord,
-)
-from gputune.runtime.devices import DeviceReport
-from gputune.runtime.executor import Executor
-from gputune.runtime.launching import compile_variant
-from gputune.runtime.loading import executor_on
-from gputune.runtime.variant import Launch, Variant
+from gputune.runtime.context.executor import Executor
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.measuring.launching import compile_variant
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from tests.client.models import save
 from tests.client.test_alternatives import two_blocks
@@ -61,7 +56,7 @@ class Compiling(LocalDevice):
 def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
     limits = device_limits(backend.identity)
     outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
-    built = context_builder.build(plan, outcomes, Compiling(backend), lambda *_: None, persistent=True)
+    built = builder.build(plan, outcomes, Compiling(backend), lambda *_: None, persistent=True)
     device = backend.identity.to_dict()
     write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", {}, {}))
     return path
@@ -123,8 +118,8 @@ def test_without_a_processor_for_each_group_launches_run_one_by_one(
 
 def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """No group waits for another one, and nothing is learnt from that."""
-    monkeypatch.setattr("gputune.runtime.persistent.MOST_ROUNDS", 0)
-    monkeypatch.setattr("gputune.runtime.breaker.Breaker.persistent", True)
+    monkeypatch.setattr("gputune.runtime.context.persistent.MOST_ROUNDS", 0)
+    monkeypatch.setattr("gputune.runtime.context.breaker.Breaker.persistent", True)
 
 
 def clean(executor: Executor) -> bool:
@@ -145,7 +140,7 @@ def test_what_is_given_up_is_run_again_by_launches(
     if backend.identity.groups_at_once < 2:
         pytest.skip("this driver does not say that groups run at the same time")
     if kernels == "several":
-        monkeypatch.setattr("gputune.client.persistent.CHARACTERS_AT_MOST", 21_000)
+        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 21_000)
     executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
     given_up(monkeypatch)
@@ -223,7 +218,7 @@ def test_it_is_resumed_behind_each_launch(
     behind each launch in turn. The launch after that may have been begun, and plain launches behind run anyway."""
     if backend.identity.groups_at_once != 2:
         pytest.skip("written for two groups that run at the same time")
-    monkeypatch.setattr("gputune.client.persistent.CHARACTERS_AT_MOST", characters)
+    monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", characters)
     if plain:
         original, count = persistent._part, itertools.count(1)
         monkeypatch.setattr(persistent, "_part", lambda *both: original(*both) if next(count) % 4 else None)
@@ -246,8 +241,8 @@ def test_it_is_resumed_behind_each_launch(
         return by_launches(first)
 
     monkeypatch.setattr(executor, "_one_by_one", suffix)
-    monkeypatch.setattr("gputune.runtime.breaker.Breaker.persistent", True)
-    monkeypatch.setattr("gputune.runtime.persistent.MOST_ROUNDS", 1000)
+    monkeypatch.setattr("gputune.runtime.context.breaker.Breaker.persistent", True)
+    monkeypatch.setattr("gputune.runtime.context.persistent.MOST_ROUNDS", 1000)
     for part in parts_of(executor.graph):
         last = all(launch.counts for launch in executor.graph.persistent[part.place :])
         for complete, begun in itertools.product(range(1, part.launches), (False, True)):
@@ -322,7 +317,7 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(
 
     path = contexts(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, older)
-    monkeypatch.setattr("gputune.runtime.context_format.FORMAT_VERSION", 1)
+    monkeypatch.setattr("gputune.runtime.context.format.FORMAT_VERSION", 1)
     write_context(path, context)
     executor = loaded(backend, path)
     (warning,) = executor.warnings

@@ -6,8 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from gputune.client.importer import import_model
-from gputune.client.local_device import LocalDevice
+from gputune.client.context.local_device import LocalDevice
+from gputune.client.model.importer import import_model
 
 from ..client.test_recurrent import case
 from .conftest import KernelBench

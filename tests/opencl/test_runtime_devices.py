@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.devices import DeviceReport, choose, discover
+from gputune.runtime.devices.discovery import DeviceReport, choose, discover
 from tests.devices import device
 
 

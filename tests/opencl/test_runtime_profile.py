@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded
+from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.backends.opencl import _wait_until_it_runs
-from gputune.runtime.errors import BuildFailed, LaunchFailed, LimitExceeded
-from gputune.runtime.launching import compile_variant, execute
-from gputune.runtime.measure import Protocol
-from gputune.runtime.profiler import Profiled, profile
-from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import Launch, Trial, Variant, Work
-from gputune.runtime.verify import Values
+from gputune.runtime.measuring.launching import compile_variant, execute
+from gputune.runtime.measuring.measuring import Profiled, profile
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.timing import Protocol
+from gputune.runtime.measuring.verification import Values
 
 SIZE = 4096
 SOURCE = """

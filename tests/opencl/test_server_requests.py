@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.client.credentials import Credentials
-from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import TargetError
-from gputune.client.target_client import TargetClient
-from gputune.runtime.devices import choose
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
+from gputune.runtime.devices.discovery import choose
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
     Compiled,

@@ -8,10 +8,10 @@ import onnxruntime
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from gputune.client.lowering import Plan
+from gputune.client.model.lowering import Plan
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
-from gputune.runtime.verify import mismatch
+from gputune.runtime.measuring.verification import mismatch
 
 from ..client.models import build
 from ..client.test_lowering import Lowered, lowered

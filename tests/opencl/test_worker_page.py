@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.runtime.devices import DeviceReport
-from gputune.server.activity import Activity, Doing
+from gputune.runtime.devices.discovery import DeviceReport
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import Done, Launch, Limits, Profiled, ProfileKernel, Progress, Variant, Work
-from gputune.server.worker_link import FROM_WORKER, LINK_LIMITS, PutBuffer, PutSources, WorkerReady
+from gputune.server.worker.heartbeat_page import Activity, Doing
+from gputune.server.worker.link import FROM_WORKER, LINK_LIMITS, PutBuffer, PutSources, WorkerReady
 from tests.waiting import PATIENCE_SECONDS
 
 SIZE = 1024
@@ -83,7 +83,7 @@ def worker(report: DeviceReport) -> Iterator[Worker]:
     activity = Activity.create()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "gputune.server.worker"),
+            *(sys.executable, "-m", "gputune.server.worker.worker"),
             *("--link", str(theirs.fileno()), "--activity", str(activity.descriptor)),
             *("--device", json.dumps(report.to_dict()), "--limits", json.dumps(asdict(Limits()))),
         ],

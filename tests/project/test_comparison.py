@@ -19,16 +19,16 @@ import models_bench
 import naive
 import rivals
 from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, digest_of, measure_all
-from gputune.client.plan import Plan
+from gputune.client.model.plan import Plan
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import Context, GraphRecord, ProgramRecord
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context, GraphRecord, ProgramRecord
+from gputune.runtime.devices.discovery import NULL_REPORT
 from limits import Refused
 from tests.devices import device
 from tune_tools import NotTimed, Ratio

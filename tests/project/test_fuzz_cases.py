@@ -11,8 +11,8 @@ import pytest
 import fuzz_cache
 import fuzz_cases
 import fuzz_context
-from gputune.runtime import loading
-from gputune.runtime.context_format import ContextFile, context_of
+from gputune.runtime.context import loading
+from gputune.runtime.context.format import ContextFile, context_of
 from mutations import mutated_bytes, mutated_value
 
 

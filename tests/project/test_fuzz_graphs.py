@@ -14,7 +14,7 @@ import fuzz_graphs
 import random_graphs
 from fuzz_graphs import AGREES, FAILED, REFUSED, by_references, outcome_of
 from gputune.client.errors import ModelError
-from gputune.client.graph import Array, Graph
+from gputune.client.model.graph import Array, Graph
 from random_graphs import Made, Maker, alone
 from random_nodes import DRAWS
 

@@ -14,9 +14,11 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import bench
-from gputune.client import advice, config, errors, importer
+from gputune.client import advice, errors
 from gputune.client.cli import main, model_check
-from gputune.client.tuning import effort
+from gputune.client.generation import config
+from gputune.client.model import importer
+from gputune.client.tuning.search import effort
 from gputune.server import __main__ as server
 from gputune.server.protocol.errors import ERROR_NAMES
 

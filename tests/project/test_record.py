@@ -19,18 +19,18 @@ import record_t4
 import recorder
 import search_spaces
 from gputune.cache import PerformanceCache
-from gputune.client.plan import Task
+from gputune.client.model.plan import Task
 from gputune.client.report.problems import problem_of
-from gputune.client.target import choose_target
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.target.connecting import choose_target
+from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
-from gputune.client.tuning.workbench import Workbench
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
-from gputune.runtime import recording
-from gputune.runtime.recording import Recording, Row
+from gputune.runtime.devices import recording
+from gputune.runtime.devices.recording import Recording, Row
 
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
 RECORDINGS = Path(__file__).parents[1] / "recordings"

@@ -14,10 +14,10 @@ import tune_exhaustive
 import tune_models
 import tune_tools
 from gputune.client.errors import TargetError
-from gputune.client.tuning.effort import EFFORTS
+from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 from in_process import InProcess
 from tune_tools import NotTimed, TaskOnTarget
 

@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 
 from gputune.runtime.backends import open_backend
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import (
-    BufferRef,
-    Context,
-    GraphRecord,
-    LaunchRecord,
-    ProgramRecord,
-    TensorRecord,
-)
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 BINARY_OPTIONS = "-DN=8"
 SOURCE = "__kernel void f(__global float *a) {}"

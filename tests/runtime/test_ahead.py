@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.launching import compile_ahead
-from gputune.runtime.measure import Protocol
-from gputune.runtime.profiler import profile
-from gputune.runtime.request import Ahead, ProfileRequest
-from gputune.runtime.variant import Launch, Trial, Variant, Work
-from gputune.runtime.watch import Step, Unwatched
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.measuring.launching import compile_ahead
+from gputune.runtime.measuring.measuring import profile
+from gputune.runtime.measuring.request import Ahead, ProfileRequest
+from gputune.runtime.measuring.timing import Protocol
+from gputune.runtime.measuring.watcher import Step, Unwatched
 
 SIZES = {"x": 256, "output": 256}
 

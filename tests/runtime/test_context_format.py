@@ -15,10 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputune.client.bundle import write_bundle
-from gputune.runtime.context_format import open_context, read_header, write_context
-from gputune.runtime.context_records import STATUS_BYTES, BufferRef, Context, ContextHeader
-from gputune.runtime.errors import (
+from gputune.client.target.adb.bundle import write_bundle
+from gputune.core.errors import (
     ChecksumMismatch,
     ContextError,
     MalformedHeader,
@@ -26,6 +24,8 @@ from gputune.runtime.errors import (
     Truncated,
     UnsupportedFormatVersion,
 )
+from gputune.runtime.context.format import open_context, read_header, write_context
+from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, ContextHeader
 
 ONCE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

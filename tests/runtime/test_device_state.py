@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gputune.runtime import device_state
+from gputune.runtime.devices import state
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -35,7 +35,7 @@ def test_a_phone(tmp_path: Path) -> None:
             "sys/class/devfreq/13000000.mali/cur_freq": "850000000",
         },
     )
-    assert device_state.read(root, seconds=60) == {
+    assert state.read(root, seconds=60) == {
         "load_1_minute": 2.07,
         "load_5_minutes": 1.5,
         "cpu_mhz_min": 300.0,
@@ -59,7 +59,7 @@ def test_a_desktop(tmp_path: Path) -> None:
             "sys/class/drm/card1/device/hwmon/hwmon3/freq1_input": "2100000000",
         },
     )
-    assert device_state.read(root, seconds=60) == {
+    assert state.read(root, seconds=60) == {
         "card0_mhz": 1150.0,
         "card1_busy_percent": 7.0,
         "card1_temperature_c": 55.0,
@@ -71,7 +71,7 @@ def test_a_virtual_machine_has_the_clocks_of_its_cores_only(tmp_path: Path) -> N
     root = write(
         tmp_path, {"proc/cpuinfo": "processor\t: 0\ncpu MHz\t\t: 2600.5\n\nprocessor\t: 1\ncpu MHz\t\t: 2400.5"}
     )
-    assert device_state.read(root, seconds=60) == {"cpu_mhz_min": 2400.5, "cpu_mhz_max": 2600.5, "cpu_mhz_mean": 2500.5}
+    assert state.read(root, seconds=60) == {"cpu_mhz_min": 2400.5, "cpu_mhz_max": 2600.5, "cpu_mhz_mean": 2500.5}
 
 
 def zone(number: int, temp: str, *trips: tuple[str, str]) -> dict[str, str]:
@@ -103,7 +103,7 @@ def test_what_says_that_heat_slows_the_device_down(tmp_path: Path) -> None:
         | cooling(2, "Fan", "9")
         | cooling(3, "TCC Offset", "3"),
     )
-    assert device_state.read(root, seconds=60) == {
+    assert state.read(root, seconds=60) == {
         "temperature_c": 89.0,
         "temperature_headroom_c": 1.5,
         "cooling_steps": 2.0,
@@ -114,33 +114,33 @@ def test_what_says_that_heat_slows_the_device_down(tmp_path: Path) -> None:
 def test_counts_of_which_one_cannot_be_read_are_no_sum(tmp_path: Path) -> None:
     folder = "sys/devices/system/cpu/cpu0/thermal_throttle"
     root = write(tmp_path, {f"{folder}/core_throttle_count": "3", f"{folder}/package_throttle_count": ""})
-    assert device_state.read(root, seconds=60) == {}
+    assert state.read(root, seconds=60) == {}
 
 
 @pytest.mark.parametrize("content", ["", "off", "1.0", "nan nan", "inf 1"])
 def test_what_makes_no_sense_is_left_out(tmp_path: Path, content: str) -> None:
     root = write(tmp_path, {"proc/loadavg": "0.5 0.25 0.1", "sys/class/kgsl/kgsl-3d0/gpubusy": content})
-    assert device_state.read(root, seconds=60) == {"load_1_minute": 0.5, "load_5_minutes": 0.25}
+    assert state.read(root, seconds=60) == {"load_1_minute": 0.5, "load_5_minutes": 0.25}
 
 
 def test_a_sleeping_gpu_is_not_busy(tmp_path: Path) -> None:
     root = write(tmp_path, {"sys/class/kgsl/kgsl-3d0/gpubusy": "0 0"})
-    assert device_state.read(root, seconds=60) == {"kgsl-3d0_busy_percent": 0.0}
+    assert state.read(root, seconds=60) == {"kgsl-3d0_busy_percent": 0.0}
 
 
 def test_nothing_is_read_any_more_when_it_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path, {"proc/loadavg": "0.5 0.25 0.1", "sys/class/thermal/thermal_zone0/temp": "41200"})
-    content, now = device_state._content, [0.0]
+    content, now = state._content, [0.0]
 
     def slow(path: Path) -> str:
-        now[0] += 1.01 * device_state.SECONDS_AT_MOST
+        now[0] += 1.01 * state.SECONDS_AT_MOST
         return content(path)
 
-    monkeypatch.setattr(device_state, "_content", slow)
-    monkeypatch.setattr(device_state, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    assert device_state.read(root) == {"load_1_minute": 0.5}
+    monkeypatch.setattr(state, "_content", slow)
+    monkeypatch.setattr(state, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert state.read(root) == {"load_1_minute": 0.5}
 
 
 def test_an_empty_system_has_no_state_and_this_one_can_be_read(tmp_path: Path) -> None:
-    assert device_state.read(tmp_path, seconds=60) == {}
-    assert all(isinstance(value, float) for value in device_state.read().values())
+    assert state.read(tmp_path, seconds=60) == {}
+    assert all(isinstance(value, float) for value in state.read().values())

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime import devices, drivers
-from gputune.runtime.devices import NULL_REPORT, DeviceReport, choose, discover, wanted_device
-from gputune.runtime.errors import DeviceNotFound
-from gputune.runtime.identity import DeviceIdentity
+from gputune.core.errors import DeviceNotFound
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.devices import discovery, drivers
+from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport, choose, discover, wanted_device
 
 assert NULL_REPORT.identity is not None
 IDENTITY = NULL_REPORT.identity
@@ -147,7 +147,7 @@ def probe_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, lim
 
 
 def line(one: DeviceReport) -> str:
-    return f"echo '{devices.PROBE_MARK}{json.dumps(one.to_dict())}'"
+    return f"echo '{discovery.PROBE_MARK}{json.dumps(one.to_dict())}'"
 
 
 UNTESTED = dataclasses.replace(CPU, usable=False, reason="not tested")
@@ -172,12 +172,12 @@ def test_a_probe_without_devices_says_where_drivers_were_looked_for(
 ) -> None:
     (only,) = probe_says(monkeypatch, tmp_path, "true")
     assert "gives no device" in only.reason and str(tmp_path) in only.reason
-    (only,) = probe_says(monkeypatch, tmp_path, f"echo '{devices.PROBE_MARK}{{\"index\": 0'; exit 3")
+    (only,) = probe_says(monkeypatch, tmp_path, f"echo '{discovery.PROBE_MARK}{{\"index\": 0'; exit 3")
     assert only.reason == "the probe ended with code 3"
 
 
 def test_a_driver_whose_library_has_gone_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("gputune.runtime.devices.library_of", lambda file: "/no/such/libdriver.so")
+    monkeypatch.setattr("gputune.runtime.devices.discovery.library_of", lambda file: "/no/such/libdriver.so")
     (only,) = probe_says(monkeypatch, tmp_path, "true")
     assert only.reason == (
         "the driver gives no device: its library /no/such/libdriver.so is not there; install it again"

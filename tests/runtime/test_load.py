@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import gputune.runtime
-from gputune.runtime import loading
+from gputune.core.errors import DeviceNotFound, WrongDevice
+from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import open_backend
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import Context
-from gputune.runtime.devices import NULL_REPORT, DeviceReport
-from gputune.runtime.errors import DeviceNotFound, WrongDevice
-from gputune.runtime.identity import DeviceIdentity
-from gputune.runtime.loading import open_executor
+from gputune.runtime.context import loading
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.loading import open_executor
+from gputune.runtime.context.records import Context
+from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 
 X = np.ones((2, 4), np.float32)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gputune.core.launches import Launch
 from gputune.kernels.catalogue import family_of
-from gputune.runtime.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, groups, merged
-from gputune.runtime.variant import Launch
+from gputune.runtime.backends.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, groups, merged
 
 from ..kernels.problems import CASE_NAMES, CASES, CPU
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import Context
-from gputune.runtime.errors import ForkedProcess
-from gputune.runtime.opened import Opened
+from gputune.core.errors import ForkedProcess
+from gputune.core.opened import Opened
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context
 
 SCRIPT = """
 import os, sys, warnings, numpy as np, gputune.runtime
-from gputune.runtime.errors import DeviceError
+from gputune.core.errors import DeviceError
 warnings.simplefilter("ignore")
 path, device, shape = sys.argv[1], sys.argv[2] or None, tuple(map(int, sys.argv[3].split(",")))
 inputs = {"x": np.zeros(shape, np.float32)}

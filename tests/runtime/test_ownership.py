@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gputune.runtime import ownership
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import Context
-from gputune.runtime.errors import UntrustedFile
-from gputune.runtime.loading import load
-from gputune.runtime.ownership import TRUSTED_FOLDERS, untrusted
+from gputune.core import ownership
+from gputune.core.errors import UntrustedFile
+from gputune.core.ownership import TRUSTED_FOLDERS, untrusted
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.loading import load
+from gputune.runtime.context.records import Context
 
 ME, OTHER, SYSTEM_APP, TEAM = 1000, 1001, 1013, 2000
 GROUPS: dict[int, tuple[str, set[str]]] = {0: ("root", set()), ME: ("me", set()), TEAM: ("team", {"me", "she"})}

@@ -11,15 +11,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from gputune.core.errors import InvalidLaunch, LaunchFailed, LimitExceeded
+from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Bound, Buffer, Timing, open_backend
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.errors import InvalidLaunch, LaunchFailed, LimitExceeded
-from gputune.runtime.launching import execute
-from gputune.runtime.measure import Protocol, Runner, how_measured, race, sample, warm_up
-from gputune.runtime.profiler import Profiled, profile
-from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import Launch, Trial, Variant, Work
-from gputune.runtime.verify import guarded, mismatch
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.measuring.launching import execute
+from gputune.runtime.measuring.measuring import Profiled, profile
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.timing import Protocol, Runner, how_measured, race, sample, warm_up
+from gputune.runtime.measuring.verification import guarded, mismatch
 
 SIZE = 64
 A_MICROSECOND = Protocol(sample_ns=1_000)
@@ -54,7 +54,7 @@ def test_trials_are_right_and_the_same_in_every_process(null: Backend) -> None:
     assert list(map(timeless, profiled.trials)) == list(map(timeless, again.trials))
     assert (profiled.best, profiled.binary) == (again.best, again.binary)
     script = (
-        "from gputune.runtime.backends import open_backend; from gputune.runtime.devices import NULL_REPORT\n"
+        "from gputune.runtime.backends import open_backend; from gputune.runtime.devices.discovery import NULL_REPORT\n"
         "b = open_backend(NULL_REPORT)\n"
         "print(b.time(b.bind(b.build('s', '-DA'), 'f', (8,), (4,), [b.allocate(4096)]), 1).event_ns)\n"
     )
@@ -208,7 +208,7 @@ def test_warming_up_goes_on_with_the_next_fastest(null: Backend, monkeypatch: py
             raise LaunchFailed("lost")
         return True
 
-    monkeypatch.setattr("gputune.runtime.profiler.warm_up", fail_once)
+    monkeypatch.setattr("gputune.runtime.measuring.measuring.warm_up", fail_once)
     profiled = run(null, range(3))
     assert len(tried) == 2 and tried[0].kernel < tried[1].kernel
     assert sorted(trial.status for trial in profiled.trials) == ["ok", "ok", "runtime"]
@@ -222,7 +222,7 @@ def test_what_changed_during_the_race_does_not_fail_the_winner(null: Backend, mo
         return race(backend, runners, *others)  # type: ignore[arg-type]
 
     assert "damaged" not in run(null, range(3)).state
-    monkeypatch.setattr("gputune.runtime.profiler.race", damage)
+    monkeypatch.setattr("gputune.runtime.measuring.measuring.race", damage)
     profiled = run(null, range(3))
     assert profiled.best is not None
     assert profiled.state["damaged"] == {"times": 1.0}

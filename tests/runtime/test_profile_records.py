@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.errors import BuildFailed, LaunchFailed
+from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.errors import BuildFailed, LaunchFailed
-from gputune.runtime.measure import COLD_LAUNCHES, WARM_UP_FACTOR, Protocol, Runner, sample, warm_up
-from gputune.runtime.profiler import Profiled, profile
-from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import Launch, Variant, Work
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.measuring.measuring import Profiled, profile
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.timing import COLD_LAUNCHES, WARM_UP_FACTOR, Protocol, Runner, sample, warm_up
 
 SIZE = 64
 

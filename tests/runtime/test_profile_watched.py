@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from gputune.core.errors import BuildFailed, LaunchFailed
+from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.errors import BuildFailed, LaunchFailed
-from gputune.runtime.launching import compile_variant, execute
-from gputune.runtime.measure import WARM_UP_FACTOR, Protocol
-from gputune.runtime.profiler import Profiled, profile
-from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import Launch, Trial, Variant, Work
-from gputune.runtime.watch import Cancelled, Step
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.measuring.launching import compile_variant, execute
+from gputune.runtime.measuring.measuring import Profiled, profile
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Protocol
+from gputune.runtime.measuring.watcher import Cancelled, Step
 
 SIZE = 64
 

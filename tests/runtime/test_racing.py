@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gputune.runtime.racing import ENOUGH, HOPELESS, KEPT_AT_LEAST, Race, settled, standard_error, staying
+from gputune.runtime.measuring.racing import ENOUGH, HOPELESS, KEPT_AT_LEAST, Race, settled, standard_error, staying
 
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
 ALIKE = [99.8, 100.2, 100.0, 99.5, 101.0, 99.0, 100.5]

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.runtime import recording
+from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound
+from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.backends import Backend, Bound, open_backend
-from gputune.runtime.devices import NULL_REPORT, REPLAY, DeviceReport, choose, find
-from gputune.runtime.errors import BuildFailed, DeviceError, DeviceNotFound
-from gputune.runtime.launching import execute
-from gputune.runtime.measure import Protocol
-from gputune.runtime.profiler import Profiled, profile
-from gputune.runtime.recording import BadRecording, Header, Row, launch_digest, program_digest
-from gputune.runtime.request import ProfileRequest
-from gputune.runtime.variant import Launch, Variant, Work
+from gputune.runtime.devices import recording
+from gputune.runtime.devices.discovery import NULL_REPORT, REPLAY, DeviceReport, choose, find
+from gputune.runtime.devices.recording import BadRecording, Header, Row, launch_digest, program_digest
+from gputune.runtime.measuring.launching import execute
+from gputune.runtime.measuring.measuring import Profiled, profile
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.timing import Protocol
 
 assert NULL_REPORT.identity is not None
 DEVICE = dataclasses.replace(NULL_REPORT.identity, name="Recorded GPU", platform="P", device_type="gpu", driver="p.icd")

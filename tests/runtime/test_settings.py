@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.settings import PROCESSORS, deciding, scarce_processors
+from gputune.runtime.devices.settings import PROCESSORS, deciding, scarce_processors
 
 
 def test_what_changes_code_or_time_is_in_and_what_bounds_or_shows_is_not() -> None:

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
+from gputune.core.errors import BuildFailed
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.errors import BuildFailed
-from gputune.runtime.sources import refuse_files
+from gputune.runtime.backends.sources import refuse_files
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 KERNEL = "__kernel void f(__global float *y) { y[0] = 1.0f; }\n"
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gputune.client.target_client import TargetClient
-from gputune.runtime.devices import NULL_REPORT
+from gputune.client.target.client import TargetClient
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.server.clients.listener import Listener
 from gputune.server.daemon import Daemon
-from gputune.server.listener import Listener
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import Launch, Limits, ProfileKernel, Variant, Work
 from tests.waiting import PATIENCE_SECONDS, becomes

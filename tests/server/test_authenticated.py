@@ -15,8 +15,8 @@ import pytest
 import wire
 from gputune.server import logs
 from gputune.server.__main__ import main
-from gputune.server.guard import Guard, server_context
-from gputune.server.listener import Exposed, Listener
+from gputune.server.clients.authentication import Guard, server_context
+from gputune.server.clients.listener import Exposed, Listener
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.frame_mac import FrameMac
@@ -215,8 +215,8 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def test_handshakes_that_never_end_keep_nobody_out(
     daemon_here: Make, ours: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputune.server.entrance.SILENT_AT_MOST", 2)
-    monkeypatch.setattr("gputune.server.entrance.UNPROVEN_AT_MOST", 2)
+    monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 2)
+    monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 2)
     guard = Guard(TOKEN.encode(), server_context(*ours.sign("server"), None))
     with daemon_here(guard=guard) as (daemon, address), ExitStack() as stack:
         strangers = [

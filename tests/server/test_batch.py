@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gputune.server.batch import Batch, Death, Missed
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
+from gputune.server.workers.batch import Batch, Death, Missed
 
 Make = Callable[..., ProfileKernel]
 SEGFAULT = Death("SIGSEGV", "launching", 0)

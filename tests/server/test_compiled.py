@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.devices import NULL_REPORT, DeviceReport
-from gputune.server import compiled
-from gputune.server.compiled import LOOK_EVERY, CompiledPrograms
+from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
+from gputune.server.workers import compiled_programs
+from gputune.server.workers.compiled_programs import LOOK_EVERY, CompiledPrograms
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def test_it_is_full_above_its_limit_and_is_emptied_and_removed(
     file = fill(programs, 100_000)
     folder = programs.folder
     assert folder is not None
-    monkeypatch.setattr(compiled, "MOST_BYTES", 200_000)
+    monkeypatch.setattr(compiled_programs, "MOST_BYTES", 200_000)
     assert not any(programs.full() for _ in range(2 * LOOK_EVERY))
-    monkeypatch.setattr(compiled, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(compiled_programs, "MOST_BYTES", 50_000)
     assert sum(programs.full() for _ in range(2 * LOOK_EVERY)) == 2
     programs.empty()
     assert not file.exists() and folder.exists() and not list(folder.glob("[A-Zt]*"))
@@ -57,10 +57,10 @@ def test_it_is_full_above_its_limit_and_is_emptied_and_removed(
 def test_it_is_full_where_space_runs_out_unless_others_have_taken_it(
     programs: CompiledPrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "LEAST_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(compiled_programs, "LEAST_FREE_BYTES", 1 << 60)
     fill(programs, 100_000)
     assert not any(programs.full() for _ in range(LOOK_EVERY))
-    monkeypatch.setattr(compiled, "_used_bytes", lambda folder: (1 << 60) + 1)
-    monkeypatch.setattr(compiled, "MOST_BYTES", 1 << 61)
+    monkeypatch.setattr(compiled_programs, "_used_bytes", lambda folder: (1 << 60) + 1)
+    monkeypatch.setattr(compiled_programs, "MOST_BYTES", 1 << 61)
     assert any(programs.full() for _ in range(LOOK_EVERY))
     programs.remove()

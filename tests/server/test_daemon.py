@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from gputune.client.target_client import TargetClient, TargetError
+from gputune.client.target.client import TargetClient, TargetError
 from gputune.server.__main__ import main, parser
-from gputune.server.listener import CannotListen, Listener
+from gputune.server.clients.listener import CannotListen, Listener
 from gputune.server.protocol import codec
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,

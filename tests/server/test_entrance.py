@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gputune.runtime import device_state
+from gputune.runtime.devices import state as device_state
+from gputune.server.clients.authentication import Guard
+from gputune.server.clients.listener import Arrival, Listener
 from gputune.server.device_state import RecentState
-from gputune.server.guard import Guard
-from gputune.server.listener import Arrival, Listener
 from gputune.server.protocol.framing import MAGIC
 from gputune.server.protocol.messages import Limits, Ping, Pong, Status
 from tests.waiting import PATIENCE_SECONDS
@@ -34,8 +34,8 @@ def closed(sock: socket.socket) -> bool:
 
 
 def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.server.entrance.SILENT_AT_MOST", 4)
-    monkeypatch.setattr("gputune.server.entrance.UNPROVEN_AT_MOST", 4)
+    monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 4)
+    monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 4)
     with (
         daemon_here(Limits(connections=2), guard=Guard(TOKEN)) as (daemon, address),
         Peer(address, TOKEN) as early,
@@ -56,7 +56,7 @@ def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypat
 
 
 def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.server.entrance.SILENT_AT_MOST", 8)
+    monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 8)
     made: list[Arrival] = []
     others: deque[socket.socket] = deque(maxlen=100)  # open until a few were made behind them
 

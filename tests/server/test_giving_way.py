@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from gputune.server import activity
-from gputune.server import service as service_module
-from gputune.server.activity import Activity, Doing
+from gputune.server.clients import service as service_module
+from gputune.server.clients.service import Service
 from gputune.server.protocol.messages import Cancel, Done, Error, Limits, Profiled, ProfileKernel, Progress
-from gputune.server.service import Service
-from gputune.server.supervision import Supervisor
-from gputune.server.watchdog import _deadline
-from gputune.server.watcher import GIVES_WAY, LinkWatcher
-from gputune.server.worker_link import PutSources
-from gputune.server.worker_process import OnProgress
-from gputune.server.workers import Workers
+from gputune.server.worker import heartbeat_page
+from gputune.server.worker.heartbeat_page import Activity, Doing
+from gputune.server.worker.link import PutSources
+from gputune.server.worker.watcher import GIVES_WAY, LinkWatcher
+from gputune.server.workers.pool import Workers
+from gputune.server.workers.process import OnProgress
+from gputune.server.workers.supervisor import Supervisor
+from gputune.server.workers.watchdog import _deadline
 
 from .test_supervision import OK, FakeWorker
 from .test_workers import Client, until
@@ -123,7 +123,7 @@ def batch(make_profile: Make) -> Callable[[str, int], ProfileKernel]:
 
 @pytest.fixture(autouse=True)
 def no_materials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.server.session.Session.buffer", lambda self, handle: memoryview(bytes(64)))
+    monkeypatch.setattr("gputune.server.sessions.session.Session.buffer", lambda self, handle: memoryview(bytes(64)))
 
 
 def test_a_waiting_peer_gets_the_device_between_two_variants(batch: Make) -> None:
@@ -272,7 +272,7 @@ def test_only_a_pause_that_was_wished_stops_the_clock() -> None:
 
     def send(message: Progress) -> None:  # the daemon hears of it, and has the batch go on
         told.append(message)
-        worker._page[activity._PAUSED] = 1
+        worker._page[heartbeat_page._PAUSED] = 1
         assert page.read().paused
         page.give_way(False)
         assert not page.read().paused

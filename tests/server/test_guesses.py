@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gputune.server import guesses
-from gputune.server.guard import Guard
-from gputune.server.guesses import Guesses
+from gputune.server.clients import guesses
+from gputune.server.clients.authentication import Guard
+from gputune.server.clients.guesses import Guesses
 from gputune.server.protocol.messages import Limits, Ping, Pong
 
 from .peer import Peer

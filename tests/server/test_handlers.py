@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.errors import BuildFailed
+from gputune.core.launches import Trial
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
-from gputune.runtime.context_format import write_context
-from gputune.runtime.context_records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
-from gputune.runtime.devices import NULL_REPORT
-from gputune.runtime.errors import BuildFailed
-from gputune.runtime.loading import executor_on
-from gputune.runtime.variant import Trial
-from gputune.server.activity import Activity
-from gputune.server.handlers import Handlers
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol import codec, messages
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of, source_sha256, with_launches
@@ -37,8 +35,9 @@ from gputune.server.protocol.messages import (
     Variant,
     Work,
 )
-from gputune.server.watcher import LinkWatcher, launch_seconds
-from gputune.server.worker_link import (
+from gputune.server.worker.handlers import Handlers
+from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.link import (
     FROM_WORKER,
     TO_WORKER,
     BuildPrograms,
@@ -50,6 +49,7 @@ from gputune.server.worker_link import (
     PutSources,
     program_key,
 )
+from gputune.server.worker.watcher import LinkWatcher, launch_seconds
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
 SOURCES = {source_sha256(SOURCE): SOURCE}
@@ -380,7 +380,7 @@ def test_profiling_a_context_can_be_cancelled_and_tells_of_itself(
     worker: Worker, context: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker(PutContext(5, LoadContext(1, "", True), context))
-    monkeypatch.setattr("gputune.server.handlers.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("gputune.server.worker.handlers.PROGRESS_SECONDS", 0.0)
     worker(ProfileContext(5, {"x": X.data}, 3))
     assert [(p.phase, p.done, p.total) for p in worker.sent] == [("running", done, 3) for done in (1, 2, 3)]
     worker.activity.cancel(True)
@@ -393,7 +393,7 @@ def test_only_some_of_many_warnings_are_told(worker: Worker, context: bytes, mon
         executor.warnings += ["x" * 100_000] * 30
         return executor
 
-    monkeypatch.setattr("gputune.server.handlers.executor_on", loaded)
+    monkeypatch.setattr("gputune.server.worker.handlers.executor_on", loaded)
     reply = worker(PutContext(5, LoadContext(1, "", True), context))
     assert len(reply.warnings) == 21 and reply.warnings[-1] == "and 10 more such warnings"
     assert codec.unpack(*codec.pack(reply, 1), FROM_WORKER)[1] == reply

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from gputune.client.errors import TargetError
-from gputune.client.target_client import TargetClient
-from gputune.server.memory import Memory, UnderWay, sensible_bytes
+from gputune.client.target.client import TargetClient
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.framing import MAGIC
 from gputune.server.protocol.messages import DownloadBuffer, Limits, LoadContext, Status
+from gputune.server.sessions.memory import Memory, UnderWay, sensible_bytes
 
 from .peer import Peer, Refused
 

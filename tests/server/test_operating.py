@@ -16,12 +16,10 @@ from typing import Any
 
 import pytest
 
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server import logs
-from gputune.server.activity import Activity
-from gputune.server.builder import Builder
+from gputune.server.clients.listener import Listener
 from gputune.server.daemon import Daemon
-from gputune.server.listener import Listener
 from gputune.server.protocol.messages import (
     DownloadBuffer,
     Error,
@@ -34,8 +32,10 @@ from gputune.server.protocol.messages import (
     StatusReport,
     UploadBuffer,
 )
-from gputune.server.worker_link import PutPrograms, program_key
-from gputune.server.worker_process import WorkerEnded
+from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.link import PutPrograms, program_key
+from gputune.server.workers.builder import Builder
+from gputune.server.workers.process import WorkerEnded
 from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, Refused
@@ -231,7 +231,7 @@ def test_programs_are_built_while_another_request_is_measured(
         put.append(PutPrograms(**programs))
         return put[-1]
 
-    monkeypatch.setattr("gputune.server.supervision.PutPrograms", lambda binaries: noting(binaries=binaries))
+    monkeypatch.setattr("gputune.server.workers.supervisor.PutPrograms", lambda binaries: noting(binaries=binaries))
     with daemon_here(overlap=True) as (daemon, address), Peer(address) as peer, Peer(address) as other:
         data, theirs = peer.upload(bytes(64)), other.upload(bytes(64))
         running = peer.send(make_profile(data, data))
@@ -293,7 +293,7 @@ class Building:
 def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_crashes(
     make_profile: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputune.server.builder.PAUSE_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr("gputune.server.workers.builder.PAUSE_SECONDS", (0.01, 0.02))
 
     async def run() -> None:
         workers = [Building(crashes=True) for _ in range(5)]

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputune.server.parties import THIS_MACHINE, address_of, party_of
-from gputune.server.places import Places
+from gputune.server.clients.parties import THIS_MACHINE, address_of, party_of
+from gputune.server.clients.places import Places
 
 
 @given(st.integers(1, 8), st.lists(st.sampled_from("abcd")), st.data())

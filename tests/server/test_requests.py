@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import TargetError
-from gputune.client.target_client import TargetClient
+from gputune.client.target.client import TargetClient
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import (
     Compiled,
@@ -182,7 +182,7 @@ def test_the_server_checks_the_limits_itself(
     client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    monkeypatch.setattr("gputune.client.target_client.check_limits", lambda request, limits: None)
+    monkeypatch.setattr("gputune.client.target.client.check_limits", lambda request, limits: None)
     with pytest.raises(TargetError, match="the server's limit variants is 16"):
         client.profile_kernel(make_profile(data, reference, tuple(f"-D{i}" for i in range(17))))
     with pytest.raises(TargetError, match="the server's limit buffer_bytes is"):

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gputune.server import second_compiler
-from gputune.server.activity import Activity
-from gputune.server.jobs import Assignment
 from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel, Trial
-from gputune.server.second_compiler import VARIANTS_AT_LEAST, SecondCompiler, with_what_it_took
-from gputune.server.session import Materials
-from gputune.server.supervision import Supervisor
-from gputune.server.worker_link import CompileAhead, CompiledAhead, PutAhead, PutSources, WorkerReady
-from gputune.server.worker_process import DeviceUnavailable, OnProgress
+from gputune.server.sessions.jobs import Assignment
+from gputune.server.sessions.session import Materials
+from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.link import CompileAhead, CompiledAhead, PutAhead, PutSources, WorkerReady
+from gputune.server.workers import second_compiler
+from gputune.server.workers.process import DeviceUnavailable, OnProgress
+from gputune.server.workers.second_compiler import VARIANTS_AT_LEAST, SecondCompiler, with_what_it_took
+from gputune.server.workers.supervisor import Supervisor
 
 from .test_supervision import FakeWorker, works
 
@@ -149,7 +149,7 @@ def test_times_are_those_of_who_has_compiled() -> None:
 
 
 def test_a_page_that_never_says_so_holds_nobody_for_ever(page: Activity, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.server.activity._COMPANY_SECONDS", 0.05)
+    monkeypatch.setattr("gputune.server.worker.heartbeat_page._COMPANY_SECONDS", 0.05)
     began = time.monotonic()
     page.wait_until_alone()
     assert time.monotonic() - began < 10 and not page.waiting

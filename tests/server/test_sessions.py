@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from gputune.server.client_link import ClientLink
-from gputune.server.memory import Memory
+from gputune.server.clients.connection import ClientLink
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import (
@@ -41,7 +40,8 @@ from gputune.server.protocol.messages import (
     StatusReport,
     UploadBuffer,
 )
-from gputune.server.session import Session, memory_of
+from gputune.server.sessions.memory import Memory
+from gputune.server.sessions.session import Session, memory_of
 from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, Refused, in_threads
@@ -363,7 +363,7 @@ def test_a_running_request_can_be_cancelled_and_the_worker_lives_on(daemon_here:
 def test_a_client_that_is_gone_does_not_keep_the_device(
     daemon_here: Make, make_profile: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputune.server.watchdog.CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr("gputune.server.workers.watchdog.CANCEL_SECONDS", 0.2)
     with daemon_here() as (daemon, address), Peer(address) as other:
         mine, reference = other.upload(bytes(64)), other.upload(bytes(64))
         gone = Peer(address)

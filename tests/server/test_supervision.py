@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from gputune.server.activity import Activity
-from gputune.server.jobs import Assignment
 from gputune.server.protocol.messages import (
     Compiled,
     ContextExecuted,
@@ -31,10 +29,12 @@ from gputune.server.protocol.messages import (
     Progress,
     Trial,
 )
-from gputune.server.session import Materials
-from gputune.server.supervision import Supervisor
-from gputune.server.worker_link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
-from gputune.server.worker_process import DeviceUnavailable, OnProgress, WorkerEnded
+from gputune.server.sessions.jobs import Assignment
+from gputune.server.sessions.session import Materials
+from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
+from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
+from gputune.server.workers.supervisor import Supervisor
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 from .peer import Peer
@@ -401,7 +401,7 @@ def test_what_is_not_needed_makes_room(batch: ProfileKernel) -> None:
 def test_a_cancelled_request_is_given_up(
     batch: ProfileKernel, in_a_batch: bool, gives_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputune.server.watchdog.CANCEL_SECONDS", 0.3)
+    monkeypatch.setattr("gputune.server.workers.watchdog.CANCEL_SECONDS", 0.3)
 
     async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         worker.activity.begin("measuring", 0, 30)
@@ -436,7 +436,7 @@ def test_a_wish_to_cancel_is_not_left_for_the_next_request(batch: ProfileKernel)
 
 
 def test_a_replacement_is_started_at_once_and_not_with_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.server.supervision.LIVED_SECONDS", 0.0)
+    monkeypatch.setattr("gputune.server.workers.supervisor.LIVED_SECONDS", 0.0)
 
     async def run() -> None:
         stage = Stage(works)

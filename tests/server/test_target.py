@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from gputune.client.credentials import Credentials
-from gputune.client.embedded_server import EmbeddedServer
 from gputune.client.errors import GputuneError, TargetError
-from gputune.client.speaker import SILENCE
-from gputune.client.target import VARIABLE, AdbRequest, choose_target, parse_address
-from gputune.client.target_client import TargetClient
-from gputune.client.target_connection import probe
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import VARIABLE, AdbRequest, choose_target, parse_address
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.speaker import SILENCE
+from gputune.client.target.transport.connection import probe
+from gputune.client.target.transport.credentials import Credentials
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import Hello
 from tests.unused_ports import unused_port
@@ -220,7 +220,7 @@ def test_a_phone_has_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(arguments)
         return embedded
 
-    monkeypatch.setattr("gputune.client.adb.AdbTarget.start", start)
+    monkeypatch.setattr("gputune.client.target.adb.target.AdbTarget.start", start)
     adb = AdbRequest("serial", "python3")
     with choose_target(None, {VARIABLE: "a:1"}, log_level="info", adb=adb, speaker=SILENCE) as target:
         with target.connect() as client:
@@ -250,7 +250,7 @@ def test_an_embedded_server_is_started_again_and_its_last_words_are_said() -> No
 
 
 def test_an_embedded_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.client.target.CONNECT_SECONDS", 3.0)
+    monkeypatch.setattr("gputune.client.target.connecting.CONNECT_SECONDS", 3.0)
     with choose_target(None, {}, "null") as target, target.connect() as client:
         assert isinstance(target.server, EmbeddedServer)
         first = target.server._process
@@ -292,7 +292,7 @@ def test_an_embedded_server_that_the_system_does_not_start_says_why(
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"gputune.client.embedded_server.{broken}", full)
+    monkeypatch.setattr(f"gputune.client.target.embedded_server.{broken}", full)
     with pytest.raises(TargetError, match=r"did not start: .*No space left") as caught:
         EmbeddedServer.start("null")
     assert caught.value.name == "server_not_started"
@@ -302,7 +302,7 @@ def test_an_embedded_server_that_the_system_does_not_start_says_why(
 def test_an_embedded_server_ends_with_its_client(number: int, is_gone: Callable[[int], bool]) -> None:
     code = """
         import time
-        from gputune.client.embedded_server import EmbeddedServer
+        from gputune.client.target.embedded_server import EmbeddedServer
         server = EmbeddedServer.start()
         print(server._process.pid, flush=True)
         time.sleep(60)

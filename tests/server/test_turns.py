@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gputune.server.turns import Turns
+from gputune.server.clients.fair_queue import Turns
 
 
 def drain(turns: Turns[str, str], seconds: dict[str, float] | None = None) -> list[str]:

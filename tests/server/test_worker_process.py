@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.devices import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server import logs
 from gputune.server.protocol.messages import Limits
-from gputune.server.worker_link import Forget
-from gputune.server.worker_process import DeviceUnavailable, WorkerEnded, WorkerProcess
+from gputune.server.worker.link import Forget
+from gputune.server.workers.process import DeviceUnavailable, WorkerEnded, WorkerProcess
 from tests.waiting import PATIENCE_SECONDS
 
 HELPER = f"""
@@ -64,7 +64,7 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {tmp_path / "helped.py"} "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setattr("gputune.server.worker_process.sys.executable", str(python))
+    monkeypatch.setattr("gputune.server.workers.process.sys.executable", str(python))
     return path
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gputune.runtime.devices import NULL_REPORT
-from gputune.server import workers
-from gputune.server.compiled import CompiledPrograms
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.server.clients.service import Service
 from gputune.server.protocol.messages import (
     Cancel,
     Compiled,
@@ -24,11 +23,12 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
     Variant,
 )
-from gputune.server.service import Service
-from gputune.server.supervision import Supervisor
-from gputune.server.worker_link import PutBuffer, PutSources
-from gputune.server.worker_process import DeviceUnavailable, OnProgress
-from gputune.server.workers import Workers, _processors, most_compilers
+from gputune.server.worker.link import PutBuffer, PutSources
+from gputune.server.workers import pool
+from gputune.server.workers.compiled_programs import CompiledPrograms
+from gputune.server.workers.pool import Workers, _processors, most_compilers
+from gputune.server.workers.process import DeviceUnavailable, OnProgress
+from gputune.server.workers.supervisor import Supervisor
 
 from .test_supervision import OK, FakeWorker
 
@@ -268,7 +268,7 @@ def test_cancelled_ones_end_and_those_of_a_client_that_leaves_are_dropped(progra
 
 
 def test_further_workers_are_ended_when_they_have_nothing_to_do(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.05)
     hall = Hall(at_most=2)
 
     async def play() -> None:

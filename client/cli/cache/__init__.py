@@ -1,0 +1,1 @@
+"""gputune performance-cache: one file per group of its commands."""

@@ -1,0 +1,49 @@
+"""gputune performance-cache explain: why a generation of a model would measure, before it does."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from gputune.client.cli.cache.shared import as_json_option, print_json
+from gputune.client.cli.options.generation import GenerationOptions, generation_options
+from gputune.client.cli.say import say
+from gputune.client.errors import ConfigError
+from gputune.client.generation.explaining import fields_of, lines_of
+from gputune.client.generation.generator import explain as explain_generation
+from gputune.client.progress import Reporter
+from gputune.client.tuning.search.task_search import task_key
+
+
+@click.command("explain")
+@generation_options(deciding=True)
+@click.option("--task", "prefix", default="", metavar="DIGEST", help="Say it only of tasks whose digest starts so.")
+@as_json_option
+def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
+    """Say of every task of a model what a generation with the same options would do with it, and why.
+
+    \b
+    hit      what is known is used, and nothing is measured
+    default  the default is used, unmeasured: it is not to be tuned
+    stale    it was tuned on this device, but something is different now: what, from what to what
+    seeded   it was tuned on other devices, or near ones were: that is measured first
+    new      nothing is known of it
+
+    All but the first two are measured. Here nothing is measured and nothing is written.
+    """
+    reporter = Reporter(sys.stderr, "warn" if as_json else "info")
+    explained = explain_generation(asked.request(Path()), os.environ, reporter)
+    verdicts = {
+        task: verdict
+        for task, verdict in explained.verdicts.items()
+        if task_key(task).digest.startswith(prefix.lower())
+    }
+    if not verdicts:
+        raise ConfigError(f"no task of {asked.model} has a digest that starts with {prefix!r}")
+    if as_json:
+        fields = fields_of(verdicts, explained.nodes_of)
+        print_json({"file": str(explained.file), "model": str(asked.model), **fields})
+        return
+    for line in lines_of(verdicts, explained.nodes_of):
+        say(line)

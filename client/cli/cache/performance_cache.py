@@ -1,0 +1,25 @@
+"""gputune performance-cache: the group of commands that look into caches, move measurements and tidy up."""
+
+import click
+
+from gputune.client.cli.cache import explain, look, travel, upkeep
+
+
+@click.group("performance-cache")
+def command() -> None:
+    """Look into performance caches, move what they hold, and tidy up."""
+
+
+for each in (
+    explain.explain,
+    look.list_files,
+    look.show,
+    travel.export,
+    travel.import_,
+    travel.merge,
+    upkeep.stats,
+    upkeep.verify,
+    upkeep.diff,
+    upkeep.prune,
+):
+    command.add_command(each)

@@ -1,0 +1,53 @@
+"""What the commands of gputune performance-cache share: how they show things to people and tools."""
+
+import json
+import math
+from typing import Any
+
+import click
+
+from gputune.client.cli.say import say
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+
+
+def words(values: Any) -> str:
+    """A mapping in a few words; empty values say nothing and are left out."""
+    return " ".join(f"{name}={_word(value)}" for name, value in values.items() if value not in ("", [], {}))
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def time_words(nanoseconds: float | None) -> str:
+    if nanoseconds is None:
+        return "-"
+    for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if nanoseconds >= factor:
+            return f"{nanoseconds / factor:.3g} {unit}"
+    return f"{nanoseconds:.3g} ns"
+
+
+def size_words(size_bytes: int) -> str:
+    return f"{size_bytes / 1024:.0f} KiB" if size_bytes < 1 << 20 else f"{size_bytes / (1 << 20):.1f} MiB"
+
+
+def warned(text: str) -> None:
+    """Says what a cache warns of."""
+    say(f"warning: {text}", err=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(_strict(value), indent=1, allow_nan=False))
+
+
+def _strict(value: Any) -> Any:
+    """value with infinities (the open side of a clip) as text, which JSON proper has no number for."""
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value

@@ -1,0 +1,171 @@
+"""gputune performance-cache export, import and merge: measurements that go from one file or machine to another."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.cache import PLACES, CacheError, PerformanceCache, tier_of
+from gputune.cache.entry import Contents, Entry, Merged
+from gputune.cache.exchange import from_json, to_json
+from gputune.client.cli.cache.shared import as_json_option, print_json, warned, words
+from gputune.client.cli.options.caches import find_file, folder_option
+from gputune.client.cli.options.common import default_performance_cache_dir
+from gputune.client.cli.say import say
+from gputune.client.outputs import check_output, writing
+from gputune.client.report import t4
+from gputune.server.protocol.connection import software_version
+
+SHOWN_CONFLICTS = 10
+
+
+@click.command("export")
+@click.argument("file_or_tier")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE|DIR",
+    help="The JSON to write; a folder for t4.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "t4"]),
+    default="json",
+    show_default=True,
+    help="json holds all records and can be imported; t4 is a file for each task, for other tuners' tools.",
+)
+@click.option("--task", "prefix", metavar="DIGEST", default="", help="Only tasks whose digest starts so.")
+@folder_option
+def export(file_or_tier: str, output: Path, form: str, prefix: str, performance_cache_dir: Path | None) -> None:
+    """Write what a cache file holds, but for program binaries, as JSON of a versioned form, or its trials as T4."""
+    check_output(output / "name" if form == "t4" else output)
+    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    with PerformanceCache.open_readonly(path, warn=warned) as cache:
+        contents = cache.contents()
+    if prefix:
+        entries = tuple(entry for entry in contents.entries if entry.task.digest.startswith(prefix.lower()))
+        if not entries:
+            raise CacheError(f"no task in {path} has a digest that starts with {prefix!r}")
+        contents = Contents(entries, {})
+    if form == "t4":
+        _export_t4(contents, output)
+        return
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with writing(output):
+        output.write_text(to_json(contents, software_version(), now), encoding="utf-8")
+    trials = sum(len(entry.trials) for entry in contents.entries)
+    say(f"wrote {output}: {len(contents.entries)} tasks, {trials} trials")
+
+
+def _export_t4(contents: Contents, folder: Path) -> None:
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    entries = [entry for entry in contents.entries if entry.trials]
+    for entry in entries:
+        validity = entry.validity
+        tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
+        kernel = re.sub(r"[^A-Za-z0-9.@-]", "-", f"{entry.task.op}-{entry.task.digest[:10]}")
+        t4.write(folder / f"{kernel}_{tier.name}-{validity.digest[:8]}_T4.json.gz", t4.of_entry(entry))
+    say(f"wrote {len(entries)} files to {folder}")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@folder_option
+@as_json_option
+def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
+    """Take an export in: each task into the file of the device that it was measured on. Program binaries are not."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CacheError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    contents = from_json(text, str(file))
+    folder = performance_cache_dir or default_performance_cache_dir()
+    results = {}
+    for name, part in _by_file(contents).items():
+        with PerformanceCache.open(folder / name, warn=warned) as cache:
+            results[folder / name] = cache.take_in(part, str(file))
+    _report(results, as_json)
+
+
+@click.command("merge")
+@click.argument("files", nargs=-1, required=True, metavar="FILE_OR_TIER...")
+@click.option(
+    "--into", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The cache file to add them to."
+)
+@folder_option
+@as_json_option
+def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
+    """Add cache files to another, record by record, but for program binaries.
+
+    Trials are kept once each. Of two winners of a task that were found in the same place the one that rests on more
+    (effort, then trials, then the later one) stays, and the conflict is listed.
+    """
+    folder = performance_cache_dir or default_performance_cache_dir()
+    results = {}
+    sources = [find_file(name, folder) for name in files]
+    with PerformanceCache.open(into, warn=warned) as cache:
+        for path in sources:
+            if path.resolve() == into.resolve():
+                raise CacheError(f"{path} cannot be merged into itself")
+            with PerformanceCache.open_readonly(path, warn=warned) as other:
+                results[path] = cache.take_in(other.contents(), str(path))
+    _report(results, as_json)
+
+
+def _by_file(contents: Contents) -> dict[str, Contents]:
+    """The contents by the name of the file of their device tier; chains go where they were compared."""
+    entries: dict[str, list[Entry]] = {}
+    for entry in contents.entries:
+        validity = entry.validity
+        tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
+        entries.setdefault(tier.file_name, []).append(entry)
+    parts = {}
+    for name, found in entries.items():
+        places = {entry.validity.digest for entry in found}
+        chains = {
+            digest: one
+            for digest, one in contents.chains.items()
+            if not places.isdisjoint(one[0].measured.get(PLACES, places))  # older records do not say where
+        }
+        parts[name] = Contents(tuple(found), chains)
+    return parts
+
+
+def _report(results: Mapping[Path, Merged], as_json: bool) -> None:
+    if as_json:
+        print_json({str(path): _fields(merged) for path, merged in results.items()})
+        return
+    for path, merged in results.items():
+        say(
+            f"{path}: {merged.trials} trials added, {merged.known} known already, {merged.winners} winners and "
+            f"{merged.chains} choices in chains added, {len(merged.conflicts)} conflicts"
+        )
+        for conflict in merged.conflicts[:SHOWN_CONFLICTS]:
+            kept, dropped = conflict.kept, conflict.dropped
+            say(
+                f"  {conflict.task.op} {conflict.task.digest[:12]}: kept {words(kept.configuration)} "
+                f"({kept.median_ns / 1000:.4g} us, {kept.effort}), dropped {words(dropped.configuration)} "
+                f"({dropped.median_ns / 1000:.4g} us, {dropped.effort})"
+            )
+        if (more := len(merged.conflicts) - SHOWN_CONFLICTS) > 0:
+            say(f"  and {more} more; --json lists all")
+
+
+def _fields(merged: Merged) -> dict[str, Any]:
+    conflicts = [
+        {
+            "task": conflict.task.digest,
+            "op": conflict.task.op,
+            "validity": conflict.validity.digest,
+            "kept": {"configuration": conflict.kept.configuration, "median_ns": conflict.kept.median_ns},
+            "dropped": {"configuration": conflict.dropped.configuration, "median_ns": conflict.dropped.median_ns},
+        }
+        for conflict in merged.conflicts
+    ]
+    return {**vars(merged), "conflicts": conflicts}

@@ -1,0 +1,188 @@
+"""gputune performance-cache stats, verify, diff and prune: what is in a file, whether it is whole, what may go."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from gputune.cache import CacheError, PerformanceCache, TaskSummary
+from gputune.cache.files import COMPANIONS
+from gputune.cache.upkeep import Difference, beyond_size, differences, not_changed_for, of_drivers
+from gputune.client.cli.cache.shared import as_json_option, print_json, size_words, time_words, warned, words
+from gputune.client.cli.options.caches import find_file, folder_option
+from gputune.client.cli.options.common import default_performance_cache_dir
+from gputune.client.cli.say import say
+from gputune.client.cli.tables import add_row, print_table
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+NOT_WHOLE = 1
+"""Exit code of verify where something is wrong."""
+
+
+@click.command("stats")
+@click.argument("file_or_tier")
+@folder_option
+@as_json_option
+def stats(file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) -> None:
+    """Count what is in a file: tasks, trials by status, winners, drivers, bytes per trial, where it came from."""
+    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    with PerformanceCache.open_readonly(path, warn=warned) as cache:
+        summaries, origins, chains = cache.tasks(), cache.origins(), len(cache.contents_of_chains())
+    trials: Counter[str] = Counter()
+    for summary in summaries:
+        trials.update(summary.trials)
+    size, count = _bytes(path), sum(trials.values())
+    found: dict[str, Any] = {
+        "file": str(path),
+        "size_bytes": size,
+        "tasks": len({summary.task.digest for summary in summaries}),
+        "winners": sum(summary.winner is not None for summary in summaries),
+        "chains": chains,
+        "trials": dict(trials),
+        "bytes_per_trial": size / count if count else None,
+        "drivers": dict(Counter(summary.validity.driver_version for summary in summaries)),
+        "taken_in": [
+            {"source": one.source, "trials": one.trials, "at": one.taken_at.isoformat(timespec="seconds")}
+            for one in origins
+        ],
+    }
+    if as_json:
+        print_json(found)
+        return
+    per_trial = f", {size / count:.0f} bytes for each trial" if count else ""
+    say(f"{path}: {size_words(size)}{per_trial}")
+    say(f"{found['tasks']} tasks, {found['winners']} winners, {chains} choices in chains")
+    say(f"trials: {', '.join(f'{number} {status}' for status, number in trials.items()) or 'none'}")
+    for driver, number in found["drivers"].items():
+        say(f"driver {driver}: {number} tasks")
+    for one in origins:
+        say(f"{one.trials} trials were taken in from {one.source} on {one.taken_at:%Y-%m-%d %H:%M UTC}")
+
+
+@click.command("verify")
+@click.argument("file_or_tier")
+@folder_option
+@as_json_option
+@click.pass_context
+def verify(context: click.Context, file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) -> None:
+    """Read a file in full: pages, rows, digests, binaries. Exit code 1 where something is wrong."""
+    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    with PerformanceCache.open_readonly(path) as cache:
+        problems = cache.problems()
+    if as_json:
+        print_json({"file": str(path), "problems": problems})
+    else:
+        for problem in problems:
+            say(problem)
+        say(f"{path}: {f'{len(problems)} problems' if problems else 'all is well'}")
+    context.exit(NOT_WHOLE if problems else 0)
+
+
+@click.command("diff")
+@click.argument("left")
+@click.argument("right")
+@folder_option
+@as_json_option
+def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: bool) -> None:
+    """Compare the choices of two files and their times, not their bytes."""
+    folder = performance_cache_dir or default_performance_cache_dir()
+    sides = []
+    for name in (left, right):
+        with PerformanceCache.open_readonly(find_file(name, folder), warn=warned) as cache:
+            sides.append(cache.tasks())
+    found = differences(*sides)
+    if as_json:
+        print_json({"tasks": [_difference(one) for one in found]})
+        return
+    table = Table("task", "op", "left", "right", "left time", "right time", "")
+    for one in found:
+        if one.same_choice:
+            continue
+        a, b = one.left, one.right
+        add_row(
+            table,
+            one.task.digest[:12],
+            one.task.op,
+            words(a.configuration) if a else "-",
+            words(b.configuration) if b else "-",
+            time_words(a.median_ns if a else None),
+            time_words(b.median_ns if b else None),
+            "" if one.same_place or a is None or b is None else "measured in different places",
+        )
+    if table.row_count:
+        print_table(table)
+    both = sum(one.left is not None and one.right is not None for one in found)
+    say(f"{sum(one.same_choice for one in found)} of {both} tasks that both know have the same winner")
+
+
+@click.command("prune")
+@click.argument("file_or_tier")
+@click.option(
+    "--older_than",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="What was not added to for so long.",
+)
+@click.option("--driver", "drivers", multiple=True, metavar="VERSION", help="What was measured with this driver.")
+@click.option("--most_size", metavar="SIZE", help="The oldest, until the file is about this large, e.g. 200M.")
+@click.option("--dry_run", is_flag=True, help="Only say what would go.")
+@folder_option
+def prune(
+    file_or_tier: str,
+    older_than: float | None,
+    drivers: Sequence[str],
+    most_size: str | None,
+    dry_run: bool,
+    performance_cache_dir: Path | None,
+) -> None:
+    """Remove measurements that are not needed any more, whole tasks at a time."""
+    if older_than is None and not drivers and most_size is None:
+        raise CacheError("nothing to prune: give --older_than, --driver or --most_size")
+    path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    with PerformanceCache.open(path, warn=warned) as cache:
+        summaries = cache.tasks()
+        goes: list[TaskSummary] = []
+        if older_than is not None:
+            goes += not_changed_for(summaries, older_than, datetime.now(UTC))
+        goes += of_drivers(summaries, drivers)
+        rest = [summary for summary in summaries if summary not in goes]
+        if most_size is not None:
+            goes += beyond_size(rest, _bytes(path), _size(most_size))
+        chosen = list({(one.task.digest, one.validity.digest): one for one in goes}.values())
+        trials = sum(sum(one.trials.values()) for one in chosen)
+        if not dry_run:
+            trials = cache.forget(chosen)
+    did = "would go" if dry_run else "are gone"
+    say(f"{path}: {len(chosen)} of {len(summaries)} tasks with {trials} trials {did}; {size_words(_bytes(path))}")
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise CacheError(f"--most_size {text!r} is no size; give bytes, or a number with K, M or G behind it")
+    return int(found[1]) * UNITS[found[2].upper()]
+
+
+def _bytes(path: Path) -> int:
+    """The file with its log."""
+    parts = [path, *(Path(f"{path}{suffix}") for suffix in COMPANIONS[:1])]
+    return sum(part.stat().st_size for part in parts if part.exists())
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    def side(winner: Any) -> dict[str, Any] | None:
+        return None if winner is None else {"configuration": winner.configuration, "median_ns": winner.median_ns}
+
+    return {
+        "task": one.task.digest,
+        "op": one.task.op,
+        "left": side(one.left),
+        "right": side(one.right),
+        "same_choice": one.same_choice,
+        "same_place": one.same_place,
+    }

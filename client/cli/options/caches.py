@@ -1,0 +1,46 @@
+"""Options that name performance caches, and the files that they mean."""
+
+from pathlib import Path
+
+import click
+
+from gputune.cache import CacheError
+from gputune.client.cli.options.common import default_performance_cache_dir
+
+SUFFIX = ".sqlite"
+
+FOLDER_DEFAULT = "[default: gputune/performance in the user's cache folder]"
+
+
+def inner_folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    """Callback of --performance_cache_dir, which also takes the folder above, ~/.cache/gputune."""
+    if value is None or not value.is_dir() or cache_files(value):
+        return value
+    below = value / default_performance_cache_dir().name
+    return below if cache_files(below) else value
+
+
+folder_option = click.option(
+    "--performance_cache_dir",
+    type=click.Path(path_type=Path),
+    metavar="D",
+    callback=inner_folder,
+    help=f"The folder of the performance caches.  {FOLDER_DEFAULT}",
+)
+
+
+def cache_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CacheError(f"performance cache folder {folder} cannot be read: {error.strerror}") from error
+
+
+def find_file(file_or_tier: str, folder: Path) -> Path:
+    for path in (Path(file_or_tier), folder / file_or_tier, folder / f"{file_or_tier}{SUFFIX}"):
+        if path.is_file():
+            return path
+    tiers = ", ".join(path.stem for path in cache_files(folder)) or "none"
+    raise CacheError(f"no performance cache {file_or_tier}: not a file, nor a tier in {folder} (there: {tiers})")

@@ -1,0 +1,164 @@
+"""Option types and options that several commands share."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import platformdirs
+
+from gputune.client.errors import ConfigError
+from gputune.client.progress import LEVELS
+from gputune.client.target.connecting import AdbRequest
+from gputune.client.target.transport.credentials import Credentials, read_credentials
+
+log_level = click.option(
+    "--log_level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much is said."
+)
+summary_json = click.option(
+    "--summary_json",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="Write a summary for scripts to this file.",
+)
+
+
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """What a command line says about its target; see gputune.client.target.connecting.choose_target. `credentials` are
+    those of the options: GPUTUNE_TOKEN is read by whoever uses a server that runs already."""
+
+    target: str | None
+    credentials: Credentials
+    adb: AdbRequest | None
+
+
+def connection_options(
+    command: Callable[..., Any] | None = None,
+    otherwise: str = "else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one",
+    over_adb: str = "Start a target server on a phone over adb, and use that",
+    several: str = "",
+) -> Callable[..., Any]:
+    """Adds the options that say which target a command talks to and how; it gets them as `connection`, a
+    ConnectionOptions. `otherwise` says in the help what is used when no target is named, `over_adb` what --adb does,
+    `several` what more than one target is for, where a command takes them."""
+    if command is None:
+        return functools.partial(connection_options, otherwise=otherwise, over_adb=over_adb, several=several)
+
+    @functools.wraps(command)
+    def with_connection(
+        *arguments: Any,
+        target: str | None,
+        token_file: Path | None,
+        tls_ca: Path | None,
+        tls_cert: Path | None,
+        tls_key: Path | None,
+        adb: str | None,
+        adb_python: str | None,
+        **options: Any,
+    ) -> Any:
+        credentials = read_credentials({}, token_file, tls_ca, tls_cert, tls_key)
+        if adb is None and adb_python is not None:
+            raise ConfigError("--adb_python says which Python a phone has; give --adb, too")
+        phone = None if adb is None else AdbRequest(adb or None, adb_python)
+        return command(*arguments, connection=ConnectionOptions(target, credentials, phone), **options)
+
+    options = (
+        click.option(
+            "--target",
+            metavar="HOST:PORT[,...]" if several else "HOST:PORT",
+            help=f"The target server; {otherwise}." + (f" {several}" if several else ""),
+        ),
+        *_HOW_TO_CONNECT,
+        click.option(
+            "--adb",
+            is_flag=False,
+            flag_value="",
+            metavar="[SERIAL]",
+            help=f"{over_adb}; SERIAL says which of several.",
+        ),
+        click.option(
+            "--adb_python",
+            metavar="PATH",
+            help="Python on the phone, or termux: a server is started by hand; looked for where it is not given.",
+        ),
+    )
+    for option in reversed(options):
+        with_connection = option(with_connection)
+    return with_connection
+
+
+_PATH = click.Path(path_type=Path)
+_HOW_TO_CONNECT = (
+    click.option(
+        "--token_file",
+        type=_PATH,
+        metavar="F",
+        help="File with the target server's token, which only you can read; else GPUTUNE_TOKEN.",
+    ),
+    click.option(
+        "--tls_ca", type=_PATH, metavar="F", help="Connect with TLS; the server's certificate is signed by this one."
+    ),
+    click.option("--tls_cert", type=_PATH, metavar="F", help="Own certificate, for a server that asks for one."),
+    click.option("--tls_key", type=_PATH, metavar="F", help="Key of --tls_cert."),
+)
+
+
+def _references(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    found = tuple(part.strip() for value in values for part in value.split(","))
+    if not all(found):
+        raise click.BadParameter("a name is empty")
+    return found
+
+
+op_packages = click.option(
+    "--op_packages",
+    metavar="P[,...]",
+    multiple=True,
+    callback=_references,
+    help="Use kernels and operators of these op packages: folders, or entry points of the group gputune.op_packages. "
+    "They are code, and run with your rights.",
+)
+
+
+def default_performance_cache_dir() -> Path:
+    """The user's cache folder for performance caches."""
+    return Path(platformdirs.user_cache_dir("gputune")) / "performance"
+
+
+def parse_input_dimensions(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """Callback of --input_dimensions NAME=1,3,224,224[;NAME=...]: for each graph, shapes by input name.
+
+    An input that is named several times has a shape for each graph; one that is named once has it in all of them.
+    """
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for value in (part.strip() for text in values for part in text.split(";")):
+        name, shape = _shape_of(value)
+        shapes.setdefault(name, []).append(shape)
+    graphs = max((len(several) for several in shapes.values()), default=1)
+    for name, several in shapes.items():
+        if len(several) not in (1, graphs):
+            raise click.BadParameter(
+                f"input {name!r} has {len(several)} shapes, another input {graphs}; give each input one shape, or one "
+                "for each graph"
+            )
+    found = tuple({name: several[place % len(several)] for name, several in shapes.items()} for place in range(graphs))
+    if len({tuple(sorted(one.items())) for one in found}) < graphs:
+        raise click.BadParameter("two graphs would have the same shapes")
+    return found
+
+
+def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
+    """Name and shape of NAME=1,3,224,224."""
+    name, separator, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(part) for part in sizes.split(","))
+    except ValueError:
+        shape = ()
+    if not separator or not name or not shape or min(shape) < 1:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=1,3,224,224 with dimensions of at least 1")
+    return name, shape

@@ -1,0 +1,146 @@
+"""The options that say what is generated, on which target, and how it is tuned: those of the context binary generator,
+which `performance-cache explain` takes as well, so that both mean the same generation."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.client.cli.options.caches import folder_option
+from gputune.client.cli.options.common import (
+    ConnectionOptions,
+    connection_options,
+    default_performance_cache_dir,
+    op_packages,
+    parse_input_dimensions,
+)
+from gputune.client.cli.options.tuning import TuningWishes, tuning_options
+from gputune.client.errors import ConfigError
+from gputune.client.generation.config import SUPPORTED, Config, choose_effort, read_config
+from gputune.client.generation.generation import GenerationRequest
+from gputune.client.tuning.search.effort import EFFORTS, Effort
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """What a command line asks a generation for, with the config file that it names."""
+
+    model: Path
+    input_dimensions: tuple[dict[str, tuple[int, ...]], ...]
+    config: Config
+    effort: Effort
+    wishes: TuningWishes
+    connection: ConnectionOptions
+    device: str | None
+    performance_cache_dir: Path | None
+    device_tier: str | None
+    op_packages: tuple[str, ...]
+
+    def request(self, binary_file: Path, **rest: Any) -> GenerationRequest:
+        """The generation that is asked for; options come before what the config file says. Raises ConfigError for
+        options that contradict each other or the config file."""
+        given = (*self.wishes.given, *(["--performance_cache_dir"] if self.performance_cache_dir else []))
+        if given and self.effort.name == "none":
+            raise ConfigError(
+                f"{' and '.join(given)}: tuning is off, and this is about tuning; drop it, or choose another "
+                "--tuning_effort"
+            )
+        folder = self.performance_cache_dir or self.config.performance_cache_dir or default_performance_cache_dir()
+        return GenerationRequest(
+            model=self.model,
+            input_dimensions=self.input_dimensions,
+            binary_file=binary_file,
+            config=self.config,
+            effort=self.effort,
+            performance_cache_dir=folder,
+            target=self._target,
+            device=self.device,
+            device_tier=self.device_tier,
+            credentials=self.connection.credentials,
+            adb=self.connection.adb,
+            tuning=self.wishes.over(self.config.tuning),
+            op_packages=self.op_packages,
+            **rest,
+        )
+
+    @property
+    def _target(self) -> str | None:
+        """What --target says, else the config file. Raises ConfigError where another option means another server."""
+        config, connection = self.config, self.connection
+        if connection.target is not None or config.target is None:
+            return connection.target
+        for option, value in (("--device", self.device), ("--adb", connection.adb)):
+            if value is not None:
+                raise ConfigError(
+                    f"{option} contradicts the target {config.target} in the config file; drop one of them"
+                )
+        return config.target
+
+
+_GIVEN = (
+    "model",
+    "input_dimensions",
+    "wishes",
+    "connection",
+    "device",
+    "performance_cache_dir",
+    "device_tier",
+    "op_packages",
+)
+_OPTIONS = (
+    click.option("--model", type=click.Path(path_type=Path), required=True, help="The ONNX model."),
+    click.option(
+        "--input_dimensions",
+        metavar="NAME=D0,D1,...",
+        multiple=True,
+        callback=parse_input_dimensions,
+        help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input. Several, as in "
+        "'x=1,3,48,320;x=1,3,48,640', make a graph for each.",
+    ),
+    op_packages,
+    click.option(
+        "--config_file",
+        type=click.Path(path_type=Path),
+        help=f"JSON with any of {', '.join(SUPPORTED)}. An option comes before the key that says the same.",
+    ),
+    connection_options(several="Several with the same device, with a comma between them, share the tuning."),
+    click.option(
+        "--device",
+        metavar="D",
+        help="Device of the embedded server: a name part or number of `gputune devices`, null, or replay:FILE for a "
+        "recording.",
+    ),
+    folder_option,
+    click.option(
+        "--device_tier",
+        metavar="NAME",
+        help="Keep measurements in this tier's performance cache file instead of the device's own.",
+    ),
+    click.option(
+        "--tuning_effort",
+        type=click.Choice(tuple(EFFORTS)),
+        help="How much is measured; normal unless the config file turns tuning off.",
+    ),
+)
+
+
+def generation_options(command: Callable[..., Any] | None = None, *, deciding: bool = False) -> Callable[..., Any]:
+    """Adds these options; the command gets them as `asked`, a GenerationOptions. deciding: of the options about tuning
+    those alone that decide what is measured."""
+    if command is None:
+        return functools.partial(generation_options, deciding=deciding)
+
+    @functools.wraps(command)
+    def with_generation(*arguments: Any, config_file: Path | None, tuning_effort: str | None, **options: Any) -> Any:
+        config = read_config(config_file)
+        mine = {name: options.pop(name) for name in _GIVEN}
+        asked = GenerationOptions(config=config, effort=choose_effort(config, tuning_effort), **mine)
+        return command(*arguments, asked=asked, **options)
+
+    with_options = tuning_options(with_generation, deciding=deciding)
+    for option in reversed(_OPTIONS):
+        with_options = option(with_options)
+    return with_options

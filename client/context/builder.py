@@ -1,0 +1,389 @@
+"""From plans and the winners of their tasks to a context: programs, packed weights, memory plan, launches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas
+from gputune.client.context.persistent import Persistent, in_fewer_launches
+from gputune.client.context.resuming import Access
+from gputune.client.errors import MemoryPlanError
+from gputune.client.model.plan import Operation, Plan, Task
+from gputune.client.tuning.measuring.rendering import launch_message, variant_message
+from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.search.task_search import task_key
+from gputune.core.identity import DeviceIdentity
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import Instance, Launch, Stage
+from gputune.kernels.space import configuration_key
+from gputune.runtime.context.records import (
+    STATUS_BYTES,
+    BufferRef,
+    GraphRecord,
+    LaunchRecord,
+    ProgramRecord,
+    TensorRecord,
+)
+from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
+
+PORTABLE_ALIGNMENT = 4096
+"""Offsets are multiples of this at least, so that a context can be loaded on a device with a larger alignment than that
+of the device it was made on."""
+
+
+class Maker(Protocol):
+    """Who packs weights and compiles: a target, as TargetClient speaks to it, or a device of this process."""
+
+    @property
+    def device(self) -> dict[str, object]: ...
+    def upload(self, data: Any) -> int: ...
+    def free(self, *buffers: int) -> None: ...
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        """Compiles, the first of them first, and several at a time where it can; tells each by its place."""
+
+    def execute_kernel(self, request: ExecuteKernel) -> Mapping[str, memoryview]: ...
+
+
+class Progress(Protocol):
+    """What hears how far compiling has come."""
+
+    def begin(self, label: str, total: int) -> None: ...
+    def advance(self, steps: int, what: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A plan and the outcomes of its tasks by key digest. persistent: whether the graph can also run in fewer launches,
+    by persistent kernels; what the device does not allow is not done."""
+
+    plan: Plan
+    outcomes: Mapping[str, Outcome]
+    persistent: bool = False
+
+
+@dataclass(frozen=True)
+class Built:
+    """Graphs with the programs and weights that their launches refer to, and share."""
+
+    graphs: tuple[GraphRecord, ...]
+    programs: tuple[ProgramRecord, ...]
+    weights: tuple[bytes, ...]
+
+    @property
+    def graph(self) -> GraphRecord:
+        """The only graph, or the first."""
+        return self.graphs[0]
+
+
+def build(
+    plan: Plan,
+    outcomes: Mapping[str, Outcome],
+    target: Maker,
+    compiled: Callable[[Task, Outcome], None],
+    persistent: bool = False,
+) -> Built:
+    """The graph of a plan; arguments and errors as those of Wanted and build_all."""
+    return build_all([Wanted(plan, outcomes, persistent)], target, compiled)
+
+
+def build_all(
+    graphs: Sequence[Wanted],
+    target: Maker,
+    compiled: Callable[[Task, Outcome], None],
+    progress: Progress | None = None,
+) -> Built:
+    """All graphs of a context.
+
+    Weights are rearranged on the target; what is the same for several operations is kept once. Then what has no binary
+    is compiled on the target, all of it together, and `compiled` hears of each task and its outcome with the binary.
+    Raises TargetError, MemoryPlanError, and whatever else the maker raises.
+    """
+    device = DeviceIdentity.from_dict(target.device)
+    alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
+    programs = _Programs(target, compiled)
+    weights = _Weights(alignment, device.max_allocation_bytes)
+    laid = [_graph(wanted.plan, wanted.outcomes, target, programs, weights, device) for wanted in graphs]
+    sections = weights.sections()
+    built = [
+        _persistently(graph, accesses, programs, list(map(len, sections)), device)
+        if wanted.persistent and device.groups_at_once
+        else graph
+        for wanted, (graph, accesses) in zip(graphs, laid, strict=True)
+    ]
+    programs.compile(progress)
+    return Built(tuple(built), tuple(programs.records), sections)
+
+
+def _graph(
+    plan: Plan,
+    outcomes: Mapping[str, Outcome],
+    target: Maker,
+    programs: _Programs,
+    weights: _Weights,
+    device: DeviceIdentity,
+) -> tuple[GraphRecord, list[Access]]:
+    """The graph, and what each of its launches reads and writes."""
+    keys = {task: task_key(task).digest for task in plan.tasks}
+    of_task = {task: programs.index(task, outcomes[key]) for task, key in keys.items()}
+    instances = [
+        family_of(each.task.op).render(each.task.problem, outcomes[keys[each.task]].configuration)
+        for each in plan.operations
+    ]
+    storage = _Storage(plan, instances, weights.alignment, device.max_allocation_bytes)
+    launches: list[LaunchRecord] = []
+    accesses: list[Access] = []
+    for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
+        refs = {name: storage.ref(tensor) for name, tensor in operation.inputs.items() if not plan.is_constant(tensor)}
+        own = {"output": storage.ref(operation.output)}
+        own |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
+        accesses += _accesses(instance.main.sequence, refs, own)
+        refs |= own
+        for name, content in _constants(plan, operation, instance, target).items():
+            refs[name] = weights.add(content, operation.name)
+        launches += [
+            LaunchRecord(
+                operation=operation.name,
+                task=keys[operation.task],
+                program=of_task[operation.task],
+                entry=kernel.entry,
+                global_size=kernel.global_size,
+                local_size=kernel.local_size,
+                arguments=tuple(
+                    refs[argument] if isinstance(argument, str) else argument for argument in kernel.arguments
+                ),
+            )
+            for kernel in instance.main.sequence
+        ]
+    graph = GraphRecord(
+        name=plan.name,
+        inputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.inputs),
+        outputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.outputs),
+        launches=tuple(launches),
+        arena_bytes=storage.arena_bytes,
+    )
+    return graph, accesses
+
+
+def _accesses(
+    kernels: Sequence[Stage | Launch], inputs: Mapping[str, BufferRef], own: Mapping[str, BufferRef]
+) -> Iterator[Access]:
+    """Of the kernels of an operation. They may write its output and its scratch, and read of these what an earlier one
+    may have written."""
+    touched: set[str] = set()
+    for kernel in kernels:
+        names = [argument for argument in kernel.arguments if isinstance(argument, str)]
+        writes = [name for name in names if name in own]
+        reads = [inputs[name] for name in names if name in inputs] + [own[name] for name in writes if name in touched]
+        touched.update(writes)
+        yield Access(tuple(reads), tuple(own[name] for name in writes))
+
+
+def _persistently(
+    graph: GraphRecord,
+    accesses: Sequence[Access],
+    programs: _Programs,
+    weights: Sequence[int],
+    device: DeviceIdentity,
+) -> GraphRecord:
+    """The graph that can also run in fewer launches. weights: the bytes of each section."""
+    groups, alignment = device.groups_at_once, max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
+    sizes = {
+        "input": [tensor.nbytes for tensor in graph.inputs],
+        "output": [tensor.nbytes for tensor in graph.outputs],
+        "arena": graph.arena_bytes,
+        "weights": weights,
+    }
+    launches: list[LaunchRecord] = []
+    counter_bytes = 0
+    for each in in_fewer_launches(graph.launches, programs.records, groups, accesses):
+        if isinstance(each, LaunchRecord):
+            launches.append(each)
+            continue
+        wholes = [BufferRef(kind, index, 0, sizes[kind][index]) for kind, index in each.buffers]
+        counters = BufferRef("counters", 0, counter_bytes, each.counter_bytes)
+        arguments = (counters, BufferRef("status", 0, 0, STATUS_BYTES), *wholes)
+        launches.append(
+            LaunchRecord(
+                operation=f"{each.launches[0].operation} to {each.launches[-1].operation}",
+                task="",
+                program=programs.add(each, groups, arguments),
+                entry=each.entry,
+                global_size=(groups,),
+                local_size=(1,),
+                arguments=arguments,
+            )
+        )
+        counter_bytes += -(-each.counter_bytes // alignment) * alignment
+    return replace(graph, persistent=tuple(launches), counter_bytes=counter_bytes) if counter_bytes else graph
+
+
+class _Programs:
+    """The programs of a context: one for each configuration of each task, and those of persistent kernels. Those that
+    have no binary get theirs from `compile`."""
+
+    def __init__(self, target: Maker, compiled: Callable[[Task, Outcome], None]) -> None:
+        self.records: list[ProgramRecord] = []
+        self._target = target
+        self._compiled = compiled
+        self._places: dict[tuple[str, str], int] = {}
+        self._missing: dict[int, tuple[CompileKernel, Callable[[bytes], None]]] = {}
+
+    def index(self, task: Task, outcome: Outcome) -> int:
+        """The place of a task's program among the records."""
+        identity = task_key(task).digest, configuration_key(outcome.configuration)
+        if identity not in self._places:
+            family = family_of(task.op)
+            instance = family.render(task.problem, outcome.configuration)
+            self._places[identity] = len(self.records)
+            if not outcome.binary:
+                sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
+                sizes["output"] = family.output(task.problem).nbytes
+                self._missing[len(self.records)] = (
+                    CompileKernel(variant_message(instance, outcome.configuration), sizes),
+                    lambda binary: self._compiled(task, replace(outcome, binary=binary)),
+                )
+            self.records.append(ProgramRecord(outcome.binary, instance.main.source, instance.main.options))
+        return self._places[identity]
+
+    def add(self, kernel: Persistent, groups: int, arguments: Sequence[BufferRef]) -> int:
+        """The place of a persistent kernel's program, which is run once on zeros when it is compiled."""
+        sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
+        launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
+        request = CompileKernel(variant_message(Instance(launch), {}), sizes)
+        self._missing[len(self.records)] = request, lambda binary: None
+        self.records.append(ProgramRecord(b"", kernel.source, kernel.options))
+        return len(self.records) - 1
+
+    def compile(self, progress: Progress | None) -> None:
+        """Compiles what has no binary. The longest text comes first, so that none is left when all others are done."""
+        places = sorted(self._missing, key=lambda place: len(self.records[place].source), reverse=True)
+        if not places:
+            return
+        if progress is not None:
+            progress.begin("compiling", len(places))
+
+        def done(number: int, reply: Compiled) -> None:
+            place = places[number]
+            binary = bytes(reply.binary)
+            self.records[place] = replace(self.records[place], binary=binary)
+            self._missing.pop(place)[1](binary)
+            if progress is not None:
+                progress.advance(1, "")
+
+        self._target.compile_kernels([self._missing[place][0] for place in places], done)
+
+
+def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:
+    """The constant buffers that a run reads: packed ones made on the target, others as they are."""
+    values = {name: plan.constants[t] for name, t in operation.inputs.items() if plan.is_constant(t)}
+    read = {argument for kernel in instance.main.sequence for argument in kernel.arguments}
+    contents: dict[str, Any] = {name: np.ascontiguousarray(v).tobytes() for name, v in values.items() if name in read}
+    if instance.prepare:
+        needed = {argument for launch in instance.prepare for argument in launch.arguments}
+        handles = {name: target.upload(value) for name, value in values.items() if name in needed}
+        launches = tuple(launch_message(launch) for launch in instance.prepare)
+        try:
+            contents.update(target.execute_kernel(ExecuteKernel(launches, handles, dict(instance.packed))))
+        finally:
+            target.free(*handles.values())
+    return contents
+
+
+class _Storage:
+    """Where each tensor of a plan lives: a graph input or output has its own buffer, all else shares arenas."""
+
+    def __init__(self, plan: Plan, instances: Sequence[Instance], alignment: int, largest: int) -> None:
+        """instances: those of the plan's operations."""
+        self._plan = plan
+        self._instances = instances
+        self._own: dict[str, BufferRef] = {}
+        for index, tensor in enumerate(plan.inputs):
+            self._own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)
+        for index, tensor in enumerate(plan.outputs):
+            self._own[plan.root(tensor.name)] = BufferRef("output", index, 0, tensor.nbytes)
+        self._placement: Placement = plan_arenas(self._lifetimes(), alignment, largest)
+
+    @property
+    def arena_bytes(self) -> tuple[int, ...]:
+        return tuple(self._placement.arenas)
+
+    def ref(self, tensor: str) -> BufferRef:
+        root = self._plan.root(tensor)
+        if root in self._own:
+            return self._own[root]
+        arena, offset = self._placement.offsets[root]
+        return BufferRef("arena", arena, offset, self._plan.tensors[root].nbytes)
+
+    def scratch_ref(self, operation: int, name: str, nbytes: int) -> BufferRef:
+        """A scratch buffer of the operation at that place."""
+        arena, offset = self._placement.offsets[_scratch_name(operation, name)]
+        return BufferRef("arena", arena, offset, nbytes)
+
+    def _lifetimes(self) -> list[Lifetime]:
+        plan = self._plan
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for index, operation in enumerate(plan.operations):
+            for tensor in (operation.output, *operation.inputs.values()):
+                root = plan.root(tensor)
+                first.setdefault(root, index)
+                last[root] = index
+        return [
+            Lifetime(root, plan.tensors[root].nbytes, first[root], last[root])
+            for root in first
+            if root not in self._own and not plan.is_constant(root)
+        ] + [
+            Lifetime(_scratch_name(place, name), nbytes, place, place)
+            for place, instance in enumerate(self._instances)
+            for name, nbytes in instance.scratch.items()
+        ]
+
+
+def _scratch_name(operation: int, name: str) -> str:
+    """What the memory plan calls a scratch buffer: no name that a model's tensor may have."""
+    return f"\0{operation} {name}"
+
+
+@dataclass
+class _Weights:
+    """Constant buffers laid one behind the other, aligned, in sections that the device can allocate."""
+
+    alignment: int
+    largest: int
+    _sections: list[bytearray] = field(default_factory=list)
+    _places: dict[bytes, BufferRef] = field(default_factory=dict)
+
+    def add(self, content: Any, operation: str) -> BufferRef:
+        """Where the constant of an operation lies: where the same bytes lie already, if they do.
+
+        Raises MemoryPlanError when no section can hold it."""
+        digest = hashlib.sha256(content).digest()
+        if digest not in self._places:
+            self._places[digest] = self._append(content, operation)
+        return self._places[digest]
+
+    def _append(self, content: Any, operation: str) -> BufferRef:
+        nbytes = len(content)
+        if nbytes > self.largest:
+            raise MemoryPlanError(
+                f"a constant of operation {operation!r} needs {nbytes} bytes; "
+                f"the device allocates at most {self.largest} bytes at once"
+            )
+        if not self._sections or self._aligned(len(self._sections[-1])) + nbytes > self.largest:
+            self._sections.append(bytearray())
+        section = self._sections[-1]
+        section.extend(bytes(self._aligned(len(section)) - len(section)))
+        offset = len(section)
+        section += content
+        return BufferRef("weights", len(self._sections) - 1, offset, nbytes)
+
+    def _aligned(self, offset: int) -> int:
+        return -(-offset // self.alignment) * self.alignment
+
+    def sections(self) -> tuple[bytes, ...]:
+        return tuple(bytes(section) for section in self._sections)

@@ -1,0 +1,195 @@
+"""The choice of a model's context: what is fused, which finalist each task runs, and in what form.
+
+A choice belongs to a model on a device. It is remembered with all configurations that the context runs, so that it can
+be made again whatever becomes of the tasks' own winners, and with every comparison, so that later ones add to it. Where
+the winners are those that were compared, nothing is compared again; where they are others but no time is left, the last
+choice stays; where there is none, the tasks' times alone decide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gputune.cache import PLACES, ChainRecord, PerformanceCache, WinnerRecord
+from gputune.client.context.comparison import Candidate, Choice, compare, estimated_alone, with_default, with_winners
+from gputune.client.context.elimination import races_from
+from gputune.client.context.persistent import FORM
+from gputune.client.context.race import ContextRace, Outcomes, OutOfTime
+from gputune.client.errors import CacheMiss, GputuneError
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.plan import Plan
+from gputune.client.progress import Reporter
+from gputune.client.tuning.search.task_search import default_of, task_key
+from gputune.client.tuning.tuner import Tuner
+from gputune.core.errors import ContextError
+from gputune.kernels.family import DeviceLimits
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a context is made of: a plan, and the outcomes of the tasks of all plans."""
+
+    plan: Plan
+    outcomes: Outcomes
+    persistent: bool = False
+    """Whether persistent kernels stand for many launches."""
+    summary: Mapping[str, Any] | None = None
+    """What --summary_json says of the comparison; None where nothing was compared."""
+
+    @property
+    def end_to_end(self) -> Mapping[str, Any] | None:
+        """What an inference takes and by what it is faster than untuned; None where that was not measured."""
+        found = (self.summary or {}).get("end_to_end")
+        return found if isinstance(found, Mapping) else None
+
+
+class InChain:
+    """Decides for one model on one target."""
+
+    def __init__(
+        self,
+        model: Alternatives,
+        tuner: Tuner,
+        cache: PerformanceCache,
+        reporter: Reporter,
+        contexts: int,
+        limits: DeviceLimits,
+        persistent: bool = False,
+        frozen: bool = False,
+    ) -> None:
+        """contexts: how many finalists of a task are compared at most; persistent: whether persistent kernels are an
+        alternative; frozen: nothing may be compared any more."""
+        self._model = model
+        self._tuner = tuner
+        self._cache = cache
+        self._reporter = reporter
+        self._contexts = contexts
+        self._limits = limits
+        self._persistent = persistent
+        self._frozen = frozen
+        self._tasks = {task_key(task).digest: task for task in model.tasks}
+
+    def decide(self, outcomes: Outcomes, race: ContextRace) -> Decision:
+        """The choice that is remembered, or a new one. Raises CacheError, and CacheMiss where the cache is frozen and
+        remembers no choice between these winners."""
+        digest, asked = self._digest(), self._asked(outcomes)
+        record = self._cache.chain_of(digest)
+        known = None if record is None else self._known(record, outcomes)
+        if record is not None and known is not None and record.measured.get("asked") == asked:
+            return self._decided(known, record.measured, "as compared before: ")
+        if self._frozen:
+            raise CacheMiss(
+                f"the performance cache is frozen and does not hold what is fastest in {self._model.plan.name!r}; "
+                "generate with another cache_mode first"
+            )
+        finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
+        plain = self._untuned(outcomes)
+        earlier = [] if record is None else races_from(record.measured.get("races"))
+        try:
+            with race:
+                choice = compare(self._model, race, self._reporter, outcomes, finalists, plain, known, earlier)
+        except (GputuneError, ContextError, OSError) as error:
+            if known is not None or isinstance(error, OutOfTime):
+                return self._unmeasured(known, record, outcomes, str(error))
+            self._reporter.warn(f"whole contexts were not compared; each task runs its own winner, unfused: {error}")
+            return Decision(self._model.plan, outcomes)
+        record = self._recorded(choice, race, asked)
+        self._cache.conclude_chain(digest, record)
+        complete = {key: replace(one, binary=race.binary(one)) for key, one in choice.candidate.outcomes.items()}
+        return self._decided(replace(choice.candidate, outcomes=complete), record.measured, "")
+
+    def _digest(self) -> str:
+        """What a choice belongs to: the operations of the model, its tasks, where and with what code they are measured,
+        and whether persistent kernels are an alternative."""
+        operations = [(each.name, task_key(each.task).digest) for each in self._model.plan.operations]
+        places = [(key, self._tuner.identity(task)) for key, task in self._tasks.items()]
+        text = json.dumps(["choice", FORM if self._persistent else "", operations, places])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _asked(self, outcomes: Outcomes) -> str:
+        """Between what is chosen: the winners, and how many finalists of each task are compared."""
+        winners = [
+            (
+                sorted(outcomes[key].configuration.items()),
+                self._tuner.rendered_sha256(task, outcomes[key]),
+                outcomes[key].tuned_ns is not None,
+                self._tuner.is_free(task),
+            )
+            for key, task in self._tasks.items()
+        ]
+        return hashlib.sha256(json.dumps([self._contexts, winners]).encode()).hexdigest()
+
+    def _known(self, record: ChainRecord, outcomes: Outcomes) -> Candidate | None:
+        """The choice that is remembered as a candidate; None where its groups or configurations do not hold any more.
+        A task whose configuration the user has chosen runs that."""
+        wanted = record.measured.get("fused")
+        groups = tuple(
+            group for group in self._model.groups if isinstance(wanted, list) and list(group.names) in wanted
+        )
+        if not isinstance(wanted, list) or len(groups) != len(wanted):
+            return None
+        plan = self._model.plan_with(groups)
+        winners: dict[str, WinnerRecord] = {}
+        for task in plan.tasks:
+            key = task_key(task).digest
+            winner = record.winners.get(key)
+            if winner is None or not self._tuner.still_holds(self._tasks[key], winner):
+                return None
+            if self._tuner.is_free(self._tasks[key]):
+                winners[key] = winner
+        persistent = self._persistent and record.measured.get("persistent") is True
+        return Candidate("the last choice", plan, groups, with_winners(outcomes, winners), persistent)
+
+    def _untuned(self, outcomes: Outcomes) -> Candidate:
+        """The context that effort none makes."""
+        defaults = {
+            key: with_default(outcomes[key], default_of(task, self._limits)) for key, task in self._tasks.items()
+        }
+        return Candidate("untuned", self._model.plan, (), defaults, self._persistent)
+
+    def _unmeasured(
+        self, known: Candidate | None, record: ChainRecord | None, outcomes: Outcomes, why: str
+    ) -> Decision:
+        """What is chosen where contexts could not be compared, or no time is left to do so."""
+        if known is not None and record is not None:
+            self._reporter.warn(f"whole contexts were not compared, the last choice stays: {why}")
+            return self._decided(known, record.measured, "as compared before: ")
+        self._reporter.warn(f"whole contexts were not compared, the times of single kernels decide: {why}")
+        guess = estimated_alone(self._model, outcomes, self._persistent)
+        return Decision(guess.plan, guess.outcomes, guess.persistent)
+
+    def _recorded(self, choice: Choice, race: ContextRace, asked: str) -> ChainRecord:
+        """The choice with all configurations that its context runs; binaries of those that are not winners alone."""
+        winners = {}
+        for task in choice.candidate.plan.tasks:
+            key = task_key(task).digest
+            one = choice.candidate.outcomes[key]
+            winners[key] = WinnerRecord(
+                configuration=one.configuration,
+                median_ns=one.tuned_ns or choice.estimate.times_ns.get(key) or 1.0,
+                default_ns=one.default_ns,
+                effort="none",
+                binary=race.binary(one) if one.in_chain else b"",
+                rendered_sha256=self._tuner.rendered_sha256(self._tasks[key], one),
+            )
+        places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
+        measured = {**choice.measured, "asked": asked, PLACES: places}
+        return ChainRecord(winners, choice.estimate.times_ns, choice.estimate.launch_ns, measured)
+
+    def _decided(self, chosen: Candidate, measured: Mapping[str, Any], source: str) -> Decision:
+        """The choice, and what is said of it."""
+        fewer = len(self._model.plan.operations) - len(chosen.plan.operations)
+        others = [(key, one) for key, one in chosen.outcomes.items() if one.in_chain]
+        parts = [f"{fewer} operations fewer by fusing" if fewer else "nothing is fused"] if self._model.groups else []
+        parts += [f"{len(others)} of {len(chosen.plan.tasks)} tasks run another finalist"] if others else []
+        if self._persistent:
+            parts.append("persistent kernels" if chosen.persistent else "launches one by one")
+        self._reporter.info(f"end to end, {source}{', '.join(parts) or 'every task runs its winner'}")
+        for key, one in others:
+            self._reporter.verbose(f"end to end, {source}{one.op} {key[:10]}: {dict(one.configuration)}")
+        told = {name: value for name, value in measured.items() if name not in ("races", "asked", PLACES)}
+        return Decision(chosen.plan, chosen.outcomes, chosen.persistent, {**told, "remembered": bool(source)})

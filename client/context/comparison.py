@@ -1,0 +1,366 @@
+"""Chooses by whole contexts of a model which operations are fused, which finalist each task runs, and in what form.
+
+First kernels are timed inside contexts of launches by the device's clock, which tells the tasks apart and is disturbed
+little by other programs. That is the estimate, and it makes the first of a few candidates: contexts in the very form
+that would ship. Those take turns in whole inferences (whole_contexts.py), the context without any tuning among them, by
+whose time the gain is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from gputune.cache import WinnerRecord
+from gputune.client.context.elimination import Comparison, Race, compare_contexts
+from gputune.client.context.persistent import FORM
+from gputune.client.context.race import ContextRace, Outcomes, OutOfTime
+from gputune.client.errors import TargetError, TuningError
+from gputune.client.model.alternatives import Alternatives, Group
+from gputune.client.model.plan import Plan, Task
+from gputune.client.progress import Reporter
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.search.task_search import task_key
+from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime.measuring.racing import paired
+
+ANY_LAUNCH_NS = 1e15
+"""What a launch would have to cost for as much as possible to be fused."""
+
+GUESSED_LAUNCH_NS = 5_000.0
+"""What a launch is taken to cost beside its kernel before that is measured."""
+
+INSIDE_NS = 500.0
+"""What a launch is taken to cost as a part of a persistent kernel: its groups wait for each other once."""
+
+WORTH_ANOTHER = 0.02
+"""A task's other finalists are tried inside the model where it takes this share of the kernels' time at least."""
+
+Finalists = Mapping[str, Sequence[WinnerRecord]]
+"""By task digest, its winner and what comes close to it; nothing where there is no choice."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A context that may be the one that ships. outcomes: of the plan's tasks and perhaps others, by task digest."""
+
+    title: str
+    plan: Plan
+    groups: tuple[Group, ...]
+    outcomes: Outcomes
+    persistent: bool
+
+    @cached_property
+    def digest(self) -> str:
+        """Identity among the contexts of a model: operations, configurations and form."""
+        operations = []
+        for each in self.plan.operations:
+            key = task_key(each.task).digest
+            operations.append([each.name, key, configuration_key(self.outcomes[key].configuration)])
+        text = json.dumps([operations, FORM if self.persistent else ""])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What timing tasks inside contexts has led to. times_ns: by task digest, one operation's; launch_ns: what a launch
+    costs beside its kernel; changed: by task digest, the finalists that were faster there than the winners."""
+
+    times_ns: Mapping[str, float] = field(default_factory=dict)
+    launch_ns: float = GUESSED_LAUNCH_NS
+    changed: Mapping[str, WinnerRecord] = field(default_factory=dict)
+
+
+def gainful(model: Alternatives, times_ns: Mapping[str, float], launch_ns: float) -> tuple[Group, ...]:
+    """The groups that are faster fused by these times by task digest."""
+    return model.gainful(lambda task: times_ns.get(task_key(task).digest), launch_ns)
+
+
+def with_winner(outcome: Outcome, winner: WinnerRecord) -> Outcome:
+    """The outcome of a task, but with another finalist than its winner."""
+    if configuration_key(winner.configuration) == configuration_key(outcome.configuration):
+        return outcome
+    return replace(
+        outcome, configuration=winner.configuration, tuned_ns=winner.median_ns, binary=winner.binary, in_chain=True
+    )
+
+
+def with_default(outcome: Outcome, default: Configuration) -> Outcome:
+    """The outcome of a task, but with its default configuration."""
+    if configuration_key(default) == configuration_key(outcome.configuration):
+        return outcome
+    return replace(outcome, configuration=default, tuned_ns=outcome.default_ns, binary=b"", in_chain=True)
+
+
+def with_winners(outcomes: Outcomes, winners: Mapping[str, WinnerRecord]) -> dict[str, Outcome]:
+    """The outcomes, some of them with other finalists."""
+    return {**outcomes, **{key: with_winner(outcomes[key], one) for key, one in winners.items() if key in outcomes}}
+
+
+def estimated_alone(model: Alternatives, outcomes: Outcomes, persistent: bool) -> Candidate:
+    """The context that the tasks' times alone speak for, where no context could be timed."""
+    times_ns = {key: one.tuned_ns for key, one in outcomes.items() if one.tuned_ns is not None}
+    groups = gainful(model, times_ns, INSIDE_NS if persistent else GUESSED_LAUNCH_NS)
+    return Candidate("estimated", model.plan_with(groups), groups, outcomes, persistent)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a comparison has led to. measured: what was compared, as plain JSON values."""
+
+    candidate: Candidate
+    estimate: Estimate
+    measured: Mapping[str, Any]
+
+
+def compare(
+    model: Alternatives,
+    race: ContextRace,
+    reporter: Reporter,
+    outcomes: Outcomes,
+    finalists: Finalists,
+    untuned: Candidate,
+    known: Candidate | None = None,
+    earlier: Sequence[Race] = (),
+) -> Choice:
+    """Chooses the context that ships.
+
+    untuned: the context of the default configurations, in the form that it would have without tuning; known: the last
+    choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before. Raises what
+    ContextRace does, OutOfTime where there was no time for any comparison.
+    """
+    estimate = _estimate(model, race, reporter, outcomes, finalists)
+    candidates = [*([] if known is None else [known]), *_candidates(model, outcomes, estimate, untuned.persistent)]
+    contexts = _Contexts(race, reporter, untuned)
+    for one in candidates:
+        if not contexts.add(one):
+            break
+    reporter.info(f"comparing {len(contexts.candidates)} whole contexts, the untuned one among them")
+    comparison = compare_contexts(list(contexts.candidates), contexts.untuned, contexts.run, earlier)
+    chosen = contexts.candidates[comparison.chosen]
+    measured = {
+        "contexts": max(map(len, finalists.values()), default=0),
+        "groups": len(model.groups),
+        "fused": [list(group.names) for group in chosen.groups],
+        "launch_ns": estimate.launch_ns,
+        "persistent": chosen.persistent,
+        "changed": [_change(outcomes[key], one) for key, one in chosen.outcomes.items() if one.in_chain],
+        "candidates": _told(comparison, contexts.candidates.values()),
+        "end_to_end": end_to_end(comparison, contexts.untuned),
+        "races": [*map(dict, earlier), dict(comparison.race)],
+    }
+    return Choice(chosen, estimate, measured)
+
+
+class _Contexts:
+    """The candidates by their digests, loaded; the untuned one is the last of them."""
+
+    def __init__(self, race: ContextRace, reporter: Reporter, untuned: Candidate) -> None:
+        self._race = race
+        self._reporter = reporter
+        self._loaded: dict[str, RemoteExecutor] = {}
+        self._last = self._load(untuned) or self._load(replace(untuned, persistent=False))
+        if self._last is None:
+            raise TuningError("the untuned context does not run on the target")
+        self._candidates: dict[str, Candidate] = {}
+
+    @property
+    def untuned(self) -> str:
+        """The digest of the untuned context."""
+        assert self._last is not None
+        return self._last.digest
+
+    @property
+    def candidates(self) -> Mapping[str, Candidate]:
+        """Those that are loaded, in order, the untuned one last unless it is one of the others, too."""
+        assert self._last is not None
+        return {**self._candidates, **({} if self.untuned in self._candidates else {self.untuned: self._last})}
+
+    def add(self, one: Candidate) -> bool:
+        """Loads a candidate; one that cannot be loaded is left out with a warning. False where there is no time."""
+        try:
+            if (usable := self._load(one)) is not None:
+                self._candidates.setdefault(usable.digest, usable)
+        except OutOfTime:
+            return False
+        return True
+
+    def run(self, digests: Sequence[str], rounds: int) -> list[list[float]]:
+        """Whole inferences in turns; what is not asked for is freed."""
+        gone = [digest for digest in self._loaded if digest not in digests]
+        self._race.free(*(self._loaded.pop(digest) for digest in gone))
+        return self._race.inference_ns([self._loaded[digest] for digest in digests], rounds)
+
+    def _load(self, one: Candidate) -> Candidate | None:
+        """The candidate as it runs: launches one by one where nothing of it can be persistent."""
+        if one.digest in self._loaded:
+            return one
+        try:
+            context = self._race.load(one.plan, one.outcomes, one.persistent)
+        except TargetError as error:
+            self._reporter.warn(f"a context is left out of the comparison ({one.title}): {error}")
+            return None
+        if one.persistent and not context.graph.persistent:
+            one = replace(one, persistent=False)
+        if one.digest in self._loaded:
+            self._race.free(context)
+        else:
+            self._loaded[one.digest] = context
+        return one
+
+
+def end_to_end(comparison: Comparison, untuned: str) -> dict[str, Any]:
+    """What whole inferences take, and by what they are faster than untuned ones, as plain JSON values."""
+    gain = comparison.gain
+    return {
+        "untuned_ns": comparison.times_ns[untuned],
+        "tuned_ns": comparison.times_ns[comparison.chosen],
+        "gain": {"median": comparison.gain_median, "low": gain.low, "high": gain.high},
+    }
+
+
+def _estimate(
+    model: Alternatives, race: ContextRace, reporter: Reporter, outcomes: Outcomes, finalists: Finalists
+) -> Estimate:
+    """Times of all tasks inside contexts without fusion and with everything fused in one way, and of finalists inside
+    the context that these speak for."""
+    covers = _covers(model, outcomes)
+    if not covers and not any(len(own) > 1 for own in finalists.values()):
+        return Estimate()
+    if covers:
+        reporter.info(f"timing contexts without fusion and with {' and '.join(map(_groups, covers))} fused")
+    contexts = [race.load(plan, outcomes) for plan in (model.plan, *map(model.plan_with, covers))]
+    tasks = race.task_ns(contexts)
+    times_ns: dict[str, float] = {}
+    for plan, own in reversed(list(zip([model.plan, *map(model.plan_with, covers)], tasks, strict=True))):
+        times_ns |= _each(plan, own)
+    launch_ns = _launch_ns(contexts[:2], race.inference_ns(contexts[:2]), tasks[:2])
+    race.free(*contexts)
+    plan = model.plan_with(gainful(model, times_ns, launch_ns))
+    try:
+        changed = _finalists(plan, race, reporter, outcomes, finalists, times_ns)
+    except OutOfTime:
+        changed = {}
+    return Estimate(times_ns, launch_ns, changed)
+
+
+def _candidates(model: Alternatives, outcomes: Outcomes, estimate: Estimate, persistent: bool) -> list[Candidate]:
+    """The contexts that may ship, most promising first. Launches cost nearly nothing inside a persistent kernel, so
+    that fewer operations may be worth fusing there."""
+    tuned = with_winners(outcomes, estimate.changed)
+    inside, apart = (gainful(model, estimate.times_ns, ns) for ns in (INSIDE_NS, estimate.launch_ns))
+    ways: list[tuple[str, tuple[Group, ...], bool]] = [("estimated", inside if persistent else apart, persistent)]
+    if persistent:
+        ways += [("fused as for launches", apart, True), ("launches one by one", apart, False)]
+    ways.append(("nothing fused", (), persistent))
+    return [Candidate(title, model.plan_with(groups), groups, tuned, form) for title, groups, form in ways]
+
+
+def _covers(model: Alternatives, outcomes: Outcomes) -> list[tuple[Group, ...]]:
+    """Groups that can be fused together, until each task of a group that was tuned is in one of them. Groups that share
+    operations are in different ones; those that save most launches come first."""
+    covers: list[tuple[Group, ...]] = []
+    covered: set[str] = set()
+
+    def known(task: Task) -> float | None:
+        key = task_key(task).digest
+        return None if key in covered or outcomes[key].tuned_ns is None else 1.0
+
+    while cover := model.gainful(known, ANY_LAUNCH_NS):
+        covers.append(cover)
+        covered.update(task_key(group.task).digest for group in cover)
+    return covers
+
+
+def _launch_ns(
+    contexts: Sequence[RemoteExecutor],
+    inference_ns: Sequence[Sequence[float]],
+    tasks: Sequence[Mapping[str, Sequence[float]]],
+) -> float:
+    """What a launch costs beside the time of its kernel: by how much less an inference takes beside its kernels in the
+    second context, which has fewer launches, and at most what that is per launch in the first."""
+    beside = [
+        statistics.median(whole) - sum(map(statistics.median, own.values()))
+        for whole, own in zip(inference_ns, tasks, strict=True)
+    ]
+    launches = [len(context.graph.launches) for context in contexts]
+    each = beside[0] / launches[0]
+    if len(contexts) > 1 and launches[0] > launches[1]:
+        each = min(each, (beside[0] - beside[1]) / (launches[0] - launches[1]))
+    return max(0.0, each)
+
+
+def _each(plan: Plan, tasks: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """By task digest, what one operation takes inside the model."""
+    weights = {task_key(task).digest: task.weight for task in plan.tasks}
+    medians = {key: statistics.median(samples) for key, samples in tasks.items()}
+    return {key: median_ns / weights[key] for key, median_ns in medians.items() if median_ns > 0}
+
+
+def _finalists(
+    plan: Plan,
+    race: ContextRace,
+    reporter: Reporter,
+    outcomes: Outcomes,
+    finalists: Finalists,
+    times_ns: Mapping[str, float],
+) -> dict[str, WinnerRecord]:
+    """The finalists of the plan's tasks that are faster than the winners inside it for certain."""
+    shares = {task_key(task).digest: task.weight * times_ns.get(task_key(task).digest, 0.0) for task in plan.tasks}
+    least = WORTH_ANOTHER * sum(shares.values())
+    several = {key: finalists[key] for key, share in shares.items() if share >= least and len(finalists[key]) > 1}
+    if not several:
+        return {}
+    most = max(map(len, several.values()))
+    reporter.info(f"timing other finalists of {len(several)} of {len(shares)} tasks inside the model")
+    contexts = [
+        race.load(plan, with_winners(outcomes, {key: own[place] for key, own in several.items() if place < len(own)}))
+        for place in range(most)
+    ]
+    times = race.task_ns(contexts)
+    race.free(*contexts)
+    chosen: dict[str, WinnerRecord] = {}
+    for key, own in several.items():
+        gains = [(paired_interval(times[0][key], times[place][key]).low, place) for place in range(1, len(own))]
+        gain, place = max(gains)
+        if gain > 1:
+            chosen[key] = own[place]
+    return chosen
+
+
+def _told(comparison: Comparison, candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
+    """What was compared, as plain JSON values. by_chosen: a context's time by that of the chosen one, in the rounds
+    that both took part in; open: whether it was not slower for certain."""
+    return [
+        {
+            "title": one.title,
+            "operations": len(one.plan.operations),
+            "persistent": one.persistent,
+            "median_ns": comparison.times_ns[one.digest],
+            "by_chosen": statistics.median(paired(comparison.race[one.digest], comparison.race[comparison.chosen])),
+            "open": one.digest in comparison.open,
+        }
+        for one in candidates
+    ]
+
+
+def _change(outcome: Outcome, chosen: Outcome) -> dict[str, Any]:
+    return {
+        "key": outcome.key,
+        "op": outcome.op,
+        "winner": dict(outcome.configuration),
+        "winner_alone_ns": outcome.tuned_ns,
+        "chosen": dict(chosen.configuration),
+        "chosen_alone_ns": chosen.tuned_ns,
+    }
+
+
+def _groups(groups: Sequence[Group]) -> str:
+    return f"{len(groups)} group{'s' * (len(groups) > 1)}"

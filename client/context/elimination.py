@@ -1,0 +1,129 @@
+"""Which of several whole contexts of a model is kept: they run in turns, and what is slower for certain is eliminated.
+
+Action elimination after Even-Dar, Mannor, Mansour: Action Elimination and Stopping Conditions for the Multi-Armed
+Bandit (2006): every context that is left gets the same number of rounds, and after some of them those leave whose time
+is above the fastest one's by their interval. Where several are left in the end, nothing is known against any of them,
+and the caller's order of preference decides.
+
+Pure: times come from a function, so that tests need no device.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gputune.client.tuning.measuring.intervals import Interval, median_interval
+from gputune.runtime.measuring.racing import paired
+
+CHECKS = (12, 24, 48)
+"""Rounds after which contexts are compared; the last one ends the comparison, whatever is open by then."""
+
+NARROW = 0.01
+"""An interval that ends no farther than this from its median needs no more rounds."""
+
+RACES_KEPT = 4
+"""Earlier comparisons that count, the newest."""
+
+Race = Mapping[str, Sequence[float]]
+"""One comparison: by the digest of a context, its time by the reference's in each round it took part in, from the first
+round on."""
+
+Run = Callable[[Sequence[str], int], Sequence[Sequence[float]]]
+"""Runs these contexts for at most so many rounds, in turns; the time of each in each round, in ns. Fewer rounds than
+asked for mean that there is no time for more."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison has led to. chosen: a digest; gain: of the reference's time by that of the chosen, as far as it
+    was measured; times_ns: median times by digest; race: what later comparisons may count; open: those against which
+    nothing is known, the chosen one among them."""
+
+    chosen: str
+    gain: Interval
+    gain_median: float
+    times_ns: Mapping[str, float]
+    race: Race
+    open: tuple[str, ...]
+
+
+def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier: Sequence[Race] = ()) -> Comparison:
+    """Compares contexts, given by their digests in the order of preference.
+
+    reference: the context whose time the gain is told by; it is in every round, and may be among `preferred`. earlier:
+    comparisons before, of which those with the same reference count as well.
+    """
+    everything = list(dict.fromkeys([*preferred, reference]))
+    times: dict[str, list[float]] = {digest: [] for digest in everything}
+    past = [race for race in earlier if _is_reference(race, reference)][-RACES_KEPT:]
+    alive = list(dict.fromkeys(preferred))
+    taken = 0
+    for wanted in CHECKS:
+        running = [digest for digest in everything if digest in alive or digest == reference]
+        rows = run(running, wanted - taken)
+        for digest, row in zip(running, rows, strict=True):
+            times[digest] += row
+        rounds = min(map(len, rows))
+        ended, taken = taken + rounds < wanted, wanted
+        races = [*past, _race(times, reference)]
+        leader = min(alive, key=lambda digest: _median_ratio(races, digest))
+        alive = [digest for digest in alive if digest == leader or _interval(races, digest, leader).low <= 1]
+        if ended or _settled(races, alive, leader, reference):
+            break
+    chosen = alive[0]
+    ratios = _ratios(races, reference, chosen)
+    return Comparison(
+        chosen,
+        median_interval(ratios),
+        statistics.median(ratios),
+        {digest: statistics.median(own) for digest, own in times.items() if own},
+        races[-1],
+        tuple(alive),
+    )
+
+
+def races_from(value: Any) -> list[Race]:
+    """The comparisons in a plain JSON value, without what cannot be one."""
+    races: list[Race] = []
+    for race in value if isinstance(value, list) else []:
+        if isinstance(race, Mapping):
+            races.append({str(digest): row for digest, row in race.items() if _is_row(row)})
+    return races[-RACES_KEPT:]
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) in (int, float) and 0 < one < float("inf") for one in value)
+
+
+def _race(times: Mapping[str, Sequence[float]], reference: str) -> Race:
+    return {digest: paired(own, times[reference]) for digest, own in times.items() if own}
+
+
+def _is_reference(race: Race, digest: str) -> bool:
+    """Whether the times of a comparison are by those of this context."""
+    return bool(race.get(digest)) and all(ratio == 1 for ratio in race[digest])
+
+
+def _ratios(races: Sequence[Race], over: str, under: str) -> list[float]:
+    """The time of one by that of another in every round that both took part in."""
+    return [ratio for race in races for ratio in paired(race.get(over, ()), race.get(under, ()))]
+
+
+def _interval(races: Sequence[Race], over: str, under: str) -> Interval:
+    return median_interval(_ratios(races, over, under) or [1.0])
+
+
+def _median_ratio(races: Sequence[Race], digest: str) -> float:
+    return statistics.median(ratio for race in races for ratio in race.get(digest, ()))
+
+
+def _settled(races: Sequence[Race], alive: Sequence[str], leader: str, reference: str) -> bool:
+    """Whether more rounds would tell nothing that matters: all that are left differ by less than NARROW, and the gain
+    is known as closely."""
+    pairs = [(digest, leader) for digest in alive if digest != leader] + [(reference, leader)] * (reference != leader)
+    intervals = [_interval(races, over, under) for over, under in pairs]
+    closely = all(one.high - one.low <= 2 * NARROW * one.low for one in intervals)
+    return closely and all(one.high <= 1 + 2 * NARROW for one in intervals[: len(alive) - 1])

@@ -1,0 +1,101 @@
+"""A device that is open in this process and runs graphs with default configurations: no server, no tuning, no file."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gputune.cache import tier_of
+from gputune.client.context import builder
+from gputune.client.model.graph import Graph
+from gputune.client.model.lowering import lower
+from gputune.client.tuning.outcome import untuned
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.launches import Launch, Stage
+from gputune.runtime.backends import Backend, Buffer
+from gputune.runtime.context.executor import Executor
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.records import Context
+from gputune.runtime.measuring.launching import execute
+from gputune.server.protocol import messages
+from gputune.server.protocol.connection import software_version
+
+
+class LocalDevice:
+    """Makes contexts on a backend and opens them there. Only one OpenCL driver may be open in a process."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._handles = itertools.count(1)
+        self._buffers: dict[int, Buffer] = {}
+
+    @property
+    def device(self) -> dict[str, object]:
+        """The device's identity."""
+        return self._backend.identity.to_dict()
+
+    def load(self, graph: Graph) -> Executor:
+        """An imported graph, ready to run.
+
+        Raises ModelError for what cannot be lowered, TuningError and MemoryPlanError for what does not fit on the
+        device, DeviceError."""
+        plan = lower(graph)
+        identity = self._backend.identity
+        outcomes = {each.key: each for each in (untuned(task, device_limits(identity)) for task in plan.tasks)}
+        built = builder.build(plan, outcomes, self, lambda task, outcome: None)
+        context = Context(
+            graphs=[built.graph],
+            programs=built.programs,
+            weights=built.weights,
+            device=self.device,
+            tier=tier_of(identity.name, identity.compute_units, identity.vendor, identity.device_version).name,
+            configuration={},
+            versions={"gputune": software_version()},
+            computes=self._backend.computes,
+        )
+        with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
+            path = Path(folder) / "context.bin"
+            write_context(path, context)
+            with open_context(path) as file:
+                return Executor(self._backend, file, built.graph, binaries=False, strict=False)
+
+    # --- what context_builder.Maker asks for ---
+
+    def upload(self, data: Any) -> int:
+        handle = next(self._handles)
+        self._buffers[handle] = self._backend.upload(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+        return handle
+
+    def free(self, *buffers: int) -> None:
+        for handle in buffers:
+            del self._buffers[handle]
+
+    def compile_kernels(
+        self, requests: Sequence[messages.CompileKernel], compiled: Callable[[int, messages.Compiled], object]
+    ) -> None:
+        """No binaries: the context stays in this process, where its programs are built from source when it is
+        opened."""
+        for place in range(len(requests)):
+            compiled(place, messages.Compiled(b"", 0, 0))
+
+    def execute_kernel(self, request: messages.ExecuteKernel) -> Mapping[str, memoryview]:
+        buffers = {name: self._buffers[handle] for name, handle in request.buffers.items()}
+        results = execute(self._backend, tuple(map(_launch, request.launches)), buffers, request.outputs)
+        return {name: value.data for name, value in results.items()}
+
+
+def _launch(launch: messages.Launch) -> Launch:
+    return Launch(
+        launch.source,
+        launch.entry,
+        launch.options,
+        launch.global_size,
+        launch.local_size,
+        launch.arguments,
+        tuple(Stage(stage.entry, stage.global_size, stage.local_size, stage.arguments) for stage in launch.stages),
+    )

@@ -1,0 +1,289 @@
+"""Persistent kernels: many launches of a graph as one, where starting a launch takes as long as a small kernel runs.
+
+As many work-groups are launched as are sure to run at the same time, and they stay until all is done. For each launch
+they take turns at its groups, by a counter in memory, and then wait for each other at another one, which is all that
+the next launch needs. The text holds the program of each launch unchanged but for what it asks about its place, as
+runtime/backends/merging.py copies it. After Gupta, Stuart, Owens: A Study of Persistent Threads Style GPU Programming
+(2012).
+
+Waiting is bounded, because another program may have the processor of a group that others wait for. A group that has
+waited too long raises a flag, at which all groups leave, and those of later persistent kernels of the same inference,
+too; the flag says from which launch on runtime/context/persistent.py then has to run the inference by launches.
+
+Nothing that is complete is computed again. A group waits behind a launch only when all portions of that are taken, and
+a portion that is taken is always computed to its end, whatever the flag says: so all launches up to the one behind
+which a group gave up are complete when the kernel has ended. Groups that had gone on before it gave up may have begun
+the launch after, and none is farther, because there they wait for the group that never comes. That launch runs again
+as a whole, and client/context/resuming.py sees to it that it finds what it found the first time.
+
+A driver that lets groups wait in a queue while others run would never come to an end here: see
+DeviceIdentity.groups_at_once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from gputune.client.context.resuming import Access, Resuming
+from gputune.runtime.backends.merging import OWN_NAMES, Text, key_of, text_of
+from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, BufferKind, BufferRef, LaunchRecord, ProgramRecord
+
+FORM = "persistent, resumed"
+"""Another word when other text is made of the same launches: what was chosen before is compared again then."""
+
+CHARACTERS_AT_MOST = 1 << 19
+"""Of the copies in a program: half of what a server takes as one text. What does not fit goes into another program."""
+
+SHARES = 8
+"""Groups are taken in so many portions by each of those that take turns, so that the last ones come in together."""
+
+COUNTER_INTS, INT_BYTES = 16, 4
+"""A counter has a line of a CPU's cache for itself."""
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COOPERATES = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|async_work_group_\w+|(?:__)?local)\b")
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
+_ASKS = re.compile(r"\bget_(?:global|local|group|num|work)_\w+\s*\(")
+_ENTRY = re.compile(r"\b(?:__)?kernel\b[^{;]*?\bvoid\s+(\w+)\s*\(")
+
+SPINS = 16
+"""Looks at the count of arrivals in a round of waiting."""
+
+ARRIVE = f"""\
+// Waits until all groups have come here so often that the count of arrivals is this; keeps the longest wait. Returns
+// 0 where the flag was raised instead, by another group, or by this one when it had waited for so many rounds. Atomics
+// and fences, so that what was written before is visible behind it, on the drivers that this is for.
+static int gputune_arrive(
+    volatile __global int *arrivals, int count, volatile __global int *status, int rounds, int resume, int *longest)
+{{
+    int waited = 0;
+    if (status[{FLAG}])
+        return 0;
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    atomic_inc(arrivals);
+    while (*arrivals < count) {{
+        if (status[{FLAG}])
+            return 0;
+        if (++waited > rounds) {{
+            status[{FLAG}] = resume;  // of several groups any may be the last to say so: all are right
+            return 0;
+        }}
+        for (int spin = 0; spin < {SPINS} && *arrivals < count; ++spin)
+            ;
+    }}
+    *longest = max(*longest, waited);
+    atomic_add(arrivals, 0);
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    return 1;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Persistent:
+    """A persistent kernel and the launches that it stands for. Its arguments are a buffer of `counter_bytes`, zeros at
+    first and again when it has run to its end; the status; then the `buffers` as wholes: kinds and indices as those of
+    a BufferRef."""
+
+    launches: tuple[LaunchRecord, ...]
+    source: str
+    options: str
+    entry: str
+    buffers: tuple[tuple[BufferKind, int], ...]
+    counter_bytes: int
+
+
+def in_fewer_launches(
+    launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord], groups: int, accesses: Sequence[Access]
+) -> list[LaunchRecord | Persistent]:
+    """The launches in order, with a persistent kernel of so many groups in the place of each two and more that go
+    together. accesses: what each launch reads and writes."""
+    runs, resuming = _runs(launches, programs), Resuming(accesses)
+    begins = list(accumulate((max(1, len(run)) for run in runs), initial=0))
+    plain = [begin for begin, run in zip(begins, runs, strict=False) if len(run) < 2]
+    found: list[LaunchRecord | Persistent] = []
+    for begin, run in zip(begins, runs, strict=False):
+        if len(run) < 2:
+            found.append(launches[begin])
+        else:
+            behind = [place for place in plain if place > begin]
+            places = [resuming.place(begun, behind) for begun in range(begin + 1, begin + len(run))]
+            found.append(_persistent(run, groups, places))
+    return found
+
+
+def _runs(launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord]) -> list[list[_Part]]:
+    """The launches in order, those together that can be one kernel, and none for one that can be a part of none."""
+    runs: list[list[_Part]] = []
+    for launch in launches:
+        part, run = _part(launch, programs[launch.program]), runs[-1] if runs else []
+        if part is None:
+            runs.append([])
+        elif run and part.text.rest == run[0].text.rest and _length([*run, part]) <= CHARACTERS_AT_MOST:
+            run.append(part)
+        else:
+            runs.append([part])
+    return runs
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A launch that can be a part of a persistent kernel. Those that are equal in all but buffers share a copy."""
+
+    launch: LaunchRecord
+    text: Text
+    entries: tuple[str, ...]
+    global_size: tuple[int, int, int]
+    local_size: tuple[int, int, int]
+
+    @property
+    def copy(self) -> tuple[object, ...]:
+        return self.launch.program, self.launch.entry, self.global_size, self.local_size
+
+    @cached_property
+    def length(self) -> int:
+        """Characters of its copy, about."""
+        return sum(map(len, self.text.copy(OWN_NAMES, _macros(self, OWN_NAMES))))
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return tuple(a // b for a, b in zip(self.global_size, self.local_size, strict=True))
+
+
+def _part(launch: LaunchRecord, program: ProgramRecord) -> _Part | None:
+    """None where work-items of a group work together, where another function than the kernel asks for a place, or where
+    the text cannot be copied."""
+    source = _COMMENT.sub(" ", program.source)
+    if math.prod(launch.local_size) > 1 and _COOPERATES.search(source):
+        return None
+    if any(_ASKS.search(body) and not _ENTRY.search(head) for head, body in _functions(source)):
+        return None
+    text, entries = text_of(source, program.options), tuple(_ENTRY.findall(source))
+    if text is None or launch.entry not in entries or not text.declared.issuperset(entries):
+        return None
+    return _Part(launch, text, entries, _three(launch.global_size), _three(launch.local_size))
+
+
+def _functions(source: str) -> Iterator[tuple[str, str]]:
+    """What stands before the outermost braces, and in them. Macros are not looked into."""
+    depth, head, body = 0, "", ""
+    for piece in re.split(r"([{}])", _DIRECTIVE.sub("", source)):
+        if depth == 0 and piece not in ("{", "}"):
+            head = piece
+        depth += (piece == "{") - (piece == "}")
+        body += piece
+        if depth == 0 and piece == "}":
+            yield head, body
+            body = ""
+
+
+def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def _length(parts: Sequence[_Part]) -> int:
+    return sum({part.copy: part.length for part in parts}.values())
+
+
+def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> Persistent:
+    """resumes: where launches go on when a group has given up behind each part but the last."""
+    copies = {part.copy: part for part in parts}
+    places = {key: number for number, key in enumerate(copies)}
+    sizes = (str((part.launch, part.global_size, part.text.options)) for part in parts)
+    key = key_of([*(part.text.source for part in copies.values()), *sizes, *map(str, resumes)])
+    prefixes = {copy: f"{OWN_NAMES}{key}_{number}_" for copy, number in places.items()}
+    refs = [ref for part in parts for ref in part.launch.arguments if isinstance(ref, BufferRef)]
+    buffers = tuple(dict.fromkeys((ref.kind, ref.index) for ref in refs))
+    entry = f"{OWN_NAMES}{key}_persistent"
+    lines: list[str] = []
+    for copy, part in copies.items():
+        lines += part.text.copy(prefixes[copy], _macros(part, prefixes[copy]))
+    lines += [ARRIVE, *_kernel(entry, [(part, prefixes[part.copy]) for part in parts], buffers, groups, resumes)]
+    return Persistent(
+        launches=tuple(part.launch for part in parts),
+        source="\n".join(lines) + "\n",
+        options=" ".join(parts[0].text.rest),
+        entry=entry,
+        buffers=buffers,
+        counter_bytes=(len(parts) + 1) * COUNTER_INTS * INT_BYTES,
+    )
+
+
+def _macros(part: _Part, prefix: str) -> dict[str, str]:
+    """What makes functions of kernels, which are told the place of a work-item.
+
+    Where a group has several, the compiler makes vectors of them if it sees what the loop over them does. With one
+    there is nothing to gain, but private arrays, which may be as large as a strip of a map, would all be on the stack.
+    """
+    called = "inline __attribute__((always_inline))" if math.prod(part.local_size) > 1 else "__attribute__((noinline))"
+    group, item = ("gputune_x", "gputune_y", "gputune_z"), ("gputune_i", "gputune_j", "gputune_k")
+    parameters = ", ".join(f"const int {name}" for name in (*group, *item))
+    sizes = tuple(map(str, part.local_size))
+    asked = {
+        "get_group_id": group,
+        "get_local_id": item,
+        "get_local_size": sizes,
+        "get_num_groups": tuple(map(str, part.groups)),
+        "get_global_size": tuple(map(str, part.global_size)),
+        "get_global_id": tuple(f"{g} * {size} + {i}" for g, size, i in zip(group, sizes, item, strict=True)),
+    }
+    macros = {name: f"(d) ((size_t)((d) == 0 ? {x} : (d) == 1 ? {y} : {z}))" for name, (x, y, z) in asked.items()}
+    macros |= {"get_global_offset": "(d) ((size_t)0)", "get_work_dim": f"() {len(part.launch.global_size)}u"}
+    macros |= dict.fromkeys(("__kernel", "kernel"), f" static {called}")
+    macros |= dict.fromkeys(("reqd_work_group_size", "work_group_size_hint", "vec_type_hint"), "(...)")
+    if math.prod(part.local_size) == 1:  # a group of one has nobody to share with, or to wait for
+        macros |= {"barrier": "(flags)", "__local": "", "local": ""}
+    return macros | {entry: f"(...) {prefix}{entry}({parameters}, __VA_ARGS__)" for entry in part.entries}
+
+
+def _kernel(
+    entry: str,
+    parts: Sequence[tuple[_Part, str]],
+    buffers: Sequence[tuple[BufferKind, int]],
+    groups: int,
+    resumes: Sequence[int],
+) -> Iterator[str]:
+    """The lines of the kernel itself, the parts with the prefixes of their copies."""
+    parameters = ", ".join(f"__global char *{kind}_{index}" for kind, index in buffers)
+    yield "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))"
+    yield f"void {entry}(volatile __global int *counters, volatile __global int *status, {parameters})"
+    yield "{"
+    yield f"    const int rounds = status[{ROUNDS}];"
+    yield "    int longest = 0;"
+    for number, (part, prefix) in enumerate(parts, 1):
+        x, y, z = part.groups
+        total = x * y * z
+        portion = max(1, total // (groups * SHARES))
+        i, j, k = part.local_size
+        place = f"g % {x}, g / {x} % {y}, g / {x * y}, i, j, k"
+        arguments = ", ".join([place, *map(_argument, part.launch.arguments)])
+        take = f"(first = atomic_add(counters + {number * COUNTER_INTS}, {portion})) < {total}"
+        yield f"    for (int first; !status[{FLAG}] && {take};) {{"
+        yield f"        for (int g = first; g < min(first + {portion}, {total}); ++g)"
+        yield f"            for (int k = 0; k < {k}; ++k) for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
+        yield f"                {prefix}{part.launch.entry}({arguments});"
+        yield "    }"
+        if number < len(parts):
+            flag = resumes[number - 1] + 1
+            yield f"    if (!gputune_arrive(counters, {number * groups}, status, rounds, {flag}, &longest))"
+            yield "        return;"
+    yield f"    atomic_max(status + {LONGEST}, longest);"
+    yield "    mem_fence(CLK_GLOBAL_MEM_FENCE);"
+    yield f"    if (atomic_inc(counters) == {len(parts) * groups - 1}) {{  // the last to leave"
+    yield f"        for (int i = 1; i <= {len(parts)}; ++i)"
+    yield f"            counters[i * {COUNTER_INTS}] = 0;"
+    yield "        counters[0] = 0;"
+    yield "    }"
+    yield "}"
+
+
+def _argument(argument: BufferRef | int) -> str:
+    if isinstance(argument, int):
+        return f"({argument})"
+    return f"(__global void *)({argument.kind}_{argument.index} + {argument.offset}L)"

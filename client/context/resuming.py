@@ -1,0 +1,63 @@
+"""Where launches go on after a persistent kernel that was given up on the way.
+
+All launches before that place have run to their end, and some behind it, in part perhaps. To run these once more gives
+the same results as long as none of them has written what one of them reads from before that place: tensors that are
+never alive together share memory, and plain launches behind a given up kernel run on whatever its tensors hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gputune.runtime.context.records import BufferRef
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a launch reads of what other launches have written, and what it writes."""
+
+    reads: tuple[BufferRef, ...]
+    writes: tuple[BufferRef, ...]
+
+
+class Resuming:
+    """The launches of a graph by what they read and write, in order."""
+
+    def __init__(self, accesses: Sequence[Access]) -> None:
+        self._accesses = accesses
+        self._sources = [
+            [(self._source(place, ref), ref) for ref in access.reads] for place, access in enumerate(accesses)
+        ]
+
+    def place(self, begun: int, behind: Sequence[int]) -> int:
+        """The last launch from which all may run again, when those before `begun` have run to their end, it may have
+        begun, and those `behind` have run, whatever they found. The first launch always is one: nothing writes inputs
+        and weights."""
+        return next(
+            first for first in range(begun, -1, -1) if self._is_safe(first, [*range(first, begun + 1), *behind])
+        )
+
+    def _source(self, place: int, ref: BufferRef) -> int:
+        """The last launch before this one that writes all of a buffer; -1 where there is none."""
+        writers = range(place - 1, -1, -1)
+        return next((each for each in writers if any(_covers(one, ref) for one in self._accesses[each].writes)), -1)
+
+    def _is_safe(self, first: int, ran: Sequence[int]) -> bool:
+        """Whether those from the first on read from before it nothing that one of those that ran has written."""
+        written = [ref for launch in ran for ref in self._accesses[launch].writes]
+        kept = {ref for sources in self._sources[first:] for source, ref in sources if source < first}
+        return first == 0 or not any(_overlap(one, other) for one in kept for other in written)
+
+
+def _covers(one: BufferRef, other: BufferRef) -> bool:
+    begins = one.offset <= other.offset
+    return (one.kind, one.index) == (other.kind, other.index) and begins and _end(other) <= _end(one)
+
+
+def _overlap(one: BufferRef, other: BufferRef) -> bool:
+    return (one.kind, one.index) == (other.kind, other.index) and one.offset < _end(other) and other.offset < _end(one)
+
+
+def _end(ref: BufferRef) -> int:
+    return ref.offset + ref.nbytes

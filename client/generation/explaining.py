@@ -1,0 +1,72 @@
+"""Why tasks of a model will be measured, or not: verdicts in words and as JSON."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gputune.client.model.plan import Task
+from gputune.client.tuning.search.task_search import task_key
+from gputune.client.tuning.search.verdict import Verdict, counts
+
+MOST_REASONS = 3
+
+
+def summary_line(verdicts: Iterable[Verdict]) -> str:
+    """How many tasks are known and why the others are not, in one line."""
+    found = list(verdicts)
+    kinds = counts(found)
+    parts = [f"{kinds['hit']} of {len(found)} tasks are known"]
+    if kinds["default"]:
+        parts.append(f"{kinds['default']} keep their defaults")
+    if kinds["stale"]:
+        parts.append(f"{kinds['stale']} are stale ({reasons(found)})")
+    if kinds["seeded"]:
+        parts.append(f"{kinds['seeded']} start from what is known elsewhere")
+    if kinds["new"]:
+        parts.append(f"{kinds['new']} are new")
+    return ", ".join(parts)
+
+
+def reasons(verdicts: Iterable[Verdict]) -> str:
+    """What has changed since stale records were made, the most frequent changes first."""
+    found = [verdict for verdict in verdicts if verdict.kind == "stale"]
+    changes = Counter(reason for verdict in found for reason in [*map(str, verdict.changes), verdict.reason] if reason)
+    said = [f"{change}: {count} tasks" for change, count in changes.most_common(MOST_REASONS)]
+    more = len(changes) - len(said)
+    return "; ".join([*said, f"and {more} other changes"] if more else said)
+
+
+def lines_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[str]]) -> list[str]:
+    """A line for each task, and the summary."""
+    lines = []
+    for task, verdict in verdicts.items():
+        name = f"{task.op} {task_key(task).digest[:10]} ({', '.join(nodes.get(task, ())[:2])})"
+        lines.append(f"{verdict.kind:<7}  {name}{_why(verdict)}")
+    return [*lines, summary_line(verdicts.values())]
+
+
+def fields_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[str]]) -> dict[str, Any]:
+    """The same for tools."""
+    tasks = [
+        {
+            "task": task_key(task).digest,
+            "op": task.op,
+            "nodes": list(nodes.get(task, ())),
+            "kind": verdict.kind,
+            "measures": verdict.measures,
+            "changes": [vars(change) for change in verdict.changes],
+            "reason": verdict.reason,
+            "origin": verdict.origin,
+            "configuration": verdict.pin or (winner and dict(winner.configuration)),
+            "tuned_ns": winner and winner.median_ns,
+        }
+        for task, verdict in verdicts.items()
+        for winner in [verdict.winner or verdict.before]
+    ]
+    return {"counts": dict(counts(verdicts.values())), "tasks": tasks}
+
+
+def _why(verdict: Verdict) -> str:
+    if verdict.kind == "hit" and verdict.winner is not None:
+        return f": {verdict.winner.median_ns / 1000:.1f} us, tuned at effort {verdict.winner.effort}"
+    return f": {verdict.why}" if verdict.why else ""

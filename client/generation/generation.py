@@ -1,0 +1,451 @@
+"""One generation of a context binary: tuning, choosing by whole contexts, finalizing, writing, verifying."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gputune.cache import PerformanceCache, named, tier_of
+from gputune.client.context import builder
+from gputune.client.context.choice import Decision, InChain
+from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
+from gputune.client.context.kernel_repository import KernelRepository
+from gputune.client.context.race import ContextRace
+from gputune.client.context.verification import Questions, Verifier
+from gputune.client.errors import ConfigError, OutputError, TargetError
+from gputune.client.generation.config import Config, check_precision
+from gputune.client.generation.explaining import summary_line
+from gputune.client.generation.trusted_caches import check_trusted
+from gputune.client.model.graphs import Graphs
+from gputune.client.model.op_packages import OpPackage
+from gputune.client.model.plan import Task
+from gputune.client.outputs import writing
+from gputune.client.progress import Reporter
+from gputune.client.report import write_report
+from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import AdbRequest
+from gputune.client.target.transport.credentials import NONE, Credentials
+from gputune.client.tuning.outcome import Outcome, untuned
+from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.client.tuning.search.verdict import Verdict, untuned_verdict
+from gputune.client.tuning.tuner import Tuner, settings_of
+from gputune.core.errors import ContextError
+from gputune.core.identity import DeviceIdentity
+from gputune.kernels.space import configuration_key
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context
+from gputune.runtime.devices.discovery import SIMULATED
+from gputune.server.protocol.connection import software_version
+
+CHAIN_SHARE = 0.15
+"""Of a budget, what is kept back to compare whole contexts."""
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """Everything that a generation depends on.
+
+    The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
+    with onnxruntime on the inputs of `input_list`, else on random ones.
+    """
+
+    model: Path
+    input_dimensions: Sequence[Mapping[str, tuple[int, ...]]]
+    binary_file: Path
+    config: Config
+    effort: Effort
+    performance_cache_dir: Path
+    target: str | None = None
+    device: str | None = None
+    device_tier: str | None = None
+    credentials: Credentials = NONE
+    adb: AdbRequest | None = None
+    tuning: TuningOptions = field(default_factory=TuningOptions)
+    summary_json: Path | None = None
+    op_packages: Sequence[str] = ()
+    verify: bool = False
+    input_list: Path | None = None
+
+
+@dataclass
+class Clock:
+    """Wall seconds by phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+
+
+class Generation:
+    """One generation on connected targets, of which the first also packs weights and compiles."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        graphs: Graphs,
+        packages: Sequence[OpPackage],
+        questions: Questions | None,
+        clients: Sequence[TargetClient],
+        clock: Clock,
+        reporter: Reporter,
+    ) -> None:
+        """Raises ConfigError for what the device cannot do."""
+        self._request = request
+        self._graphs = graphs
+        self._packages = packages
+        self._questions = questions
+        self.clients = clients
+        self._client = client = clients[0]
+        self._clock = clock
+        self._reporter = reporter
+        self._device = DeviceIdentity.from_dict(client.device)
+        self._tier = tier_of(
+            self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
+        )
+        if request.device_tier is not None:
+            self._tier = named(self._tier, request.device_tier)
+        self._computes = self._device.platform not in SIMULATED
+        self._persistent = request.config.persistent_kernels and self._device.groups_at_once > 0
+        self._compares = self._computes and request.effort.contexts > 1
+        self._tasks = graphs.tasks(fused=self._compares)
+        self._mode = request.tuning.cache_mode
+        self.outcomes: list[Outcome] = []
+        self.decisions: Sequence[Decision] = ()
+        self.verified: Mapping[str, Mapping[str, float]] | None = None
+        check_precision(request.config, self._device)
+        if questions is not None and not self._computes:
+            raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
+
+    @property
+    def in_chain(self) -> dict[str, Mapping[str, Any]]:
+        """What comparing whole contexts has led to, by graph."""
+        return {one.plan.name: one.summary for one in self.decisions if one.summary is not None}
+
+    @property
+    def end_to_end(self) -> dict[str, Mapping[str, Any]]:
+        """What an inference takes and by what it is faster than an untuned one, by graph."""
+        return {one.plan.name: one.end_to_end for one in self.decisions if one.end_to_end is not None}
+
+    def run(self) -> None:
+        """The whole generation. With tuning effort none no cache is read or written."""
+        check_trusted(self._caches)
+        if self._request.effort.name == "none":
+            self._reporter.info("tuning effort none: default configurations, no performance cache")
+            limits = device_limits(self._device)
+            outcomes = _by_key(untuned(task, limits) for task in self._tasks)
+            plans = [model.plan for model in self._graphs.models]
+            self._make([Decision(plan, _of(plan.tasks, outcomes), self._persistent) for plan in plans], None)
+            return
+        mode = self._mode
+        with ExitStack() as stack:
+            path = self._cache_path(stack)
+            kept = "" if mode == "use" else f", mode {mode}"
+            self._reporter.info(f"performance cache {'none' if mode == 'off' else path}{kept}")
+            opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
+            cache = stack.enter_context(opened(path, warn=self._reporter.warn))
+            budget_seconds = self._request.tuning.budget_seconds
+            deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+            options = self._request.tuning
+            if budget_seconds is not None and self._compares:
+                options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
+            tuner = self._tuner(cache, options)
+            self._begin(tuner, cache)
+            self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
+            with self._clock.phase("tune"):
+                outcomes = self._tune(tuner, options)
+            with self._clock.phase("chain"):
+                decisions = self._decide(outcomes, tuner, cache, deadline)
+            self._make(decisions, *((None, None) if mode == "frozen" else (tuner, cache)))
+            if mode != "frozen":
+                cache.finish_generation(self._fingerprint)
+            if (report := self._request.tuning.report) is not None:
+                write_report(path, report, self._request.binary_file)
+                self._reporter.info(f"wrote the report {report}")
+
+    @property
+    def cache_file(self) -> Path:
+        """The performance cache of this device, which cache_mode off leaves alone."""
+        return self._request.performance_cache_dir / self._tier.file_name
+
+    @property
+    def _caches(self) -> list[Path]:
+        """The files that winners or programs are taken from."""
+        config = self._request.config
+        used = self._request.effort.name != "none" and self._mode != "off"
+        own = [self.cache_file] if used else []
+        others = (config.system_performance_cache_dir if used else None, config.kernel_repo_path)
+        return own + [folder / self._tier.file_name for folder in others if folder is not None]
+
+    @property
+    def nodes_of(self) -> Mapping[Task, Sequence[str]]:
+        """The names of the model's nodes that run a task."""
+        return self._graphs.nodes_of
+
+    def explain(self) -> dict[Task, Verdict]:
+        """What `run` would do with each task, and why. Nothing is measured and nothing is written: the generation is
+        begun on a copy of the performance cache. Raises GputuneError, CacheError."""
+        check_trusted(self._caches)
+        if self._request.effort.name == "none":
+            return dict.fromkeys(self._tasks, untuned_verdict())
+        with ExitStack() as stack:
+            opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
+            cache = stack.enter_context(opened(self._cache_path(stack), warn=self._reporter.warn))
+            tuner = self._tuner(cache, self._request.tuning)
+            self._begin(tuner, cache)
+            return tuner.verdicts(self._tasks)
+
+    def _cache_path(self, stack: ExitStack) -> Path:
+        """Where measurements are kept; with cache_mode off in a folder that goes when the stack is closed."""
+        if self._mode == "off":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-"))
+            return Path(folder) / self._tier.file_name
+        return self.cache_file
+
+    def _tuner(self, cache: PerformanceCache, options: TuningOptions) -> Tuner:
+        return Tuner(
+            self.clients,
+            cache,
+            self._request.effort,
+            self._reporter,
+            options,
+            self._graphs.nodes_of,
+            self._inference_ns if self._compares else None,
+        )
+
+    def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
+        """What an inference is expected to take by the times of its tasks, before any context was timed."""
+        return self._graphs.inference_ns(time_ns, INSIDE_NS if self._persistent else GUESSED_LAUNCH_NS)
+
+    def _begin(self, tuner: Tuner, cache: PerformanceCache) -> None:
+        """What comes before the verdicts: checks, the mark of this generation, what the system's cache knows."""
+        tuner.check(self._tasks)
+        if self._mode != "frozen":
+            begun = cache.begin_generation(self._fingerprint, self._request.config.invalidate_performance_cache)
+            if self._mode == "refresh":
+                cache.seen_since = begun.begun_at
+            if begun.invalidated:
+                self._reporter.info("performance cache invalidated: starting from nothing")
+            elif begun.resumed:
+                self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
+        if self._mode == "use":
+            self._borrow(tuner)
+
+    def _borrow(self, tuner: Tuner) -> None:
+        """Takes in what the system's cache knows and the user's does not. Raises CacheError."""
+        if (folder := self._request.config.system_performance_cache_dir) is None:
+            return
+        path = folder / self._tier.file_name
+        if not path.exists():
+            self._reporter.info(f"system performance cache {path}: there is none for this device")
+            return
+        with PerformanceCache.open_readonly(path, warn=self._reporter.warn) as system:
+            taken = tuner.borrow(self._tasks, system)
+        self._reporter.info(f"system performance cache {path}: {taken} tasks are taken from there")
+
+    def _make(self, decisions: Sequence[Decision], tuner: Tuner | None, cache: PerformanceCache | None = None) -> None:
+        """Finalizes, writes and verifies what was decided."""
+        self.outcomes = _outcomes(decisions)
+        self.decisions = decisions
+        with self._clock.phase("finalize"):
+            wanted = [builder.Wanted(one.plan, one.outcomes, one.persistent) for one in decisions]
+            try:
+                built = self._built(wanted, tuner, cache)
+            except TargetError as error:
+                if not any(one.persistent for one in wanted):
+                    raise
+                self._reporter.warn(f"launches stay apart: {error}")
+                built = self._built([replace(one, persistent=False) for one in wanted], tuner, cache)
+        with self._clock.phase("write"):
+            self._write(built)
+        with self._clock.phase("verify"):
+            self._verify(decisions)
+        for graph, found in self.end_to_end.items():
+            self._reporter.info(_gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
+
+    def _built(
+        self, wanted: Sequence[builder.Wanted], tuner: Tuner | None, cache: PerformanceCache | None
+    ) -> builder.Built:
+        """The graphs with their programs, which come from the kernel repository where it has them: that of the folder
+        asked for, else the performance cache's own."""
+        folder = self._request.config.kernel_repo_path
+        with ExitStack() as stack:
+            if folder is not None:
+                cache = stack.enter_context(
+                    PerformanceCache.open(folder / self._tier.file_name, warn=self._reporter.warn)
+                )
+            if cache is None:
+                with self._reporter:
+                    return builder.build_all(wanted, self._client, _keeping(tuner), self._reporter)
+            if self._request.config.invalidate_kernel_repo:
+                cache.forget_programs()
+            repository = KernelRepository(self._client, cache, settings_of(self._client.server))
+            with self._reporter:
+                built = builder.build_all(wanted, repository, _keeping(tuner), self._reporter)
+        counts = repository.counts
+        if counts.total():
+            self._reporter.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
+        return built
+
+    def _verify(self, decisions: Sequence[Decision]) -> None:
+        """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
+        if self._questions is None:
+            return
+        verifier = Verifier(self._questions.oracle, self._client, self._write_to)
+        self.verified = {}
+        for decision in decisions:
+            name = decision.plan.name
+            errors = verifier.verify(self._request.binary_file, decision, self._questions.inputs[name])
+            self.verified = {**self.verified, name: errors}
+            for output, error in errors.items():
+                told = f"output {output!r} of graph {name!r}"
+                self._reporter.info(f"verified: {told} is off by {error:.1e} of its largest value at most")
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        """What makes a rerun the same generation: the model's bytes, the effort, the dimensions."""
+        request = self._request
+        shapes = [sorted(one.items()) for one in request.input_dimensions]
+        asked = [request.effort.name, shapes, self._tier.name, [package.title for package in self._packages]]
+        digest = hashlib.sha256(json.dumps(asked).encode())
+        with request.model.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()
+
+    def _tune(self, tuner: Tuner, options: TuningOptions) -> dict[str, Outcome]:
+        number = itertools.count(1)
+
+        def done(outcome: Outcome) -> None:
+            self._reporter.info(f"[{next(number)}/{len(self._tasks)}] {_describe(outcome)}")
+
+        with self._reporter:
+            self._reporter.begin("tuning", tuner.expected_trials(self._tasks), options.budget_seconds)
+            return _by_key(tuner.tune(self._tasks, done, self._graphs.optional))
+
+    def _decide(
+        self, outcomes: dict[str, Outcome], tuner: Tuner, cache: PerformanceCache, deadline: float | None
+    ) -> list[Decision]:
+        """For each graph which plan and which of the finalists: those that are fastest in the whole graph, where that
+        can be known."""
+        if not self._compares:
+            return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
+        decisions = []
+        for model in self._graphs.models:
+            contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
+            repository = KernelRepository(self._client, cache, settings_of(self._client.server))
+            race = ContextRace(self._client, repository, self._write_to, tuner.store_binary, self._reporter, deadline)
+            in_chain = InChain(
+                model, tuner, cache, self._reporter, contexts, device_limits(self._device), self._persistent, frozen
+            )
+            decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
+        return decisions
+
+    def _write_to(self, built: builder.Built, path: Path) -> int:
+        return write_context(path, self._context(built))
+
+    def _context(self, built: builder.Built) -> Context:
+        return Context(
+            graphs=built.graphs,
+            programs=built.programs,
+            weights=built.weights,
+            device=self._client.device,
+            tier=self._tier.name,
+            configuration=self._effective_configuration(),
+            versions={
+                "gputune": software_version(),
+                "platform": self._device.platform_version,
+                "driver": self._device.driver_version,
+            },
+            computes=self._computes,
+        )
+
+    def _write(self, built: builder.Built) -> None:
+        path = self._request.binary_file
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                size = self._write_to(built, path)
+            except ContextError as error:
+                raise OutputError(f"{path} cannot be written: {error}") from error
+        self._reporter.info(f"wrote {path} ({size} bytes)")
+
+    def _effective_configuration(self) -> dict[str, Any]:
+        request = self._request
+        return {
+            "tuning_mode": request.effort.name != "none",
+            "tuning_effort": request.effort.name,
+            "tuning_strategy": request.tuning.strategy,
+            "cold": request.tuning.cold,
+            "cache_mode": request.tuning.cache_mode,
+            "performance_cache_dir": str(request.performance_cache_dir),
+            "persistent_kernels": request.config.persistent_kernels,
+            "invalidate_performance_cache": request.config.invalidate_performance_cache,
+            "input_dimensions": [
+                {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions
+            ],
+            "op_packages": [package.title for package in self._packages],
+            "tuned_tasks": [task_key(task).digest for task in self._tasks],
+            "end_to_end": {graph: dict(found) for graph, found in self.end_to_end.items()},
+        }
+
+
+def _gain_line(found: Mapping[str, Any], where: str) -> str:
+    """What tuning gains, end to end, for people."""
+    gain = found["gain"]
+    return (
+        f"{where}inference {found['tuned_ns'] / 1e6:.2f} ms, untuned {found['untuned_ns'] / 1e6:.2f} ms: "
+        f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
+    )
+
+
+def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:
+    """The outcomes of all graphs, each configuration of a task once, with the weight that it has in all of them."""
+    found: dict[tuple[str, str], Outcome] = {}
+    for decision in decisions:
+        weights = {task_key(task).digest: task.weight for task in decision.plan.tasks}
+        for key, one in decision.outcomes.items():
+            identity = key, configuration_key(one.configuration)
+            before = found[identity].weight if identity in found else 0
+            found[identity] = replace(one, weight=before + weights.get(key, 0))
+    return list(found.values())
+
+
+def _of(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """The outcomes of these tasks."""
+    return {key: outcomes[key] for key in (task_key(task).digest for task in tasks)}
+
+
+def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
+    return {outcome.key: outcome for outcome in outcomes}
+
+
+def _keeping(tuner: Tuner | None) -> Callable[[Task, Outcome], None]:
+    """What becomes of a binary that is compiled."""
+    return (lambda task, outcome: None) if tuner is None else tuner.store_binary
+
+
+def _describe(outcome: Outcome) -> str:
+    """One line for people about what became of a task."""
+    name = f"{outcome.op} {outcome.key[:10]}"
+    if outcome.tuned_ns is None:
+        return f"{name}: default configuration, not measured"
+    gain = "" if outcome.default_ns is None else f", {outcome.default_ns / outcome.tuned_ns:.2f}x the default"
+    source = "from the cache" if outcome.hit else f"{sum(outcome.trials.values())} trials"
+    return f"{name}: {outcome.tuned_ns / 1000:.1f} us{gain} ({source})"

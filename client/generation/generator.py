@@ -1,0 +1,164 @@
+"""The context binary generator: checks first, then import, lowering, tuning, finalizing and writing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gputune.cache import check_writable, named, tier_of
+from gputune.client.context.verification import questions_for
+from gputune.client.errors import ConfigError
+from gputune.client.generation.generation import Clock, Generation, GenerationRequest
+from gputune.client.generation.summary import Totals, summarise, write_json
+from gputune.client.model.graphs import Graphs, read_graphs
+from gputune.client.model.op_packages import OpPackage, in_use, load_packages
+from gputune.client.model.plan import Task
+from gputune.client.outputs import check_output
+from gputune.client.progress import Reporter
+from gputune.client.target.several import choose_targets
+from gputune.client.tuning.search.verdict import Verdict
+from gputune.client.tuning.tuner import names_of
+
+__all__ = ["Explained", "GenerationRequest", "explain", "generate"]
+
+
+def generate(request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter) -> dict[str, Any]:
+    """Generates a context binary and returns the summary. Raises GputuneError, CacheError.
+
+    Nothing is written, and nothing in a cache is invalidated, before every check has passed.
+    """
+    clock = Clock()
+    with clock.phase("total"):
+        with clock.phase("check"):
+            _check_outputs(request)
+        with _prepared(request, environment, reporter, clock) as generation:
+            generation.run()
+    requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
+    totals = Totals(requests["profile"], requests["compile"], clock.seconds)
+    summary = summarise(
+        generation.outcomes,
+        totals,
+        generation.in_chain,
+        generation.verified,
+        generation.end_to_end,
+        len(generation.decisions),
+    )
+    if request.summary_json is not None:
+        write_json(request.summary_json, summary)
+    return summary
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What a generation would do: its performance cache file, and for each task the verdict and the model's nodes."""
+
+    file: Path
+    verdicts: Mapping[Task, Verdict]
+    nodes_of: Mapping[Task, Sequence[str]]
+
+
+def explain(request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter) -> Explained:
+    """What the generation of this request would do with each task, and why; nothing is measured and nothing is
+    written. Raises GputuneError, CacheError."""
+    check_bound(request)
+    with _prepared(request, environment, reporter, Clock()) as generation:
+        return Explained(generation.cache_file, generation.explain(), generation.nodes_of)
+
+
+@contextmanager
+def _prepared(
+    request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter, clock: Clock
+) -> Iterator[Generation]:
+    """A generation whose model is read and whose targets are connected; op packages are in use meanwhile."""
+    with clock.phase("check"):
+        packages = load_packages(request.op_packages)
+    with in_use(packages), ExitStack() as stack:
+        yield _connected(request, packages, environment, reporter, clock, stack)
+
+
+def _connected(
+    request: GenerationRequest,
+    packages: Sequence[OpPackage],
+    environment: Mapping[str, str],
+    reporter: Reporter,
+    clock: Clock,
+    stack: ExitStack,
+) -> Generation:
+    """A generation on targets that are closed with the stack."""
+    with clock.phase("import"):
+        read = read_graphs(request.model, request.input_dimensions)
+    with clock.phase("lower"):
+        graphs = Graphs(read)
+        tasks = graphs.tasks(fused=True)
+    with clock.phase("check"):
+        request.tuning.check_bound([names_of(task, graphs.nodes_of.get(task, ())) for task in tasks])
+        questions = None
+        if request.verify:
+            questions = questions_for(request.model, request.input_list, [model.plan for model in graphs.models])
+    for package in packages:
+        reporter.info(f"op package {package.title}: {_listing(package)}")
+    for model in graphs.models:
+        found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
+        title = request.model.name if len(graphs.models) == 1 else f"{request.model.name}, graph {model.plan.name}"
+        reporter.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
+    with clock.phase("check"):
+        chosen = choose_targets(
+            request.target,
+            environment,
+            request.device,
+            log_level=reporter.level,
+            credentials=request.credentials,
+            adb=request.adb,
+            notice=reporter.warn,
+            speaker=reporter,
+        )
+    stack.enter_context(chosen)
+    for line in chosen.explanation:
+        reporter.info(line)
+    with clock.phase("check"):
+        clients = chosen.connect_all()
+    return Generation(request, graphs, packages, questions, clients, clock, reporter)
+
+
+def check_bound(request: GenerationRequest) -> None:
+    """Raises ConfigError for wishes about caches that this generation could only ignore, and for a tier that cannot
+    be."""
+    if request.device_tier is not None:
+        check_tier(request.device_tier)
+    config, mode = request.config, request.tuning.cache_mode
+    wishes = {
+        "invalidate_performance_cache": config.invalidate_performance_cache and mode in ("off", "frozen"),
+        "system_performance_cache_dir": config.system_performance_cache_dir is not None and mode != "use",
+    }
+    for key in (key for key, ignored in wishes.items() if ignored):
+        raise ConfigError(f"{key} has no meaning with cache_mode {mode!r}; drop one of them")
+    unused = request.effort.name == "none" or mode in ("off", "frozen")
+    if config.invalidate_kernel_repo and config.kernel_repo_path is None and unused:
+        raise ConfigError("invalidate_kernel_repo: no kernel repository is kept here; name one with kernel_repo_path")
+
+
+def check_tier(name: str) -> None:
+    """Raises ConfigError for what cannot be a tier's name."""
+    try:
+        named(tier_of("", 0), name)
+    except ValueError as error:
+        raise ConfigError(f"--device_tier: {error}") from None
+
+
+def _listing(package: OpPackage) -> str:
+    return ", ".join([*(f"kernels of {op}" for op in package.families), *package.lowerings])
+
+
+def _check_outputs(request: GenerationRequest) -> None:
+    """That all results can be written, before anything takes time."""
+    check_bound(request)
+    for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
+        check_output(path)
+    if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):
+        check_writable(request.performance_cache_dir)
+    if request.config.kernel_repo_path is not None:
+        check_writable(request.config.kernel_repo_path)

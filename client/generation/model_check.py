@@ -1,0 +1,137 @@
+"""What `gputune model-check` says of a model before any tuning: what runs, what it costs, how long tuning may take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gputune.client.errors import Refusal, UnsupportedNodes
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.importer import read_model
+from gputune.client.model.nearest import nearest_form
+from gputune.client.model.plan import Plan, Task
+from gputune.client.report.problems import words
+from gputune.client.tuning.measuring.peaks import Peaks
+from gputune.client.tuning.search.effort import EFFORTS, Effort, trials_for
+from gputune.client.tuning.search.task_search import task_key
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits, Work
+
+TRIAL_SECONDS = 0.3
+"""What a trial takes, compiling included, by what tuning has taken with PoCL on two cores. Kernels that run for
+milliseconds take longer."""
+CHAIN_SECONDS = 15.0
+"""What it takes to compare whole contexts, of a model of some ten milliseconds."""
+COUNTED = 2000
+"""A space is counted so far; more configurations change no effort but full."""
+
+ASSUMES = (
+    f"{TRIAL_SECONDS} s for each trial, compiling included, and {CHAIN_SECONDS:g} s to compare whole contexts",
+    "an empty performance cache and no --tuning_budget",
+    "the roofline: every operation at the peaks, each of its tensors read or written once, in memory and not in caches",
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is known of a model. `refusals` are the nodes that cannot run; there is a model only where there are none.
+
+    `nodes` is how many the model has once constants are folded, as far as they were looked at.
+    """
+
+    path: Path
+    input_dimensions: Mapping[str, tuple[int, ...]]
+    nodes: int
+    node_ops: Mapping[str, str]
+    """The operator of each node that runs, by the node's name."""
+    refusals: tuple[Refusal, ...]
+    model: Alternatives | None
+
+    @property
+    def runs_wholly(self) -> bool:
+        return self.model is not None
+
+
+def check_model(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> Checked:
+    """Imports and lowers a model. Raises ModelError for what is wrong with the model and not with single nodes."""
+    node_ops: dict[str, str] = {}
+    try:
+        graph = read_model(path, input_dimensions)
+        node_ops = {node.name: node.op for node in graph.nodes}
+        return Checked(path, input_dimensions, len(graph.nodes), node_ops, (), Alternatives(graph))
+    except UnsupportedNodes as error:
+        looked_at = max(error.looked_at, len(node_ops))
+        return Checked(path, input_dimensions, looked_at, node_ops, error.refusals, None)
+
+
+def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, Any]:
+    """The content of --json; `limits` are those of the device whose tuning spaces are counted."""
+    refused = {refusal.node for refusal in checked.refusals}
+    content: dict[str, Any] = {
+        "model": str(checked.path),
+        "input_dimensions": {name: list(shape) for name, shape in checked.input_dimensions.items()},
+        "runs_wholly": checked.runs_wholly,
+        "nodes": checked.nodes,
+        "unsupported": [
+            {"node": one.node, "op": one.op, "why": one.why, "nearest": nearest_form(one)} for one in checked.refusals
+        ],
+    }
+    if checked.model is None:
+        content["supported"] = [{"node": n, "op": op} for n, op in checked.node_ops.items() if n not in refused]
+        return content
+    plan = checked.model.plan
+    runs_as = {node: operation.name for operation in plan.operations for node in operation.nodes}
+    content["supported"] = [
+        {"node": node, "op": op, "operation": runs_as.get(node)} for node, op in checked.node_ops.items()
+    ]
+    return content | _costs(plan, peaks) | _tuning(checked.model, limits) | {"assumes": list(ASSUMES)}
+
+
+def _costs(plan: Plan, peaks: Peaks) -> dict[str, Any]:
+    tasks = [(task, family_of(task.op).work(task.problem)) for task in plan.tasks]
+    return {
+        "operations": len(plan.operations),
+        "tasks": [_task(task, work, peaks) for task, work in tasks],
+        "flops": sum(task.weight * work.flops for task, work in tasks),
+        "bytes": sum(task.weight * work.bytes for task, work in tasks),
+        "constant_bytes": sum(value.nbytes for value in plan.constants.values()),
+        "peaks": {"gflops": peaks.gflops, "gbps": peaks.gbps, "origin": peaks.origin},
+        "roofline_ns": sum(task.weight * peaks.roofline_ns(work) for task, work in tasks),
+    }
+
+
+def _task(task: Task, work: Work, peaks: Peaks) -> dict[str, Any]:
+    key = task_key(task)
+    return {
+        "key": key.digest,
+        "op": task.op,
+        "problem": words(task.op, key.problem),
+        "weight": task.weight,
+        "flops": work.flops,
+        "bytes": work.bytes,
+        "roofline_ns": peaks.roofline_ns(work),
+    }
+
+
+def _tuning(model: Alternatives, limits: DeviceLimits) -> dict[str, Any]:
+    """Trials and seconds by effort; optional fusion is tuned beside what it replaces."""
+    sizes = {task: _size(task, limits) for task in model.tasks}
+    efforts = {name: _effort(effort, sizes) for name, effort in EFFORTS.items()}
+    return {"tuned_tasks": len(model.tasks), "tuning": efforts}
+
+
+def _effort(effort: Effort, sizes: Mapping[Task, int]) -> dict[str, Any]:
+    trials = sum(trials_for(effort, task.op, size) for task, size in sizes.items()) if effort.rank else 0
+    finalists = sum(min(effort.finalists + 1, size) for size in sizes.values()) if effort.rank else 0
+    chain = CHAIN_SECONDS * (effort.contexts > 1)
+    return {
+        "trials": trials,
+        "seconds": (trials + finalists) * TRIAL_SECONDS + chain,
+        "at_least": effort.trials is None and max(sizes.values(), default=0) >= COUNTED,
+    }
+
+
+def _size(task: Task, limits: DeviceLimits) -> int:
+    """How many configurations the task's space has, COUNTED where they are more."""
+    return sum(1 for _ in islice(family_of(task.op).space(task.problem, limits).configurations(), COUNTED))

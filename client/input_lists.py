@@ -1,0 +1,116 @@
+"""Input lists: one inference per line, the files of its inputs by name."""
+
+import shlex
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.client.errors import ConfigError
+from gputune.runtime.context.records import TensorRecord
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class InputLine:
+    """The files of one inference by input name, and where the list says so."""
+
+    files: dict[str, Path]
+    place: str
+
+
+NO_INPUTS = InputLine({}, "")
+"""The one inference of a graph without inputs."""
+
+
+def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputLine]:
+    """One inference per line: `name:=file name2:=file`, or just the file where there is one input. What has blanks
+    stands in double quotes: `name:="a file" "a name:=file"`.
+
+    Blank lines and lines that start with # are skipped; files are relative to the working directory. For a graph
+    without inputs there is one inference. Raises ConfigError that names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"input list {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            lines.append(InputLine(_files(line, inputs, f"{path}:{number}"), f"{path}:{number}"))
+    if not lines and inputs:
+        raise ConfigError(f"input list {path} names no inputs")
+    return lines or [NO_INPUTS]
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line, some of which are in double quotes; any other character stands for itself. Raises ValueError
+    where a quote is not closed."""
+    words = shlex.shlex(line, posix=True)
+    words.whitespace_split, words.quotes, words.escape, words.commenters = True, '"', "", ""
+    return list(words)
+
+
+def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str, Path]:
+    known = [tensor.name for tensor in inputs]
+    files: dict[str, Path] = {}
+    try:
+        words = _words(line)
+    except ValueError:
+        raise ConfigError(f"{place}: a quote is not closed") from None
+    for word in words:
+        name, separator, file = word.partition(":=")
+        if not separator:
+            if len(known) != 1:
+                raise ConfigError(f"{place}: {word!r} names no input; write NAME:={word} with one of {known}")
+            name, file = known[0], word
+        if name not in known:
+            raise ConfigError(f"{place}: there is no input {name!r}; the graph has {known}")
+        if name in files:
+            raise ConfigError(f"{place}: input {name!r} is given twice")
+        files[name] = Path(file)
+    missing = [name for name in known if name not in files]
+    if missing:
+        raise ConfigError(f"{place}: no file for input {missing[0]!r}")
+    return files
+
+
+def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, Array]:
+    """The arrays of one inference, from .npy files or from raw little-endian values. Raises ConfigError."""
+    return {tensor.name: _read(line.files[tensor.name], tensor, line.place) for tensor in inputs}
+
+
+def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
+    value: Any
+    try:
+        if file.suffix == ".npy":
+            value = np.load(file, allow_pickle=False)
+            if not isinstance(value, np.ndarray):  # an archive, which stays open
+                value.close()
+                raise ConfigError(f"{place}: {file} is an archive of arrays; give one array")
+        else:
+            content = file.read_bytes()
+            if len(content) != tensor.nbytes:
+                shape = list(tensor.shape)
+                raise ConfigError(
+                    f"{place}: {file} has {len(content)} bytes, input {tensor.name!r} takes {tensor.nbytes} "
+                    f"({tensor.dtype}{shape})"
+                )
+            value = np.frombuffer(content, dtype=tensor.dtype).reshape(tensor.shape)
+    except OSError as error:
+        raise ConfigError(f"{place}: {file} cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{place}: {file} is no array file: {error}") from None
+    if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
+        order = "" if value.dtype.isnative else "big-endian " if sys.byteorder == "little" else "little-endian "
+        raise ConfigError(
+            f"{place}: {file} holds {order}{value.dtype.name}{list(value.shape)}, "
+            f"input {tensor.name!r} takes {tensor.dtype}{list(tensor.shape)}"
+        )
+    array: Array = value
+    return array

@@ -1,8 +1,0 @@
-"""Graph -> Plan. lowering.py walks over the nodes and owns what they become; each other module lowers the operators
-that its name says, as functions of the lowering and a node, and operators.py puts their tables together. layouts.py
-knows which device tensor holds which tensor of the graph."""
-
-from gputune.client.lowering.lowering import Lowering, lower
-from gputune.client.plan import Operation, Plan, Task
-
-__all__ = ["Lowering", "Operation", "Plan", "Task", "lower"]

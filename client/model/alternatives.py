@@ -1,0 +1,99 @@
+"""The plans of a graph: some operations may be fused into one kernel, and whether that pays is measured."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from gputune.client.model.fusion_groups import Group, fusion_groups
+from gputune.client.model.graph import Graph
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Operation, Plan, Task
+
+__all__ = ["Alternatives", "Group"]
+
+
+class Alternatives:
+    """A graph's plan without optional fusion, and the groups of its operations that could be one operation each."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Raises ModelError that names every node which cannot be lowered."""
+        self.plan = lower(graph)
+        found = tuple(fusion_groups(self.plan))
+        weights = Counter(_kind(group.task) for group in found)
+        self.groups = tuple(replace(group, fused=_weighted(group.fused, weights)) for group in found)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The distinct tasks of all alternatives: what must be tuned before one can be chosen.
+
+        A task's weight is how many operations run it in a plan with all that can be of its kind. A fused task comes
+        behind the last that it replaces.
+        """
+        fused: dict[str, list[Task]] = {}
+        for group in self.groups:
+            fused.setdefault(group.names[-1], []).append(group.task)
+        found = ((each.task, *fused.get(each.name, ())) for each in self.plan.operations)
+        return tuple(dict.fromkeys(task for tasks in found for task in tasks))
+
+    @cached_property
+    def nodes_of(self) -> Mapping[Task, tuple[str, ...]]:
+        """The names of the model's nodes that run each of `tasks` in one of the plans."""
+        nodes = self.plan.nodes_of
+        for group in self.groups:
+            nodes[group.task] = (*nodes.get(group.task, ()), *group.fused.nodes)
+        return nodes
+
+    def gainful(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> tuple[Group, ...]:
+        """The groups that are faster fused, in the order of the plan: of those that share operations, the greater gain.
+
+        `time_ns` is asked for members of `tasks` only; a group with an unknown time (None) is left out. `launch_ns` is
+        what a launch costs beside its kernel's running time.
+
+        Looked through from the greatest gain on, which finds the best plan where at most two groups share operations.
+        """
+        gains = {group: group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.groups}
+        taken: set[str] = set()
+        chosen: set[Group] = set()
+        for group in sorted(self.groups, key=lambda each: -gains[each]):
+            if gains[group] > 0 and taken.isdisjoint(group.names):
+                taken.update(group.names)
+                chosen.add(group)
+        return tuple(group for group in self.groups if group in chosen)
+
+    def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: float) -> float:
+        """What an inference takes with the gainful groups fused."""
+        plain_ns = sum(time_ns(each.task) + launch_ns for each in self.plan.operations)
+        return plain_ns - sum(group.gain_ns(time_ns, launch_ns) or 0.0 for group in self.gainful(time_ns, launch_ns))
+
+    def plan_with(self, chosen: Collection[Group]) -> Plan:
+        """The plan in which the chosen ones of `groups` are fused. Its tasks have the weights that they have in it.
+
+        Raises ValueError for groups of another plan, and for two that share an operation.
+        """
+        if unknown := [group.fused.name for group in chosen if group not in self.groups]:
+            raise ValueError(f"not groups of model {self.plan.name!r}: {', '.join(unknown)}")
+        times = Counter(name for group in chosen for name in group.names)
+        if shared := [name for name, count in times.items() if count > 1]:
+            raise ValueError(f"operations of model {self.plan.name!r} would be fused twice: {', '.join(shared)}")
+        place = {group.names[-1]: group.fused for group in chosen}
+        gone = {name for group in chosen for name in group.names[:-1]}
+        kept = [place.get(each.name, each) for each in self.plan.operations if each.name not in gone]
+        weights = Counter(_kind(each.task) for each in kept)
+        unwritten = {self.plan.root(each.output) for each in self.plan.operations if each.name in gone}
+        unseen = unwritten | {view for view, root in self.plan.aliases.items() if root in unwritten}
+        return replace(
+            self.plan,
+            operations=tuple(_weighted(each, weights) for each in kept),
+            tensors={name: spec for name, spec in self.plan.tensors.items() if name not in unseen},
+            aliases={view: root for view, root in self.plan.aliases.items() if view not in unseen},
+        )
+
+
+def _kind(task: Task) -> tuple[str, object]:
+    """What a task is, whatever its weight."""
+    return task.op, task.problem
+
+
+def _weighted(operation: Operation, weights: Mapping[tuple[str, object], int]) -> Operation:
+    return replace(operation, task=replace(operation.task, weight=weights[_kind(operation.task)]))

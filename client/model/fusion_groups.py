@@ -1,0 +1,116 @@
+"""Which operations of a plan could be one kernel: groups that fewer launches may make faster, or not."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gputune.client.model.plan import Operation, Plan, Task
+from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
+from gputune.kernels.ops.separable import SeparableProblem
+
+LEAST_EXPANSION = 2
+"""Expanding channels to so many times as many, or fewer, saves too little to compute some of them twice."""
+
+FUSED_NAMES = {"input": "input", "weight": "depthwise_weight", "bias": "depthwise_bias"}
+"""What a fused kernel calls the inputs of its depthwise convolution."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Operations of a plan and the one operation that computes the same; a group is equal to itself only.
+
+    `operations` are in the order in which they run. The fused one runs in the place of the last of them, and what the
+    others write is never there.
+    """
+
+    operations: tuple[Operation, ...]
+    fused: Operation
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the operations that it replaces."""
+        return tuple(operation.name for operation in self.operations)
+
+    @property
+    def task(self) -> Task:
+        """The fused task."""
+        return self.fused.task
+
+    @property
+    def replaces(self) -> tuple[Task, ...]:
+        """The tasks that it replaces, one for each operation."""
+        return tuple(operation.task for operation in self.operations)
+
+    def gain_ns(self, time_ns: Callable[[Task], float | None], launch_ns: float) -> float | None:
+        """By how much an inference is shorter with the fused kernel; None while a time is unknown.
+
+        `time_ns` is a task's running time, `launch_ns` what each launch of a chain costs beside it.
+        """
+        fused, parts = time_ns(self.task), [time_ns(task) for task in self.replaces]
+        known = [part for part in parts if part is not None]
+        if fused is None or len(known) < len(parts):
+            return None
+        return sum(known) - fused + (len(parts) - 1) * launch_ns
+
+
+def fusion_groups(plan: Plan) -> Iterator[Group]:
+    """The groups of a plan, in the order in which they run; some share operations, and only one of them can be."""
+    reads = Counter(plan.root(name) for operation in plan.operations for name in operation.inputs.values())
+    reads.update(plan.root(tensor.name) for tensor in plan.outputs)
+    writers = {plan.root(operation.output): operation for operation in plan.operations}
+
+    def producer(operation: Operation, name: str, op: str) -> Operation | None:
+        """The `op` operation that computes an input of this one, and of no other."""
+        tensor = plan.root(operation.inputs.get(name, ""))  # a product of parts has no "a"
+        found = writers.get(tensor)
+        return found if found is not None and found.task.op == op and reads[tensor] == 1 else None
+
+    for project in plan.operations:
+        if project.task.op == "MatMul" and (depthwise := producer(project, "a", "DepthwiseConv")):
+            separable = _separable(depthwise, project)
+            if separable is not None:
+                yield separable
+                if expand := producer(depthwise, "input", "MatMul"):
+                    yield from _inverted_residual(expand, separable)
+
+
+def _separable(depthwise: Operation, project: Operation) -> Group | None:
+    """A depthwise and a pointwise convolution, unless no kernel can be both."""
+    first, second = depthwise.task.problem, project.task.problem
+    if second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
+        return None
+    problem = SeparableProblem(
+        first.batch, first.height, first.width, first.channels, second.n, first.kernel, first.strides, first.pads,
+        first.dilations, first.bias, second.bias, first.epilogue, second.epilogue,
+    )  # fmt: skip
+    inputs = {
+        **{FUSED_NAMES[name]: tensor for name, tensor in depthwise.inputs.items()},
+        "weight": project.inputs["b"],
+        **{name: tensor for name, tensor in project.inputs.items() if name not in ("a", "b")},
+    }
+    return _group((depthwise, project), "SeparableConv", problem, inputs)
+
+
+def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
+    """A separable convolution and the expansion in front of it."""
+    first, second = expand.task.problem, separable.task.problem
+    if first.n != second.channels or first.epilogue.operands or first.epilogue.has_domain or first.parts:
+        return
+    if second.channels <= LEAST_EXPANSION * first.k:
+        return
+    problem = InvertedResidualProblem(
+        second.batch, second.height, second.width, first.k, second.channels, second.out_channels, second.kernel,
+        second.strides, second.pads, second.dilations, first.bias, second.depthwise_bias, second.bias, first.epilogue,
+        second.depthwise_epilogue, second.epilogue,
+    )  # fmt: skip
+    inputs = {**separable.fused.inputs, "input": expand.inputs["a"], "expand_weight": expand.inputs["b"]}
+    if first.bias:
+        inputs["expand_bias"] = expand.inputs["bias"]
+    yield _group((expand, *separable.operations), "InvertedResidual", problem, inputs)
+
+
+def _group(operations: tuple[Operation, ...], op: str, problem: object, inputs: Mapping[str, str]) -> Group:
+    """The group whose fused operation has the name of the last one, which no other operation of a plan has."""
+    nodes = tuple(node for operation in operations for node in operation.nodes)
+    last = operations[-1]
+    return Group(operations, Operation(last.name, Task(op, problem, 1), inputs, last.output, nodes))

@@ -1,0 +1,209 @@
+"""Visits the nodes of a model in their order, and makes a graph of those that have to run.
+
+A single walk does what several library passes would: a node whose inputs are all known is computed, any other gets its
+output shapes with the known inputs at hand. An operator that no kernel knows is replaced by its body where ONNX defines
+one, an If whose condition is known by its branch. A tensor without elements is a constant: there is nothing to compute.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import onnx
+from onnx import TypeProto, helper
+
+from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
+from gputune.client.model.graph import Array, Graph, Names, Node, TensorInfo
+from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, folded
+from gputune.client.model.importer.inlining import MOST_NODES, STANDARD, body_of, branch, expanded, opset_of
+from gputune.client.model.importer.inputs import KNOWN_DTYPES
+from gputune.client.model.importer.messages import listing
+from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of
+from gputune.client.model.importer.shape_inputs import OF_SHAPES
+from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
+from gputune.core.dtypes import OPENCL_TYPES
+
+
+class Walk:
+    """Visits the nodes in order and knows each tensor as a constant, as static, or as undecided.
+
+    Undecided are results of shape arithmetic behind an unsupported operator: whether they would fold is not
+    known, so their operators are not reported beside the one that is to blame.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        opset: int,
+        constants: Mapping[str, Array],
+        inputs: Mapping[str, TensorInfo],
+        taken: Iterable[str],
+    ) -> None:
+        """taken: the names of all tensors that the model's nodes compute."""
+        self.path = path
+        self.opset = opset
+        self.given = Names([*taken, *constants, *inputs])
+        self.visited = 0
+        self.budget = Budget(sum(value.nbytes for value in constants.values()))
+        self.origin = ""  # the model's node whose parts are being visited
+        self.constants = dict(constants)
+        self.tensors = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in constants.items()}
+        self.tensors.update(inputs)
+        self.undecided: set[str] = set()
+        self.nodes: list[Node] = []
+        self.labels = Names()
+        self.unsupported: list[Node] = []
+        self.quantised: list[Node] = []
+
+    def visit(self, index: int, node: onnx.NodeProto) -> None:
+        self.visited += 1
+        if self.visited > MOST_NODES:
+            raise ModelError(
+                f"model {self.path} has more than {MOST_NODES} nodes once operators are replaced by what defines them"
+            )
+        reads = [name for name in node.input if name]
+        known = all(name in self.constants for name in reads)
+        standard = node.domain in STANDARD
+        simple = standard and not any(item.HasField("g") for item in node.attribute)
+        if node.op_type == "If" and standard and node.input[0] in self.constants:
+            condition = self.constants[node.input[0]]
+            self._visit_parts(index, node, branch(node, bool(condition.all()), self.given), self.opset)
+            return
+        simple = simple and node.op_type not in NEVER_FOLDED
+        if node.op_type == "CastLike" and reads[0] in self.constants and reads[1] in self.tensors:
+            node, known = _cast(node, self.tensors[reads[1]].dtype), True
+        if node.op_type in OF_SHAPES and simple:
+            if reads[0] in self.tensors:
+                self._fold_shape(node)
+            else:
+                self.undecided.update(node.output)
+        elif simple and known and (reads or node.op_type == "Constant"):
+            self._fold(node)
+        elif reads and simple and all(name in self.constants or name in self.undecided for name in reads):
+            self.undecided.update(node.output)
+        elif not self._expand(index, node):
+            self._keep(index, node)
+
+    def refuse_unsupported(self) -> None:
+        """Raises ModelError for what was met; what is quantised has an answer of its own."""
+        if self.quantised:
+            labels = listing((node.label for node in self.quantised), 3)
+            raise UnsupportedNodes(
+                f"model {self.path} is quantised ({labels}); only float32 models are supported, use the one it was "
+                "made from",
+                [Refusal(node.op, node.name, "it computes with quantised numbers") for node in self.quantised],
+                len(self.nodes),
+            )
+        if self.unsupported:
+            names = ", ".join(node.label for node in self.unsupported)
+            raise UnsupportedNodes(
+                f"model {self.path} needs what is not supported: {names}",
+                [Refusal(node.op, node.name, "no kernels for this operator") for node in self.unsupported],
+                len(self.nodes),
+            )
+
+    def graph(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
+        """The finished graph, once all was supported; whatever it reads and computes has a type that kernels know."""
+        graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors).rewritten(self.nodes)
+        makers, uses = graph.producers(), graph.uses()
+        for node in graph.nodes:
+            for tensor in node.outputs:
+                if uses[tensor] and tensor not in graph.tensors:
+                    self._refuse(node.label, f"has an output {tensor!r} whose shape depends on the data")
+        for tensor in uses:
+            dtype = graph.tensors[tensor].dtype
+            if dtype not in OPENCL_TYPES:
+                maker = makers[tensor].label if tensor in makers else "a constant"
+                self._refuse(f"tensor {tensor!r} ({maker})", f"is {dtype}; {KNOWN_DTYPES}")
+        return graph
+
+    def _expand(self, index: int, node: onnx.NodeProto) -> bool:
+        """Visits the body of an operator that no kernel knows, where ONNX defines one."""
+        operator = operator_of(node)
+        if is_supported(operator) or is_quantised(operator):
+            return False
+        if any(name not in self.tensors for name in node.input if name):
+            return False
+        types = [type_of(self.tensors[name]) if name else TypeProto() for name in node.input]
+        body = body_of(node, self.opset, types)
+        if body is None:
+            return False
+        self._visit_parts(index, node, expanded(node, body, self.given), opset_of(body))
+        return True
+
+    def _visit_parts(self, index: int, node: onnx.NodeProto, parts: Iterable[onnx.NodeProto], opset: int) -> None:
+        """Visits the nodes that a node stands for; they are written in an operator set of their own."""
+        around = self.origin, self.opset
+        self.origin, self.opset = self.origin or node.name or f"{node.op_type}_{index}", opset
+        for part in parts:
+            self.visit(index, part)
+        self.origin, self.opset = around
+
+    def _keep(self, index: int, node: onnx.NodeProto) -> None:
+        name = self.labels.free(node.name or f"{node.op_type}_{index}")
+        operator = operator_of(node)
+        kept = Node(
+            operator,
+            name,
+            tuple(node.input),
+            tuple(node.output),
+            {item.name: _plain(helper.get_attribute_value(item)) for item in node.attribute},
+            origins=(self.origin or name,),
+        )
+        self._infer(kept, node)
+        if all(output in self.constants for output in kept.outputs if output):
+            return
+        if is_quantised(operator):
+            self.quantised.append(kept)
+        elif not is_supported(operator):
+            self.unsupported.append(kept)
+        self.nodes.append(kept)
+
+    def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
+        """Types and shapes of the outputs; behind an unsupported operator they may stay unknown."""
+        if any(name not in self.tensors for name in kept.reads):
+            return
+        try:
+            found = inferred(kept, node, self.opset, self.tensors, self.constants)
+        except ValueError as error:
+            self._refuse(kept.label, str(error))
+        self.tensors.update(found)
+        self.constants.update({name: np.empty(info.shape, info.dtype) for name, info in found.items() if not info.size})
+
+    def _fold_shape(self, node: onnx.NodeProto) -> None:
+        """What follows from the shape of a tensor: a stand-in of that shape, which costs no memory, is folded."""
+        info = self.tensors[node.input[0]]
+        self._compute(node, {node.input[0]: np.broadcast_to(np.zeros((), info.dtype), info.shape)})
+
+    def _fold(self, node: onnx.NodeProto) -> None:
+        self._compute(node, {name: self.constants[name] for name in node.input if name})
+
+    def _compute(self, node: onnx.NodeProto, feeds: Mapping[str, Array]) -> None:
+        if node.op_type == "Constant":
+            self.budget.hold(node.ByteSize())
+        try:
+            expected = expected_bytes(node, self.opset, feeds)
+            self.budget.spend(expected)
+            values = folded(node, feeds, self.opset)
+            self.budget.spend(max(sum(value.nbytes for value in values.values()) - expected, 0))
+        except ValueError as error:
+            self._refuse(f"{node.op_type} node {node.name or node.output[0]!r}", str(error))
+        self.constants.update(values)
+        self.tensors.update({name: TensorInfo(value.shape, str(value.dtype)) for name, value in values.items()})
+
+    def _refuse(self, what: str, why: str) -> NoReturn:
+        raise ModelError(f"{what} of model {self.path} {why}")
+
+
+def _cast(node: onnx.NodeProto, dtype: str) -> onnx.NodeProto:
+    """A CastLike of which only the type of its second input matters, as a Cast."""
+    to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
+
+
+def _plain(value: object) -> object:
+    """An attribute as plain Python: text instead of bytes, tuples instead of lists."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return tuple(map(_plain, value)) if isinstance(value, list) else value

@@ -1,0 +1,178 @@
+"""What a node stands for: the body of its operator where ONNX defines one, or the branch of an If that is taken.
+
+Both become nodes of the graph around them. Names that are defined inside get a prefix, and a number where another
+tensor has that name; names of the node's own inputs and outputs take the place of the formal ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import zip_longest
+from typing import Any
+
+import onnx
+import onnx.defs
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
+
+from gputune.client.model.graph import Names
+
+STANDARD = ("", "ai.onnx")
+
+MOST_NODES = 100_000
+"""Nodes of a model once what stands for other nodes is replaced by them. Small files may stand for very many."""
+
+
+def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> FunctionProto | None:
+    """The function that defines a node's operator in this operator set, None where there is none. `types` are those of
+    its inputs, in order, an empty one for an input that is absent: some bodies depend on them."""
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    content = _newest(schema.function_opset_versions, opset, schema.get_function_with_opset_version)
+    if not content:
+        given, known = node.SerializeToString(), [each.SerializeToString() for each in types]
+        content = _newest(
+            schema.context_dependent_function_opset_versions,
+            opset,
+            lambda version: schema.get_context_dependent_function_with_opset_version(version, given, known),
+        )
+    if not content:
+        return None
+    body = FunctionProto()
+    body.ParseFromString(content)
+    return body
+
+
+def has_body(node: NodeProto, opset: int) -> bool:
+    """Whether there may be a function that defines a node's operator."""
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
+
+
+def check_size(model: ModelProto) -> None:
+    """Raises ValueError where the functions that a model defines make too many nodes of it."""
+    functions = {(each.domain, each.name, each.overload): each.node for each in model.functions}
+
+    @cache
+    def size(key: tuple[str, str, str]) -> int:
+        return total(functions[key])
+
+    def total(nodes: Iterable[NodeProto]) -> int:
+        count = 0
+        for node in nodes:
+            key = node.domain, node.op_type, node.overload
+            count += size(key) if key in functions else 1
+            count += sum(total(item.g.node) for item in node.attribute if item.HasField("g"))
+        return count
+
+    if (nodes := total(model.graph.node)) > MOST_NODES:
+        raise ValueError(f"has {nodes} nodes once its functions are expanded; {MOST_NODES} are supported")
+
+
+def opset_of(body: FunctionProto) -> int:
+    """The operator set that the nodes of a body are written in."""
+    return max(int(item.version) for item in body.opset_import if item.domain in STANDARD)
+
+
+def expanded(node: NodeProto, body: FunctionProto, taken: Names) -> list[NodeProto]:
+    """The nodes of an operator's body for one use of it."""
+    names = dict(zip_longest(body.input, node.input, fillvalue=""))
+    names |= {formal: actual for formal, actual in zip(body.output, node.output, strict=False) if actual}
+    given = {item.name: item for item in (*_defaults(node, body), *body.attribute_proto, *node.attribute)}
+    return _renamed(node, body.node, names, taken, given)
+
+
+def branch(node: NodeProto, condition: bool, taken: Names) -> list[NodeProto]:
+    """The nodes of the branch of an If that is taken."""
+    wanted = "then_branch" if condition else "else_branch"
+    graph = next(item.g for item in node.attribute if item.name == wanted)
+    constants = [helper.make_node("Constant", [], [item.name], value=item) for item in graph.initializer]
+    inside = {name for each in (*constants, *graph.node) for name in each.output}
+    names: dict[str, str] = {}
+    copies = []
+    for result, output in zip(graph.output, node.output, strict=True):
+        if output and result.name in inside and result.name not in names:
+            names[result.name] = output
+        elif output:  # it comes from outside, or twice
+            source = names.get(result.name, result.name)
+            copies.append(helper.make_node("Identity", [source], [output], f"{_label(node)}/{output}"))
+    return [*_renamed(node, [*constants, *graph.node], names, taken, {}), *copies]
+
+
+def _newest(versions: Iterable[int], opset: int, get: Callable[[int], bytes]) -> bytes:
+    """The newest body that is not newer than the operator set: that of the operator set where it still holds, else as
+    it was written."""
+    for version in (opset, *sorted((each for each in versions if each < opset), reverse=True)):
+        if content := bytes(get(version)):
+            return content
+    return b""
+
+
+def _defaults(node: NodeProto, body: FunctionProto) -> Iterator[AttributeProto]:
+    """The attributes that a node leaves to its schema."""
+    schema = onnx.defs.get_schema(node.op_type, opset_of(body), node.domain)
+    for name in body.attribute:
+        if name in schema.attributes and schema.attributes[name].default_value.name:
+            yield schema.attributes[name].default_value
+
+
+def _renamed(
+    whole: NodeProto,
+    parts: Iterable[NodeProto],
+    names: Mapping[str, str],
+    taken: Names,
+    attributes: Mapping[str, AttributeProto],
+) -> list[NodeProto]:
+    """Copies of the parts of a node with other names, and with what refers to an attribute of the function in its
+    place."""
+    originals, prefix = list(parts), f"{_label(whole)}/"
+    inner = (name for name in dict.fromkeys(_defined(originals)) if name not in names)
+    every = {**{name: taken.free(f"{prefix}{name}") for name in inner}, **names}
+    return [_copy(node, every, prefix, attributes) for node in originals]
+
+
+def _label(node: NodeProto) -> str:
+    return str(node.name or node.output[0])
+
+
+def _copy(
+    node: NodeProto, names: Mapping[str, str], prefix: str, attributes: Mapping[str, AttributeProto]
+) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.name = f"{prefix}{node.name or node.op_type}"
+    copy.input[:] = [names.get(name, name) for name in node.input]
+    copy.output[:] = [names.get(name, name) for name in node.output]
+    del copy.attribute[:]
+    for item in node.attribute:
+        if item.ref_attr_name and item.ref_attr_name not in attributes:
+            continue  # an attribute that the node does not have, and that has no default
+        put = copy.attribute.add()
+        put.CopyFrom(attributes[item.ref_attr_name] if item.ref_attr_name else item)
+        put.name = item.name
+        if put.HasField("g"):
+            _rename_graph(put.g, names, prefix, attributes)
+    return copy
+
+
+def _rename_graph(
+    graph: GraphProto, names: Mapping[str, str], prefix: str, attributes: Mapping[str, AttributeProto]
+) -> None:
+    copies = [_copy(node, names, prefix, attributes) for node in graph.node]
+    del graph.node[:]
+    graph.node.extend(copies)
+    for item in (*graph.output, *graph.initializer):
+        item.name = names.get(item.name, item.name)
+
+
+def _defined(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """The names that nodes define, those in their branches included."""
+    for node in nodes:
+        yield from filter(None, node.output)
+        for item in node.attribute:
+            if item.HasField("g"):
+                yield from (each.name for each in item.g.initializer)
+                yield from _defined(item.g.node)

@@ -1,0 +1,153 @@
+"""Opens a model and brings it together: its weights, its inputs, and its nodes."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+import onnx.checker
+import onnx.inliner
+from onnx import TensorProto
+
+from gputune.client.errors import ModelError
+from gputune.client.model.graph import Array, Graph
+from gputune.client.model.importer.graph_builder import Walk
+from gputune.client.model.importer.inlining import STANDARD, check_size
+from gputune.client.model.importer.inputs import static_inputs
+from gputune.client.model.importer.messages import first_lines
+from gputune.client.model.importer.old_models import OLDEST_OPSET, modern
+from gputune.client.model.importer.operators import may_run, operator_of
+from gputune.client.model.importer.shape_inputs import computed_from, steering_inputs
+from gputune.client.model.importer.weights import constant
+from gputune.runtime.context.records import LARGEST_RANK
+
+
+def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """The model in the file `path` as a Graph with static shapes.
+
+    `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}. Raises ModelError, one
+    line, for everything that cannot be tuned: unreadable files, invalid models, dynamic shapes, quantised
+    models, element types that no kernel knows, unsupported operators (all of them at once).
+    """
+    path = Path(path)
+    return import_model(_load(path), path, input_dimensions or {})
+
+
+def import_model(
+    model: onnx.ModelProto,
+    path: Path,
+    input_dimensions: Mapping[str, tuple[int, ...]],
+    input_values: Mapping[str, Array] | None = None,
+) -> Graph:
+    """A valid model as a Graph, as `read_model` has it; `path` is what messages call it, and where its data lies.
+
+    `input_values` makes constants of inputs: of those that say how to compute, like axes and shapes, and of weights.
+    """
+    model = modern(model, path)
+    opset = _opset(path, model)
+    constants = {item.name: constant(path, item) for item in model.graph.initializer}
+    constants.update(input_values or {})
+    inputs = static_inputs(path, model, constants, input_dimensions)
+    taken = [output for node in model.graph.node for output in node.output]
+    walk = Walk(path, opset, constants, inputs, taken)
+    for index, node in enumerate(model.graph.node):
+        walk.visit(index, node)
+    walk.refuse_unsupported()
+    graph = walk.graph(model.graph.name or path.stem, tuple(inputs), _outputs(path, model))
+    for name in (*graph.inputs, *graph.outputs):
+        if (rank := len(graph.shape(name))) > LARGEST_RANK:
+            raise ModelError(f"tensor {name!r} of model {path} has {rank} dimensions; {LARGEST_RANK} are supported")
+    return graph
+
+
+def check_operators(model: onnx.ModelProto) -> None:
+    """Raises ModelError for operators that nothing can run, whatever else is found out about the inputs of the model.
+
+    What follows from values and shapes that may still become known is not looked at."""
+    nodes = model.graph.node
+    opset = _opset(Path(model.graph.name), model)
+    known = computed_from(nodes, {*steering_inputs(nodes), *(item.name for item in model.graph.initializer)})
+    unknown = [
+        f"{operator_of(node)} node {node.name or node.output[0]!r}"
+        for node in nodes
+        if not known.issuperset(node.output)
+        and not may_run(node, opset)
+        and not (node.op_type == "If" and node.input[0] in known)
+    ]
+    if unknown:
+        raise ModelError(f"model {model.graph.name} needs what is not supported: {', '.join(unknown)}")
+
+
+def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
+    """The names of the outputs, each of which a context has once."""
+    names = tuple(item.name for item in model.graph.output)
+    if not names:
+        raise ModelError(f"model {path} has no outputs; there is nothing to compute")
+    for name in names:
+        if names.count(name) > 1:
+            raise ModelError(f"output {name!r} of model {path} is listed twice; list it once")
+    return names
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    if not path.is_file():
+        raise ModelError(f"model {path} {'is not a file' if path.exists() else 'does not exist'}")
+    try:
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except OSError as error:
+        raise ModelError(f"model {path} cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # protobuf's DecodeError, which onnx does not export
+        raise ModelError(f"model {path} is not an ONNX file: {error}") from error
+    try:
+        _check(path, model)
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"model {path} is not valid: {first_lines(error)}") from error
+    try:
+        check_size(model)
+    except ValueError as error:
+        raise ModelError(f"model {path} {error}") from error
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _check(path: Path, model: onnx.ModelProto) -> None:
+    """Has onnx check a model. It asks for types and shapes that onnxruntime does without: a copy has some."""
+    if all(map(_is_typed, (*model.graph.input, *model.graph.output))):
+        onnx.checker.check_model(_in_utf8(path))
+        return
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for item in (*copy.graph.input, *copy.graph.output):
+        if not item.HasField("type"):
+            item.type.tensor_type.elem_type = TensorProto.FLOAT
+        if item.type.HasField("tensor_type"):
+            item.type.tensor_type.shape.SetInParent()
+    for weight in copy.graph.initializer:
+        if weight.data_location == TensorProto.EXTERNAL:  # which is looked for beside a file only; weights.py checks it
+            weight.data_location, weight.dims[:] = TensorProto.DEFAULT, [0]
+            del weight.external_data[:]
+    onnx.checker.check_model(copy)
+
+
+def _is_typed(item: onnx.ValueInfoProto) -> bool:
+    kind = item.type
+    return item.HasField("type") and (not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape"))
+
+
+def _in_utf8(path: Path) -> str:
+    """The path as onnx wants it, whatever the encoding of file names here is."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"model {path} has a name that is not UTF-8; rename the file") from None
+
+
+def _opset(path: Path, model: onnx.ModelProto) -> int:
+    newest = onnx.defs.onnx_opset_version()
+    opset = max((item.version for item in model.opset_import if item.domain in STANDARD), default=newest)
+    if opset < OLDEST_OPSET:
+        raise ModelError(f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported")
+    if opset > newest:
+        raise ModelError(f"model {path} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most")
+    if model.graph.sparse_initializer:
+        raise ModelError(f"model {path} holds sparse weights, which are not supported")
+    return opset

@@ -1,0 +1,44 @@
+"""The weights that a model holds, or that lie in files beside it."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from gputune.client.errors import ModelError
+from gputune.client.model.graph import Array
+
+
+def constant(path: Path, item: onnx.TensorProto) -> Array:
+    """The value of an initializer. Raises ModelError where it has none, or one that cannot be read."""
+    shape = "x".join(map(str, item.dims))
+    try:
+        if any(size < 0 for size in item.dims):
+            raise ValueError("a dimension is negative")
+        if item.data_location == TensorProto.EXTERNAL:
+            return _mapped(path.parent, item)
+        return numpy_helper.to_array(item)
+    except KeyError as error:
+        raise ModelError(f"weight {item.name!r} of model {path} has the unknown data type {item.data_type}") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelError(f"weight {item.name!r} ({shape}) of model {path} is not valid: {error}") from error
+
+
+def _mapped(folder: Path, item: onnx.TensorProto) -> Array:
+    """A weight in a file of its own: mapped, not read, since there may be more of them than memory. Raises ValueError
+    for what lies outside of the model's folder or of the file."""
+    entries = {entry.key: entry.value for entry in item.external_data}
+    root = folder.resolve()
+    file = (root / entries.get("location", "")).resolve()
+    if not file.is_relative_to(root) or not file.is_file():
+        raise ValueError(f"its data file {entries.get('location', '')!r} is not in the folder of the model")
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(item.data_type))
+    count, offset = math.prod(item.dims), int(entries.get("offset", 0))
+    if dtype.hasobject or offset < 0 or offset + count * dtype.itemsize > file.stat().st_size:
+        raise ValueError(f"{count} {dtype} numbers from byte {offset} on are not in {file.name}")
+    if not count:
+        return np.empty(tuple(item.dims), dtype)
+    values: Array = np.memmap(file, dtype, "r", offset, tuple(item.dims) or (1,))
+    return values.reshape(tuple(item.dims))

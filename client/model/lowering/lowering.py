@@ -1,0 +1,86 @@
+"""Graph -> Plan: every node becomes an operation on device tensors, and equal problems become one task.
+
+Rank-4 tensors are NHWC between operations; conversions appear where the model's own order is needed: at its inputs
+and outputs, at reshapes, and at matrix products over rank-4 tensors.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
+from gputune.client.model.graph import Graph
+from gputune.client.model.lowering.added import lowering_of
+from gputune.client.model.lowering.emitting import Lowering
+from gputune.client.model.lowering.operators import LOWERINGS
+from gputune.client.model.passes import simplify
+from gputune.client.model.passes.joined_maps import joined_maps
+from gputune.client.model.plan import Operation, Plan, Task
+from gputune.kernels.family import TensorSpec
+
+
+def lower(graph: Graph) -> Plan:
+    """The plan of an imported graph. Raises ModelError that names every node which cannot be lowered."""
+    return lower_simplified(simplify(graph))
+
+
+def lower_simplified(graph: Graph) -> Plan:
+    """The plan of a graph that went through all passes. Raises ModelError."""
+    # An op package's lowering knows of no map that is never written.
+    joined = {} if lowering_of("Concat") or lowering_of("Conv") else joined_maps(graph)
+    lowering = Lowering(graph, joined)
+    _lower_nodes(lowering)
+    lowered = len(lowering.operations)
+    lowering.layouts.finish()
+    _run_before_readers(lowering.operations, lowered)
+    return _plan(lowering)
+
+
+def _plan(lowering: Lowering) -> Plan:
+    graph, layouts, operations = lowering.graph, lowering.layouts, lowering.operations
+    weights = Counter((operation.task.op, operation.task.problem) for operation in operations)
+    tasks = {key: Task(*key, weight) for key, weight in weights.items()}
+    read = {name for operation in operations for name in operation.inputs.values()}
+    constants = {name: value for name, value in layouts.constants.items() if name in read}
+    unread = layouts.constants.keys() - constants.keys()
+    return Plan(
+        graph.name,
+        tuple(_spec(graph, name) for name in graph.inputs),
+        tuple(_spec(graph, name) for name in graph.outputs),
+        tuple(replace(each, task=tasks[each.task.op, each.task.problem]) for each in operations),
+        {name: spec for name, spec in layouts.tensors.items() if name not in unread},
+        constants,
+        layouts.aliases,
+    )
+
+
+def _lower_nodes(lowering: Lowering) -> None:
+    graph = lowering.graph
+    problems: list[str] = []
+    refusals: list[Refusal] = []
+    for node in graph.nodes:
+        try:
+            (lowering_of(node.op) or LOWERINGS[node.op])(lowering, node)
+        except (ModelError, ValueError) as error:  # a ValueError says why no kernel family has such a problem
+            refusal = error if isinstance(error, ModelError) else node.unsupported(str(error))
+            problems.append(refusal.message)
+            known = refusal.refusals if isinstance(refusal, UnsupportedNodes) else ()
+            refusals += known or (Refusal(node.op, node.name, refusal.message),)
+            for output in filter(None, node.outputs):  # so that the nodes behind it can be looked at
+                lowering.layouts.define(output, on_device=True)
+    if problems:
+        message = f"model {graph.name!r}: {'; '.join(problems)}"
+        raise UnsupportedNodes(message, refusals, len(graph.nodes))
+
+
+def _run_before_readers(operations: list[Operation], since: int) -> None:
+    """Moves each operation from this place on up to the first that reads what it writes: what was a view, which is
+    there with its source, has become a copy."""
+    for place in range(since, len(operations)):
+        operation = operations[place]
+        readers = (k for k, each in enumerate(operations[:place]) if operation.output in each.inputs.values())
+        operations.insert(next(readers, place), operations.pop(place))
+
+
+def _spec(graph: Graph, tensor: str) -> TensorSpec:
+    info = graph.tensors[tensor]
+    return TensorSpec(tensor, info.shape, dtype=info.dtype)

@@ -1,0 +1,43 @@
+"""Which function lowers which operator: the tables of the modules beside this one, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gputune.client.model.graph import Node
+from gputune.client.model.lowering import (
+    convolutions,
+    elementwise,
+    gathers,
+    joining,
+    moves,
+    normalisations,
+    ordering,
+    places,
+    pooling,
+    products,
+    recurrent,
+    reductions,
+    resizing,
+    scatters,
+    typed,
+)
+from gputune.client.model.lowering.emitting import Lowering
+
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    **convolutions.LOWERINGS,
+    **elementwise.LOWERINGS,
+    **gathers.LOWERINGS,
+    **joining.LOWERINGS,
+    **moves.LOWERINGS,
+    **normalisations.LOWERINGS,
+    **ordering.LOWERINGS,
+    **places.LOWERINGS,
+    **pooling.LOWERINGS,
+    **products.LOWERINGS,
+    **recurrent.LOWERINGS,
+    **reductions.LOWERINGS,
+    **resizing.LOWERINGS,
+    **scatters.LOWERINGS,
+    **typed.LOWERINGS,
+}

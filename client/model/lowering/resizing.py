@@ -1,0 +1,208 @@
+"""Lowering of Resize, nearest elements of maps by their places and all else by tables of places and weights; and of
+GridSample, to which places are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import lcm, prod
+
+from gputune.client.model.graph import Node
+from gputune.client.model.lowering.emitting import Lowering
+from gputune.client.model.lowering.interpolation import ResizedAxis, Sampling, sampled
+from gputune.kernels.chain import EMPTY
+from gputune.kernels.ops.grid_sample import GridSampleProblem
+from gputune.kernels.ops.resample import TABLES, ResampleProblem
+from gputune.kernels.ops.resize import ResizeProblem
+
+FINEST_SCALE = 10_000
+"""Scales are float32 in models: 1.2 stands for 6/5 and not for the float next to it."""
+
+
+CROPPING = "tf_crop_and_resize"
+OLD_ROUNDING = "old"
+"""Before operator set 11 places are rounded down where an axis grows, else up."""
+
+
+def resize(lowering: Lowering, node: Node) -> None:
+    sampling = _sampling(lowering, node)
+    shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
+    scales = _scales(lowering, node)
+    changed = [axis for axis, scale in scales.items() if scale != 1 or shape[axis] != output[axis]]
+    lined = sampling.mode == "nearest" and sampling.coordinates != CROPPING
+    if lined and len(shape) == 4 and set(changed) <= {2, 3}:
+        _nearest(lowering, node, sampling, scales)
+        return
+    if sampling.coordinates == CROPPING:
+        regions = _regions(lowering, node)
+        changed = [axis for axis in scales if axis in changed or regions[axis] != [0.0, 1.0]]
+    _by_tables(lowering, node, sampling, {axis: scales[axis] for axis in changed or [len(shape) - 1]})
+
+
+def _sampling(lowering: Lowering, node: Node) -> Sampling:
+    """How a node samples; before operator set 11 there was no choice."""
+    old = lowering.graph.opset <= 10
+    mode = node.attributes.get("mode", "nearest")
+    return Sampling(
+        "linear" if mode == "bilinear" else mode,
+        "asymmetric" if old else node.attributes.get("coordinate_transformation_mode", "half_pixel"),
+        OLD_ROUNDING if old else node.attributes.get("nearest_mode", "round_prefer_floor"),
+        float(node.attributes.get("cubic_coeff_a", -0.75)),
+        bool(node.attributes.get("exclude_outside", 0)),
+        bool(node.attributes.get("antialias", 0)),
+    )
+
+
+def _nearest(lowering: Lowering, node: Node, sampling: Sampling, scales: Mapping[int, Fraction]) -> None:
+    """A Resize of maps to their nearest elements."""
+    (batch, channels, height, width), output = (lowering.graph.shape(name) for name in (node.inputs[0], node.output))
+    sizes = {2: (height, output[2]), 3: (width, output[3])}
+    lines = [_line(node, sampling, *sizes[axis], scales.get(axis, Fraction(1))) for axis in (2, 3)]
+    steps, offsets, divisors = ((down, across) for down, across in zip(*lines, strict=True))
+    problem = ResizeProblem(
+        batch, height, width, channels, (output[2], output[3]), steps, divisors, offsets, epilogue=node.chain
+    )
+    lowering.run(node, "Resize", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
+
+
+def _line(node: Node, sampling: Sampling, size: int, output: int, scale: Fraction) -> tuple[int, int, int]:
+    """(step, offset, divisor): output element i is input element (i * step + offset) // divisor, cut to the map."""
+    slope = 1 / scale
+    match sampling.coordinates:
+        case "asymmetric":
+            start = Fraction(0)
+        case "half_pixel":
+            start = (slope - 1) / 2
+        case "pytorch_half_pixel":
+            slope, start = (slope, (slope - 1) / 2) if output > 1 else (Fraction(0), Fraction(0))
+        case "half_pixel_symmetric":
+            start = (slope - 1) / 2 + Fraction(size, 2) * (1 - output / (scale * size))
+        case "align_corners":
+            slope, start = Fraction(size - 1, output - 1) if output > 1 else Fraction(0), Fraction(0)
+        case mode:
+            raise node.unsupported(f"its coordinate transformation {mode!r} is unknown")
+    divisor = lcm(slope.denominator, start.denominator)
+    step, offset = int(slope * divisor), int(start * divisor)
+    match rounding := _rounding(sampling, scale):
+        case "floor":
+            return step, offset, divisor
+        case "ceil":
+            return step, offset + divisor - 1, divisor
+        case "round_prefer_floor":
+            return 2 * step, 2 * offset + divisor - 1, 2 * divisor
+        case "round_prefer_ceil":
+            return 2 * step, 2 * offset + divisor, 2 * divisor
+    raise node.unsupported(f"its nearest mode {rounding!r} is unknown")
+
+
+def _by_tables(lowering: Lowering, node: Node, sampling: Sampling, scales: Mapping[int, Fraction]) -> None:
+    """Resamples some axes in the order in which the input lies, two at once where they are neighbours in memory."""
+    layouts = lowering.layouts
+    source, on_device = node.inputs[0], layouts.lies_on_device(node.inputs[0])
+    order = layouts.order(source, on_device)
+    tensor = layouts.get(source, on_device)
+    sizes = [lowering.graph.shape(source)[axis] for axis in order]
+    regions = _regions(lowering, node)
+    passes = _passes([place for place, axis in enumerate(order) if axis in scales], pairs=not sampling.antialias)
+    outside = float(node.attributes.get("extrapolation_value", 0)) if regions else 0.0
+    for number, places in enumerate(passes, start=1):
+        before, tables = [1, 1], [sampled(ResizedAxis(1, 1, 1.0), Sampling())] * 2  # a line is a map of height 1
+        for which, place in zip((-2, -1) if len(places) == 2 else (-1,), places, strict=True):
+            axis = order[place]
+            before[which], scale = sizes[place], scales[axis]
+            sizes[place] = lowering.graph.shape(node.output)[axis]
+            resized = ResizedAxis(before[which], sizes[place], float(scale), *regions.get(axis, [0.0, 1.0]))
+            tables[which] = sampled(resized, replace(sampling, rounding=_rounding(sampling, scale)))
+        final = number == len(passes)
+        (rows, _), (columns, _) = tables
+        problem = ResampleProblem(
+            prod(sizes[: places[0]]), before[0], before[1], prod(sizes[places[-1] + 1 :]),
+            (len(rows), len(columns)), (rows.shape[1], columns.shape[1]), outside, node.chain if final else EMPTY,
+        )  # fmt: skip
+        values = zip(TABLES, (value for pair in tables for value in pair), strict=True)
+        inputs = {"input": tensor, **{name: layouts.constant(f"{node.output}/{name}", value) for name, value in values}}
+        if final:
+            lowering.run(node, "Resample", problem, inputs, on_device)
+        else:
+            tensor = layouts.temporary(f"{node.output}/{number}", problem.output_shape)
+            lowering.emit(node.name, "Resample", problem, inputs, tensor, node.stands_for)
+
+
+def _passes(places: Sequence[int], pairs: bool) -> list[tuple[int, ...]]:
+    """Places one by one, or with a neighbour."""
+    passes: list[tuple[int, ...]] = []
+    for place in places:
+        if pairs and passes and passes[-1] == (place - 1,):
+            passes[-1] = (place - 1, place)
+        else:
+            passes.append((place,))
+    return passes
+
+
+def _rounding(sampling: Sampling, scale: Fraction) -> str:
+    if sampling.rounding == OLD_ROUNDING:
+        return "ceil" if scale < 1 else "floor"
+    return sampling.rounding
+
+
+def _axes(lowering: Lowering, node: Node) -> list[int]:
+    """The axes that scales, sizes and regions are given for."""
+    rank = len(lowering.graph.shape(node.inputs[0]))
+    return [int(axis) % rank for axis in node.attributes.get("axes", range(rank))]
+
+
+def _scales(lowering: Lowering, node: Node) -> dict[int, Fraction]:
+    """By how much each axis grows: as the node says, or as its sizes do."""
+    shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
+    axes = _axes(lowering, node)
+    if len(node.inputs) > 3 and node.inputs[3]:
+        policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
+        if policy == "stretch":
+            return {axis: Fraction(output[axis], shape[axis]) for axis in axes}
+        sizes = lowering.value(node, 3, "list of sizes")
+        grown = [
+            Fraction(int(size), shape[axis]) for axis, size in zip(axes, () if sizes is None else sizes, strict=True)
+        ]
+        return dict.fromkeys(axes, min(grown) if policy == "not_larger" else max(grown))
+    given = node.attributes.get("scales")  # of an Upsample before operator set 9
+    if given is None:
+        given = lowering.value(node, 1 if lowering.graph.opset <= 10 else 2, "list of scales")
+    scales = {}
+    for axis, number in zip(axes, () if given is None else given, strict=True):
+        scales[axis] = Fraction(float(number)).limit_denominator(FINEST_SCALE)
+        if not scales[axis]:
+            raise node.unsupported(f"its scale {float(number):g} is below 1/{FINEST_SCALE}")
+    return scales
+
+
+def _regions(lowering: Lowering, node: Node) -> dict[int, list[float]]:
+    """The part of each axis that tf_crop_and_resize enlarges; empty for every other mode."""
+    if node.attributes.get("coordinate_transformation_mode") != CROPPING:
+        return {}
+    axes, region = _axes(lowering, node), lowering.value(node, 1, "region")
+    if region is None or region.size != 2 * len(axes):
+        raise node.unsupported("it has no region (roi) to cut out")
+    return dict(zip(axes, region.astype(float).reshape(2, -1).T.tolist(), strict=True))
+
+
+def grid_sample(lowering: Lowering, node: Node) -> None:
+    if (rank := len(lowering.graph.shape(node.output))) != 4:
+        raise node.unsupported(f"it has {rank - 2} spatial dimensions; 2 are supported")
+    batch, channels, size, output = lowering.maps(node)
+    mode = node.attributes.get("mode", "linear")
+    problem = GridSampleProblem(
+        batch, *size, channels, output, {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
+        node.attributes.get("padding_mode", "zeros"), bool(node.attributes.get("align_corners", 0)),
+    )  # fmt: skip
+    source, grid = (
+        lowering.layouts.get(name, on_device) for name, on_device in zip(node.inputs, (True, False), strict=True)
+    )
+    lowering.run(node, "GridSample", problem, {"input": source, "grid": grid})
+
+
+LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
+    "GridSample": grid_sample,
+    "Resize": resize,
+    "Upsample": resize,
+}

@@ -1,0 +1,60 @@
+"""onnxruntime, as the one who knows what a model computes. The door to that library, which is optional."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from gputune.client.errors import ConfigError
+from gputune.client.model.graph import Array
+
+
+class Oracle:
+    """Runs a model in onnxruntime on the CPU, as it is written: without any optimisation."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError where onnxruntime is missing or cannot run the model."""
+        self._path = path
+        self._onnxruntime = _onnxruntime()
+        self._session = self._open(str(path))
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The model's outputs by name. Raises ConfigError."""
+        return self._ask(self._session, inputs)
+
+    def tensors(self, names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Those of some tensors that the model computes under this name in it, in the order in which it has them."""
+        model = onnx.load(str(self._path), load_external_data=False)
+        wanted = set(names)
+        found = [name for node in model.graph.node for name in node.output if name in wanted]
+        del model.graph.output[:]
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in found)
+        return self._ask(self._open(model.SerializeToString()), inputs) if found else {}
+
+    def _open(self, model: str | bytes) -> Any:
+        options = self._onnxruntime.SessionOptions()
+        options.graph_optimization_level = self._onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 3  # errors only
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._path.parent))
+        return self._call(lambda: self._onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"]))
+
+    def _ask(self, session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, self._call(lambda: session.run(names, dict(inputs))), strict=True))
+
+    def _call(self, work: Any) -> Any:
+        try:
+            return work()
+        except Exception as error:  # onnxruntime's errors have no class of their own
+            raise ConfigError(f"--verify: onnxruntime cannot run {self._path}: {error}") from error
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ConfigError(f"--verify needs onnxruntime: pip install onnxruntime ({error})") from None
+    return onnxruntime

@@ -1,0 +1,46 @@
+"""What passes add to a graph beside nodes."""
+
+from gputune.client.model.graph import Array, Graph, Node, TensorInfo, as_constant
+
+
+class Additions:
+    """New tensors and constants by name. Names are wished for; each is free when it is given."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.tensors: dict[str, TensorInfo] = {}
+        self.constants: dict[str, Array] = {}
+        self._names = graph.names()
+
+    def tensor(self, wanted: str, info: TensorInfo) -> str:
+        """The name of a tensor that a new node computes."""
+        name = self._names.free(wanted)
+        self.tensors[name] = info
+        return name
+
+    def constant(self, wanted: str, value: Array | float) -> str:
+        """The name of a new constant, which is float32."""
+        return self.exact(wanted, as_constant(value))
+
+    def exact(self, wanted: str, value: Array) -> str:
+        """The name of a new constant of whatever type."""
+        name = self._names.free(wanted)
+        self.constants[name] = value
+        return name
+
+
+class Work(Additions):
+    """The graph being read, and what the new nodes need beside it."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.graph = graph
+        self.uses = graph.uses()
+
+    def known(self, node: Node, index: int, what: str) -> Array | None:
+        """The constant input number `index`, None when it is absent."""
+        name = node.inputs[index] if index < len(node.inputs) else ""
+        if not name:
+            return None
+        if name not in self.graph.constants:
+            raise node.unsupported(f"its {what} {name!r} is computed at run time")
+        return self.graph.constants[name]

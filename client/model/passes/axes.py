@@ -1,0 +1,49 @@
+"""Which axes of its first input a node looks along, and what a reduction over them leaves."""
+
+from collections.abc import Mapping
+
+from gputune.client.model.graph import Graph, Node
+
+
+def axis_of(graph: Graph, node: Node, default: int) -> int:
+    """The one axis, from 0 on. ModelError when the input has no such axis."""
+    return _checked(graph, node, [int(node.attributes.get("axis", default))])[0]
+
+
+def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The axes of a reduction, sorted; they are an attribute or, since operator set 13 or 18, an input. Without any,
+    all are reduced, unless the node says that none is. ModelError when they are computed or there are no such axes."""
+    axes = node.attributes.get("axes", ())
+    if name := node.inputs[1] if len(node.inputs) > 1 else "":
+        if name not in graph.constants:
+            raise node.unsupported(f"its list of axes {name!r} is computed at run time")
+        axes = graph.constants[name].reshape(-1)
+    if not len(axes) and not node.attributes.get("noop_with_empty_axes", 0):
+        axes = range(len(graph.shape(node.inputs[0])))
+    return tuple(sorted(set(_checked(graph, node, [int(axis) for axis in axes]))))
+
+
+def _checked(graph: Graph, node: Node, axes: list[int]) -> list[int]:
+    rank = len(graph.shape(node.inputs[0]))
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise node.unsupported(f"it has no axis {axis} in its {rank} dimensions")
+    return [axis % rank for axis in axes]
+
+
+VIEWS = ("Expand", "Reshape")
+"""Operators that keep elements in their order, where they keep their number."""
+
+
+def seen_through(graph: Graph, producers: Mapping[str, Node], tensor: str) -> str:
+    """The first tensor that has the elements of this one in their order, in whatever shape."""
+    node = producers.get(tensor)
+    while node is not None and node.op in VIEWS and graph.tensors[node.inputs[0]].size == graph.tensors[tensor].size:
+        tensor = node.inputs[0]
+        node = producers.get(tensor)
+    return tensor
+
+
+def kept_shape(graph: Graph, source: str, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a tensor once these axes are reduced to 1."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(graph.shape(source)))

@@ -1,0 +1,35 @@
+"""Recognises Where(IsNaN(s), 0, s) behind a Softmax s: the zeros of rows in which a mask has left nothing.
+
+So PyTorch writes its attention. A Softmax has NaN in all of such a row or in none.
+"""
+
+from dataclasses import replace
+
+from gputune.client.model.graph import Graph, Node
+
+
+def mask_softmax(graph: Graph) -> Graph:
+    """The same graph in which a Softmax with attribute "masked" computes those zeros itself, where nobody else reads
+    what it had."""
+    producers, uses = graph.producers(), graph.uses()
+    masked: dict[str, Node] = {}
+    for node in graph.nodes:
+        softmax = _guarded(graph, producers, node)
+        if softmax is not None and uses[softmax.output] == 2:
+            attributes = {**softmax.attributes, "masked": True}
+            origins = (*softmax.origins, *node.origins)
+            masked[softmax.output] = replace(softmax, outputs=node.outputs, attributes=attributes, origins=origins)
+    replaced = {node.output for node in masked.values()}
+    return graph.rewritten(
+        masked.get(node.output, node) for node in graph.nodes if node.op != "Where" or node.output not in replaced
+    )
+
+
+def _guarded(graph: Graph, producers: dict[str, Node], node: Node) -> Node | None:
+    """The Softmax whose NaN a Where replaces with zeros."""
+    if node.op != "Where" or graph.scalar(node.inputs[1]) != 0:
+        return None
+    test, softmax = (producers.get(node.inputs[index]) for index in (0, 2))
+    if not test or test.op != "IsNaN" or test.inputs[0] != node.inputs[2]:
+        return None
+    return softmax if softmax and softmax.op == "Softmax" and not softmax.chain.steps else None

@@ -1,0 +1,75 @@
+"""Takes out of LSTM, GRU and RNN what does not wait for the step before: what the input brings to the gates of all
+steps is one MatMul and an Add before the node. Its inputs are then
+
+  gates [steps, batch, directions * gates * hidden], the recurrent weights [directions, hidden, gates, hidden], the bias
+  [directions, hidden] of a GRU with linear_before_reset, lengths, first h, first c, peepholes
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from gputune.client.model.graph import Array, Graph, Node, TensorInfo
+from gputune.client.model.passes.additions import Additions
+from gputune.client.model.passes.refusing import refusing
+from gputune.kernels.indexing.cells import GATES
+
+ONNX_INPUTS = 8
+
+
+def project_inputs(graph: Graph) -> Graph:
+    """The same graph with its recurrent nodes in this form. Raises ModelError for weights that are computed."""
+    work = _Work(graph)
+    for node in graph.nodes:
+        if node.op in GATES:
+            with refusing(node):
+                work.take(node)
+        else:
+            work.nodes.append(node)
+    return graph.rewritten(work.nodes, work.constants, work.tensors)
+
+
+class _Work(Additions):
+    """The graph being read, and the nodes and tensors of the new one."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.graph = graph
+        self.nodes: list[Node] = []
+
+    def take(self, node: Node) -> None:
+        source, *weights = (*node.inputs, *[""] * (ONNX_INPUTS - len(node.inputs)))
+        weight, recurrent = (self._known(node, name, what) for name, what in zip(weights, "WR", strict=False))
+        gates, directions, hidden = GATES[node.op], recurrent.shape[0], recurrent.shape[2]
+        steps = self.graph.shape(source)[1 if node.attributes.get("layout", 0) else 0]
+        bias, lengths = weights[2:4]
+        biases = self._known(node, bias, "B") if bias else np.zeros((directions, 2 * gates * hidden), np.float32)
+        biases = biases.reshape(directions, 2, gates, hidden)
+        added, after = biases.sum(axis=1), ""
+        if node.attributes.get("linear_before_reset", 0):
+            added[:, 2] = biases[:, 0, 2]
+            after = self.constant(f"{node.name}/bias", biases[:, 1, 2])
+        if lengths in self.graph.constants and (self.graph.constants[lengths] == steps).all():
+            lengths = ""
+        projected = self._projection(node, source, weight.reshape(-1, weight.shape[2]).T, added.reshape(-1))
+        recurrent = recurrent.reshape(directions, gates, hidden, hidden).transpose(0, 2, 1, 3)
+        packed = self.constant(f"{node.name}/recurrent", recurrent)
+        self.nodes.append(replace(node, inputs=(projected, packed, after, lengths, *weights[4:])))
+
+    def _projection(self, node: Node, source: str, weight: Array, bias: Array) -> str:
+        """Adds the nodes of the input times `weight`, plus `bias`; returns their result, or that of a known input."""
+        if source in self.graph.constants:
+            return self.constant(f"{node.name}/gates", self.graph.constants[source] @ weight + bias)
+        info = TensorInfo((*self.graph.shape(source)[:2], weight.shape[1]))
+        matrix, shift = (self.constant(f"{node.name}/{what}", value) for what, value in (("W", weight), ("B", bias)))
+        product, result = (self.tensor(f"{node.name}/{what}", info) for what in ("product", "gates"))
+        self.nodes += [
+            Node("MatMul", f"{node.name}/input", (source, matrix), (product,), origins=node.origins),
+            Node("Add", f"{node.name}/shift", (product, shift), (result,), origins=node.origins),
+        ]
+        return result
+
+    def _known(self, node: Node, name: str, what: str) -> Array:
+        if name not in self.graph.constants:
+            raise node.unsupported(f"its {what} {name!r} is computed at run time")
+        return self.graph.constants[name]

@@ -1,0 +1,15 @@
+"""The one place where a number without meaning becomes an error that names its node."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gputune.client.model.graph import Node
+
+
+@contextmanager
+def refusing(node: Node) -> Iterator[None]:
+    """A ValueError in the block, which says what has no meaning, becomes the node's ModelError."""
+    try:
+        yield
+    except ValueError as error:
+        raise node.unsupported(str(error)) from error

@@ -1,0 +1,72 @@
+"""What a graph becomes: operations on named device tensors, and the distinct tasks that they are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gputune.client.model.graph import Array
+from gputune.kernels.family import TensorSpec
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel to tune: op and problem; `weight` is how many operations of the plan run it."""
+
+    op: str
+    problem: Any
+    weight: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One run of a task's kernel. `inputs` maps the kernel's input names to tensors, `output` is the tensor written.
+
+    A tensor may be seen by the kernel in another shape of as many elements. `nodes` are the model's nodes that this
+    operation stands for; layout conversions stand for none.
+    """
+
+    name: str
+    task: Task
+    inputs: Mapping[str, str]
+    output: str
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Operations in the order they run.
+
+    `inputs` and `outputs` have the model's names and shapes in ONNX order and keep them on the device. `tensors`
+    describes every tensor as it lies on the device: rank-4 tensors between operations are NHWC. `constants` holds
+    the values of those marked constant: weights as ONNX orders them, operands of elementwise steps in device
+    layout. `aliases` maps each view to the tensor whose memory it is; an input, an output and a constant is never
+    a view.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operations: tuple[Operation, ...]
+    tensors: Mapping[str, TensorSpec]
+    constants: Mapping[str, Array]
+    aliases: Mapping[str, str]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The distinct tasks in the order in which they first run."""
+        return tuple(dict.fromkeys(operation.task for operation in self.operations))
+
+    @property
+    def nodes_of(self) -> dict[Task, tuple[str, ...]]:
+        """The names of the model's nodes that run each task."""
+        nodes: dict[Task, tuple[str, ...]] = {}
+        for operation in self.operations:
+            nodes[operation.task] = (*nodes.get(operation.task, ()), *operation.nodes)
+        return nodes
+
+    def root(self, tensor: str) -> str:
+        """The tensor whose memory `tensor` is: itself unless it is a view."""
+        return self.aliases.get(tensor, tensor)
+
+    def is_constant(self, tensor: str) -> bool:
+        return self.tensors[tensor].constant

@@ -1,0 +1,1 @@
+"""The page of a tuning report, section by section."""

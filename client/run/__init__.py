@@ -1,0 +1,1 @@
+"""Running what was generated: net-run, and ONNX's backend interface."""

@@ -1,0 +1,193 @@
+"""Runs a context binary over an input list and writes the results."""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.client.errors import ConfigError
+from gputune.client.input_lists import InputLine, read_inputs
+from gputune.client.outputs import writing
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime import Executor
+from gputune.runtime.context.records import GraphRecord, TensorRecord
+
+Array = npt.NDArray[Any]
+Infer = Callable[[Mapping[str, Array]], tuple[dict[str, Array], int]]
+"""Inputs in; outputs and what the inference took in nanoseconds out."""
+
+TABLE_ROWS = 10
+
+
+class AnyExecutor(Protocol):
+    """What runtime.Executor and RemoteExecutor share."""
+
+    @property
+    def graph(self) -> GraphRecord: ...
+    @property
+    def device(self) -> DeviceIdentity: ...
+    @property
+    def computes(self) -> bool: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    @property
+    def load_ns(self) -> int: ...
+    @property
+    def device_open_ns(self) -> int: ...
+    def run_timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]: ...
+    def profile(
+        self, inputs: Mapping[str, Array], inferences: int
+    ) -> tuple[Sequence[float], Mapping[str, Sequence[float]]]: ...
+
+
+def run(
+    infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine], num_inferences: int
+) -> Iterator[tuple[int, dict[str, Array], int]]:
+    """Runs inference after inference, starting over when the list is used up.
+
+    infer: run_timed of an executor, or in_place of one; tensors: the graph's inputs. Yields the inference's number, its
+    outputs and its nanoseconds; reading files is not counted. Inputs are kept only where they are needed again.
+    """
+    loaded: dict[int, dict[str, Array]] = {}
+    for number in range(num_inferences):
+        index = number % len(lines)
+        inputs = loaded.get(index) or read_inputs(lines[index], tensors)
+        if index + len(lines) < num_inferences:
+            loaded[index] = inputs
+        outputs, elapsed_ns = infer(inputs)
+        yield number, outputs, elapsed_ns
+
+
+def in_place(executor: Executor) -> Infer:
+    """Inferences in the shared buffers of an executor: inputs lie there before one begins, and outputs stay there until
+    the next. Neither is counted. Raises ConfigError where the device shares no memory with its host."""
+
+    def infer(inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+        for name, array in executor.shared_inputs.items():
+            array[...] = inputs[name]
+        return executor.shared_outputs, executor.run_in_place()
+
+    if not executor.shares_memory:
+        raise ConfigError(f"--shared_buffer: {executor.device.name} shares no memory with its host; leave it away")
+    return infer
+
+
+def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
+    """Writes NAME.raw (and NAME.npy) of each output into a folder. Raises OutputError."""
+    stems = file_stems(outputs)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in outputs.items():
+            (folder / f"{stems[name]}.raw").write_bytes(np.ascontiguousarray(value).tobytes())
+            if npy:
+                np.save(folder / f"{stems[name]}.npy", value, allow_pickle=False)
+
+
+def file_stems(tensors: Iterable[str]) -> dict[str, str]:
+    """A file name for each tensor; where two would share one, the later in the list gets a number."""
+    stems: dict[str, str] = {}
+    taken: set[str] = set()
+    for tensor in tensors:
+        wanted = stem = file_stem(tensor)
+        number = 1
+        while stem.casefold() in taken:  # some file systems do not tell A from a
+            number += 1
+            stem = f"{wanted}.{number}"
+        taken.add(stem.casefold())
+        stems[tensor] = stem
+    return stems
+
+
+def file_stem(tensor: str) -> str:
+    """A tensor's name as a file name: what separates folders, or hides a file, becomes an underscore."""
+    stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in tensor)
+    return f"_{stem[1:]}" if stem.startswith(".") else stem
+
+
+def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
+    """The names of --summary_json; medians leave out the first inference when there are others. Only a context that
+    runs on a target has round trips: what the same inferences took from here. Only one that runs here says how many
+    inferences were persistent."""
+    summary: dict[str, Any] = {
+        "load_ns": executor.load_ns,
+        "device_open_ns": executor.device_open_ns,
+        "first_inference_ns": inference_ns[0],
+        "inference_ns": inference_ns,
+        "median_inference_ns": median_ns(inference_ns),
+        "device": executor.device.name,
+        "computes": executor.computes,
+        "graph": executor.graph.name,
+        "warnings": list(executor.warnings),
+    }
+    if isinstance(executor, RemoteExecutor):
+        summary |= {
+            "target": executor.address,
+            "load_round_trip_ns": executor.load_round_trip_ns,
+            "round_trip_ns": list(executor.round_trip_ns),
+            "median_round_trip_ns": median_ns(executor.round_trip_ns),
+        }
+    elif isinstance(executor, Executor) and executor.runs is not None:
+        summary["runs"] = asdict(executor.runs)
+    return summary
+
+
+def mostly_by_launches(executor: AnyExecutor) -> str:
+    """A warning where most inferences could not be persistent; else nothing."""
+    runs = executor.runs if isinstance(executor, Executor) else None
+    if runs is None or runs.persistent >= runs.launches + runs.aborted:
+        return ""
+    return (
+        f"{runs.launches + runs.aborted} of {runs.inferences} inferences ran or ended by launches one by one: other "
+        "programs keep the processors busy that persistent kernels need"
+    )
+
+
+def median_ns(inference_ns: Sequence[float]) -> float:
+    """The median without the first inference, which is slower, where there are others."""
+    return statistics.median(inference_ns[1:] or inference_ns)
+
+
+def profile(executor: AnyExecutor, inputs: Mapping[str, Array], inferences: int) -> dict[str, Any]:
+    """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the
+    order of the graph. `share` is of the sum of the operations' medians."""
+    inference_ns, launches = executor.profile(inputs, inferences)
+    medians = {operation: statistics.median(samples) for operation, samples in launches.items()}
+    total = sum(medians.values())
+    return {
+        "device": executor.device.name,
+        "computes": executor.computes,
+        "graph": executor.graph.name,
+        "inferences": inferences,
+        "inference_ns": list(inference_ns),
+        "median_inference_ns": median_ns(inference_ns),
+        "operations_ns": total,
+        "operations": [
+            {
+                "operation": operation,
+                "median_ns": median,
+                "minimum_ns": min(launches[operation]),
+                "share": median / total if total else 0.0,
+            }
+            for operation, median in medians.items()
+        ],
+    }
+
+
+def profile_table(content: Mapping[str, Any]) -> list[str]:
+    """The slowest operations of a profile in lines for people."""
+    slowest = sorted(content["operations"], key=lambda entry: -entry["median_ns"])
+    lines = [f"{'median':>12} {'share':>6}  operation"]
+    lines += [_row(entry["median_ns"], entry["share"], entry["operation"]) for entry in slowest[:TABLE_ROWS]]
+    if rest := slowest[TABLE_ROWS:]:
+        ns, share = (sum(entry[name] for entry in rest) for name in ("median_ns", "share"))
+        lines.append(_row(ns, share, f"{len(rest)} others together"))
+    return lines
+
+
+def _row(ns: float, share: float, words: str) -> str:
+    return f"{ns / 1e3:>9.1f} us {share:>6.1%}  {words}"

@@ -1,0 +1,1 @@
+"""A target server on a phone or board behind adb."""

@@ -1,0 +1,310 @@
+"""A session with a target server that outlives its connection.
+
+with TargetClient.connect("127.0.0.1", 22598) as target:
+    handle = target.upload(array)
+    profiled = target.profile_kernel(ProfileKernel(...))
+
+When the target is lost, the client connects again, puts what a request needs there again, and sends the request again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gputune.client.errors import TargetError
+from gputune.client.target.measuring_request import Profiling
+from gputune.client.target.reconnecting import Reconnecting
+from gputune.client.target.session import Link, OnProgress, Session
+from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
+from gputune.client.target.transport.credentials import NONE, Credentials
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.limits import check_limits
+from gputune.server.protocol.messages import (
+    Blob,
+    BufferData,
+    BufferReady,
+    Compiled,
+    CompileKernel,
+    ContextExecuted,
+    ContextLoaded,
+    ContextProfiled,
+    Done,
+    DownloadBuffer,
+    ExecuteContext,
+    Executed,
+    ExecuteKernel,
+    FreeBuffers,
+    FreeContexts,
+    Limits,
+    LoadContext,
+    ProfileContext,
+    Profiled,
+    ProfileKernel,
+    Status,
+    StatusReport,
+    UploadBuffer,
+)
+
+R = TypeVar("R")
+Data: TypeAlias = NDArray[Any] | Blob
+
+__all__ = ["TargetClient", "TargetError"]
+
+
+class TargetClient:
+    """Connected when it is made. For one thread; another keeps the connection alive while it idles.
+
+    Handles are this client's own: they outlive the connection. Every method raises TargetError: lost_again when the
+    server ended twice during one request, connection_lost when the connection did so more often, what Reconnecting
+    raises when it does not come back, else the server's error.
+    """
+
+    def __init__(self, reconnecting: Reconnecting) -> None:
+        self._session = Session(reconnecting)
+        self._last_handle = 0
+        self._data: dict[int, Blob] = {}  # what the caller gave, not a copy
+        self._contexts: dict[int, tuple[Blob, str, bool]] = {}  # content, graph, strict
+
+    # --- life -------------------------------------------------------------------------------------
+
+    @classmethod
+    def connect(
+        cls,
+        host: str,
+        port: int,
+        credentials: Credentials = NONE,
+        timeout: float = CONNECT_SECONDS,
+        notice: Callable[[str], None] | None = None,
+    ) -> TargetClient:
+        """Connects and shakes hands within `timeout` seconds. notice: hears when the target is lost and when it is
+        back."""
+        return cls(Reconnecting(partial(dial, host, port, timeout, credentials), notice=notice))
+
+    def close(self) -> None:
+        """Ends the session; the server frees its buffers. May be called twice."""
+        self._session.close()
+
+    def __enter__(self) -> TargetClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- the server -------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the target."""
+        return self._session.link.connection.address
+
+    @property
+    def device(self) -> dict[str, object]:
+        """The device's identity, as the server tells it."""
+        return self._session.link.connection.device
+
+    @property
+    def limits(self) -> Limits:
+        """What the server accepts."""
+        return self._session.link.connection.limits
+
+    @property
+    def server(self) -> dict[str, object]:
+        """What the server says about itself."""
+        return self._session.link.connection.server
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests of each kind were sent: "upload", "profile" and so on."""
+        return self._session.requests
+
+    def ping(self) -> None:
+        """Returns when the server has answered."""
+        self._session.through(_ping)
+        self.requests["ping"] += 1
+
+    def pings(self, count: int) -> None:
+        """So many pings, many of them under way at a time."""
+        self._session.through(lambda link: link.connection.pings(count))
+        self.requests["ping"] += count
+
+    def status(self) -> StatusReport:
+        """How the server is."""
+        return self._session.through(lambda link: self._session.ask(link, Status(), StatusReport))
+
+    # --- buffers ----------------------------------------------------------------------------------
+
+    def upload(self, data: Data) -> int:
+        """Makes a buffer of the data's bytes in C order. Contiguous data is not copied, and must not be changed until
+        the buffer is freed: it may have to be sent again."""
+        content = _bytes_of(data)
+        self._check(UploadBuffer(content))
+        handle = self._last_handle = self._last_handle + 1
+        self._data[handle] = content
+        try:
+            self._session.through(lambda link: self._buffer(link, handle))
+        except BaseException:
+            del self._data[handle]
+            raise
+        return handle
+
+    def download(self, buffer: int) -> memoryview:
+        """The bytes of a buffer."""
+        reply = self._session.through(
+            lambda link: self._session.ask(link, DownloadBuffer(self._buffer(link, buffer)), BufferData)
+        )
+        return memoryview(reply.data)
+
+    def free(self, *buffers: int) -> None:
+        """Frees buffers."""
+        for handle in buffers:
+            self._known(self._data, handle, "buffer")
+        for handle in dict.fromkeys(buffers):
+            del self._data[handle]
+        self._session.if_connected(lambda link: self._give_back(link, link.buffers, buffers, FreeBuffers))
+
+    # --- kernels ----------------------------------------------------------------------------------
+
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        """Builds variants, several at a time where the server has the cores; binaries are read after a launch with the
+        real sizes. compiled(place, reply) hears of each as it is done; the first that fails ends it. What was heard of
+        is not built again when the target is lost."""
+        for request in requests:
+            self._check(request)
+        left = dict(enumerate(requests))
+
+        def hear(place: int, reply: Compiled) -> None:
+            del left[place]
+            compiled(place, reply)
+
+        self._session.through(lambda link: self._session.ask_all(link, dict(left), Compiled, hear))
+
+    def profile_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
+        """Builds, verifies and races at most limits.variants variants; trials in their order. A variant that fails is
+        told to on_progress at once, and only once, also when the request has to be sent again."""
+        self._check(request)
+        profiling = Profiling(request, self.address, on_progress)
+
+        def profile(link: Link) -> Profiled | None:
+            left = profiling.left()
+            if left is None:
+                return None
+            buffers = {name: self._buffer(link, handle) for name, handle in left.buffers.items()}
+            left = replace(left, buffers=buffers, reference=self._buffer(link, left.reference))
+            return self._session.ask(link, left, Profiled, profiling.hear)
+
+        return profiling.whole(self._session.through(profile))
+
+    def execute_kernel(self, request: ExecuteKernel) -> dict[str, memoryview]:
+        """Runs launches in order; returns the bytes of each output by name."""
+        self._check(request)
+
+        def execute(link: Link) -> Executed:
+            buffers = {name: self._buffer(link, handle) for name, handle in request.buffers.items()}
+            return self._session.ask(link, replace(request, buffers=buffers), Executed)
+
+        return {name: memoryview(data) for name, data in self._session.through(execute).outputs.items()}
+
+    # --- contexts ---------------------------------------------------------------------------------
+
+    def load_context(self, data: Data, graph: str = "", strict: bool = False) -> ContextLoaded:
+        """Loads a graph of a context binary, the first where `graph` is empty. The data must not be changed until the
+        context is freed."""
+        content = _bytes_of(data)
+        self._check(UploadBuffer(content))
+        handle = self._last_handle = self._last_handle + 1
+        self._contexts[handle] = content, graph, strict
+        try:
+            loaded = self._session.through(lambda link: self._load(link, handle))
+        except BaseException:
+            del self._contexts[handle]
+            raise
+        return replace(loaded, context=handle)
+
+    def execute_context(self, context: int, inputs: Mapping[str, Data]) -> ContextExecuted:
+        """One inference on inputs by name."""
+        given = {name: _bytes_of(data) for name, data in inputs.items()}
+        return self._session.through(
+            lambda link: self._session.ask(link, ExecuteContext(self._context(link, context), given), ContextExecuted)
+        )
+
+    def profile_context(
+        self, context: int, inputs: Mapping[str, Data], inferences: int, on_progress: OnProgress = None
+    ) -> ContextProfiled:
+        """Times inferences on the same inputs, as a whole and launch by launch."""
+        given = {name: _bytes_of(data) for name, data in inputs.items()}
+
+        def profile(link: Link) -> ContextProfiled:
+            request = ProfileContext(self._context(link, context), given, inferences)
+            return self._session.ask(link, request, ContextProfiled, on_progress)
+
+        return self._session.through(profile)
+
+    def free_contexts(self, *contexts: int) -> None:
+        """Frees contexts."""
+        for handle in contexts:
+            self._known(self._contexts, handle, "context")
+        for handle in dict.fromkeys(contexts):
+            del self._contexts[handle]
+        self._session.if_connected(lambda link: self._give_back(link, link.contexts, contexts, FreeContexts))
+
+    # --- what belongs to this client, on the server -----------------------------------------------
+
+    def _buffer(self, link: Link, handle: int) -> int:
+        """The server's handle of a buffer, put there if it is not."""
+        if handle not in link.buffers:
+            data = self._known(self._data, handle, "buffer")
+            link.buffers[handle] = self._session.ask(link, UploadBuffer(data), BufferReady).buffer
+        return link.buffers[handle]
+
+    def _context(self, link: Link, handle: int) -> int:
+        """The server's handle of a context, loaded if it is not."""
+        if handle not in link.contexts:
+            self._load(link, handle)
+        return link.contexts[handle]
+
+    def _load(self, link: Link, handle: int) -> ContextLoaded:
+        content, graph, strict = self._known(self._contexts, handle, "context")
+        buffer = self._session.ask(link, UploadBuffer(content), BufferReady).buffer
+        try:
+            loaded = self._session.ask(link, LoadContext(buffer, graph, strict), ContextLoaded)
+        finally:
+            with suppress(TargetError):  # of a lost connection; whoever asks next meets it
+                self._session.ask(link, FreeBuffers((buffer,)), Done)
+        link.contexts[handle] = loaded.context
+        return loaded
+
+    def _give_back(self, link: Link, table: dict[int, int], handles: tuple[int, ...], kind: Any) -> None:
+        if theirs := tuple(table.pop(handle) for handle in dict.fromkeys(handles) if handle in table):
+            self._session.ask(link, kind(theirs), Done)
+
+    def _check(self, request: Any) -> None:
+        """Refuses what the server would refuse, before it is sent."""
+        try:
+            check_limits(request, self.limits)
+        except ProtocolError as error:
+            raise TargetError(error.name, error.message, error.details) from None
+
+    def _known(self, table: Mapping[int, R], handle: int, what: str) -> R:
+        if handle not in table:
+            raise TargetError(f"unknown_{what}", f"target {self.address}: there is no {what} {handle}", {what: handle})
+        return table[handle]
+
+
+def _ping(link: Link) -> None:
+    link.connection.ping()
+
+
+def _bytes_of(data: Data) -> Blob:
+    """The bytes of an array in C order, not copied when they lie so."""
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if isinstance(data, np.ndarray) else data

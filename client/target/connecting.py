@@ -1,0 +1,227 @@
+"""Which target server to use, and a server of our own when there is none.
+
+The rule: a device that --adb asks for, else --target HOST:PORT, else TARGET_SERVER_SOCKET, else a gputune server that
+answers on this machine's default port, else an embedded server: a child process that lives as long as we do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol
+
+from gputune.client.errors import ConfigError, TargetError
+from gputune.client.target.adb.python import TERMUX
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
+from gputune.client.target.speaker import SILENCE, Speaker
+from gputune.client.target.transport.connection import CONNECT_SECONDS, TargetConnection, dial, probe
+from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials
+from gputune.client.target.transport.stream import address_text
+from gputune.server.protocol.messages import DEFAULT_PORT
+
+VARIABLE = "TARGET_SERVER_SOCKET"
+DEVICE_VARIABLE = "GPUTUNE_DEVICE"
+PROBE_SECONDS = 0.3
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]\s]+)\]|(?P<plain>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True)
+class AdbRequest:
+    """A device to be reached over adb: its serial number, needed where there are several, and its Python, looked for
+    where it is not given (TERMUX: none of it is used)."""
+
+    serial: str | None = None
+    python: str | None = None
+
+
+class OwnServer(Protocol):
+    """A server that was started for us, with a token of its own."""
+
+    host: str
+    port: int
+    token: str
+    explanation: tuple[str, ...]
+
+    def revive(self) -> tuple[str, int]:
+        """Starts it again; where it listens now. Raises TargetError."""
+
+    def last_words(self) -> str:
+        """How it ended; nothing while it runs."""
+
+    def stop(self) -> None:
+        """Stops it. May be called twice."""
+
+
+def parse_address(text: str, origin: str) -> tuple[str, int]:
+    """(host, port) of HOST:PORT or [IPV6]:PORT. Raises TargetError (bad_address) that names the origin."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or not 1 <= int(match["port"]) <= 65535:
+        raise TargetError(
+            "bad_address",
+            f"{origin}: {text!r} is not HOST:PORT with a port from 1 to 65535, for example "
+            f"127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}",
+        )
+    return match["bracketed"] or match["plain"], int(match["port"])
+
+
+@dataclass
+class Target:
+    """A target server to connect to. Close it at the end: that stops a server of our own.
+
+    `explanation` says in lines for people which server it is and what was passed over. `notice` hears when the target
+    is lost and when it is back; it is waited for `reconnect_seconds`.
+    """
+
+    host: str
+    port: int
+    explanation: tuple[str, ...]
+    credentials: Credentials = NONE
+    server: OwnServer | None = None
+    notice: Callable[[str], None] | None = None
+    reconnect_seconds: float = RECONNECT_SECONDS
+
+    def connect(self) -> TargetClient:
+        """A new session. Raises TargetError."""
+        revive = None if self.server is None else self._revive
+        return TargetClient(Reconnecting(self._dial, revive, self.notice, self.reconnect_seconds))
+
+    def _dial(self) -> TargetConnection:
+        last_words = None if self.server is None else self.server.last_words
+        return dial(self.host, self.port, CONNECT_SECONDS, self.credentials, last_words)
+
+    def _revive(self) -> None:
+        if self.server is not None:
+            self.host, self.port = self.server.revive()
+
+    def close(self) -> None:
+        """Stops the server, if it is our own."""
+        if self.server is not None:
+            self.server.stop()
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def choose_target(
+    option: str | None,
+    environment: Mapping[str, str],
+    device: str | None = None,
+    default_port: int = DEFAULT_PORT,
+    log_level: str | None = None,
+    credentials: Credentials = NONE,
+    adb: AdbRequest | None = None,
+    notice: Callable[[str], None] | None = None,
+    speaker: Speaker = SILENCE,
+) -> Target:
+    """The target by the rule above.
+
+    option: what --target says; environment: where TARGET_SERVER_SOCKET and GPUTUNE_DEVICE are looked up;
+    GPUTUNE_TOKEN is too, once a server that runs already is going to be used; device: what --device says; log_level:
+    of a server of our own; credentials: for one that is not; adb: what --adb says; notice: hears when the target is
+    lost and when it is back; speaker: hears what there is to be done and to know until then.
+
+    A device can only be chosen for a server of our own, so a server that happens to answer on the default port is
+    passed over. An address contradicts --device; options that say how a running server is reached contradict a server
+    of our own. Variables may be meant for something else: they are said not to apply. Raises TargetError, ConfigError.
+    """
+    by_device = environment.get(DEVICE_VARIABLE, "").strip()
+    by_address = environment.get(VARIABLE, "").strip()
+    if adb is not None:
+        check_adb_alone(adb, {"--target": option, "--device": device}, credentials)
+        return _over_adb(adb, environment, credentials, log_level, notice, speaker)
+    for text, origin in ((option, "--target"), (by_address or None, VARIABLE)):
+        if text is None:
+            continue
+        if device is not None:
+            raise TargetError(
+                "contradiction",
+                f"{origin} names the server {text}, which has chosen its device; drop --device or {origin}",
+            )
+        host, port = parse_address(text, origin)
+        lines = [f"target server {address_text(host, port)} (from {origin})"]
+        if by_device:
+            lines.append(f"{DEVICE_VARIABLE} does not apply: this server has chosen its device")
+        return Target(host, port, tuple(lines), credentials.completed(environment), notice=notice)
+    wanted, asking = (by_device or None, DEVICE_VARIABLE) if device is None else (device, "--device")
+    if wanted is not None:
+        passed_over = f"a server on the default port was not looked for, because {asking} asks for a device"
+    else:
+        where = address_text("127.0.0.1", default_port)
+        try:
+            credentials = credentials.completed(environment)
+            software = probe("127.0.0.1", default_port, PROBE_SECONDS, credentials)
+        except ConfigError as error:
+            passed_over = f"a server on the default port was not looked for: {error}"
+        except TargetError as error:
+            passed_over = f"no target server on {where}"
+            if error.name != "unreachable":
+                passed_over = f"passed over: {error.reason}"
+        else:
+            if credentials.token is None and credentials.tls is None:
+                speaker.warn(
+                    f"the target server on {where} is used without a token: any user of this machine may have started "
+                    "it; start yours with --token_file and give that here, or choose a server of your own by --device"
+                )
+            lines = [f"target server {where} ({software} answers there)"]
+            return Target("127.0.0.1", default_port, tuple(lines), credentials, notice=notice)
+    _only_for_running(credentials, passed_over)
+    server = EmbeddedServer.start(wanted, log_level)
+    lines = [f"embedded target server {address_text(server.host, server.port)}", passed_over, *server.explanation]
+    if environment.get(TOKEN_VARIABLE, "").strip():
+        lines.append(f"{TOKEN_VARIABLE} does not apply: the embedded server has a token of its own")
+    return _own(server, lines, notice)
+
+
+def check_adb_alone(adb: AdbRequest, others: Mapping[str, str | None], credentials: Credentials) -> None:
+    """Raises TargetError (contradiction) when --adb is given together with what says something else: other options,
+    each with its value, or credentials. Only a server that a person starts may have a token that is known before."""
+    for option, value in others.items():
+        if value is not None:
+            raise TargetError(
+                "contradiction", f"--adb means the server on the phone that it finds; drop --adb or {option}"
+            )
+    known = ("--token_file",) if adb.python == TERMUX else ()
+    unused = tuple(option for option in credentials.options if option not in known)
+    _only_for_running(replace(credentials, options=unused), "--adb")
+
+
+def _over_adb(
+    adb: AdbRequest,
+    environment: Mapping[str, str],
+    credentials: Credentials,
+    log_level: str | None,
+    notice: Callable[[str], None] | None,
+    speaker: Speaker,
+) -> Target:
+    from gputune.client.target.adb.target import AdbTarget  # needs a library that nothing else does
+
+    by_hand = adb.python == TERMUX
+    token = credentials.completed(environment).token if by_hand else None
+    options = () if log_level is None else ("--log_level", log_level)
+    server = AdbTarget.start(adb.serial, adb.python, None, speaker, options, token)
+    names = (DEVICE_VARIABLE, VARIABLE) if by_hand else (DEVICE_VARIABLE, VARIABLE, TOKEN_VARIABLE)
+    unused = [name for name in names if environment.get(name, "").strip()]
+    return _own(server, [*server.explanation, *(f"{name} does not apply: --adb is given" for name in unused)], notice)
+
+
+def _own(server: OwnServer, lines: Sequence[str], notice: Callable[[str], None] | None) -> Target:
+    return Target(server.host, server.port, tuple(lines), Credentials(token=server.token), server, notice)
+
+
+def _only_for_running(credentials: Credentials, why: str) -> None:
+    """Options that say how a running server is reached are an error where none is used."""
+    if credentials.options:
+        raise TargetError(
+            "contradiction",
+            f"{' and '.join(credentials.options)}: for a server that runs already, and a new one would be started "
+            f"({why}); name the running one with --target",
+        )

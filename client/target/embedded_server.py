@@ -1,0 +1,140 @@
+"""A target server of our own: a child process that lives as long as we do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO
+
+from gputune.client.errors import TargetError
+from gputune.client.target.transport.credentials import TOKEN_VARIABLE
+
+STOP_SECONDS = 5.0
+DYING_SECONDS = 0.5  # a connection breaks off a moment before its process is gone
+LAST_LINES = 3
+_LISTENING = "gputune target server listening on "
+
+
+class EmbeddedServer:
+    """A target server on a free port of this machine.
+
+    It stops when the pipe to its standard input closes: when `stop` is called, or when this process ends in
+    any way. It has a session of its own, so that Ctrl-C reaches this process only. Any program on this machine can
+    reach the port, so it has a token that nobody else knows.
+
+    host, port, token: how to reach it; explanation: what it said about its device.
+    """
+
+    def __init__(self, device: str | None, log_level: str | None) -> None:
+        self.token = secrets.token_hex(32)
+        self._command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent"]
+        if device is not None:
+            self._command += ["--device", device]
+        if log_level is not None:
+            self._command += ["--log_level", log_level]
+        self._launch()
+
+    @classmethod
+    def start(cls, device: str | None = None, log_level: str | None = None) -> EmbeddedServer:
+        """Starts a server and waits until it listens. Raises TargetError (server_not_started)."""
+        return cls(device, log_level)
+
+    def _launch(self) -> None:
+        try:
+            errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
+            try:
+                self._process = self._popen(errors)
+            except BaseException:
+                errors.close()
+                raise
+        except OSError as error:
+            raise _not_started(str(error)) from None
+        self._errors = errors
+        try:
+            self.host, self.port, self.explanation = _wait(self._process)
+        except BaseException as error:
+            _stop(self._process)
+            with self._errors:
+                if not isinstance(error, EOFError):
+                    raise
+                reason = _tail(self._errors, 1) or f"it ended with exit code {self._process.returncode}"
+            raise _not_started(reason) from None
+
+    def _popen(self, errors: IO[bytes]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, TOKEN_VARIABLE: self.token},
+            text=True,
+            start_new_session=True,
+        )
+
+    def revive(self) -> tuple[str, int]:
+        """Starts the server again, with the same token, after ending what is left of it; its new host and port.
+
+        Raises TargetError (server_not_started)."""
+        self._process.kill()
+        self.stop()
+        self._launch()
+        return self.host, self.port
+
+    def last_words(self) -> str:
+        """How the server ended and the last lines that it wrote; nothing while it runs."""
+        try:
+            code = self._process.wait(DYING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return ""
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        said = "" if self._errors.closed else _tail(self._errors, LAST_LINES)
+        return f"the embedded server ended with {how}" + (f": {said}" if said else "")
+
+    def stop(self) -> None:
+        """Stops the server and waits for its end. May be called twice."""
+        _stop(self._process)
+        self._errors.close()
+
+
+def _wait(process: subprocess.Popen[str]) -> tuple[str, int, tuple[str, ...]]:
+    """Host and port once it listens, and what it said before. Raises EOFError when it ends first."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        if line.startswith(_LISTENING):
+            host, _, port = line.removeprefix(_LISTENING).split()[0].rpartition(":")
+            return host.strip("[]"), int(port), tuple(lines)
+        lines.append(line.strip())
+    raise EOFError
+
+
+def _not_started(reason: str) -> TargetError:
+    return TargetError("server_not_started", f"the embedded server did not start: {reason}")
+
+
+def _tail(file: IO[bytes], count: int) -> str:
+    """The last lines of what an ended process wrote, in one."""
+    file.seek(0)
+    return " | ".join(file.read().decode(errors="replace").strip().splitlines()[-count:])
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    steps: tuple[Callable[[], None], ...] = (
+        process.stdin.close,
+        lambda: process.send_signal(signal.SIGTERM),
+        process.kill,
+    )
+    for step in steps:
+        with suppress(BrokenPipeError):
+            step()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+            break
+    process.stdout.close()

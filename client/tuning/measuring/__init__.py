@@ -1,0 +1,1 @@
+"""How configurations are measured on a target and compared under noise."""

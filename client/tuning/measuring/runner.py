@@ -1,0 +1,209 @@
+"""One task on the target while it is being tuned: its inputs and its reference output are there, variants come by."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from gputune.client.errors import TargetError
+from gputune.client.target.client import TargetClient
+from gputune.client.tuning.measuring.cooling import Cooling
+from gputune.client.tuning.measuring.rendering import variant_message
+from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.task_search import OK, TaskSearch
+from gputune.kernels.space import Configuration
+from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial, Variant, Work
+
+Concluded: TypeAlias = Callable[[Mapping[int, Trial], Sequence[float]], None]
+"""Hears what became of variants, by their place in the batch, and the baseline's samples beside them in nanoseconds;
+none where it was not raced with them."""
+QUEUE_SECONDS = 5.0
+"""After this time behind other clients it is said once per task."""
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """A program's binary, and the configuration that it is of."""
+
+    configuration: Configuration
+    binary: bytes
+
+
+class Listener(Protocol):
+    """Who hears what holds the target up."""
+
+    def info(self, text: str) -> None:
+        """What explains a delay."""
+
+    def verbose(self, text: str) -> None:
+        """What else happens."""
+
+
+class Workbench:
+    """Profiles variants of one task. Buffers are made when a batch needs them and stay until they are cleared away."""
+
+    def __init__(
+        self,
+        target: TargetClient,
+        search: TaskSearch,
+        effort: Effort,
+        listener: Listener,
+        cold: bool = False,
+        cooling: Cooling | None = None,
+    ) -> None:
+        """cold: every launch finds empty caches; cooling: says how long the device has to rest after a batch."""
+        self._target = target
+        self._search = search
+        self._effort = effort
+        self._listener = listener
+        self._cold = cold
+        self._cooling = cooling
+        self._waited = False
+        self._level = 1.0
+        self._buffers: dict[str, int] = {}
+        self._reference: int | None = None
+        self.bytes = 0
+        """What its buffers take on the target now."""
+
+    def clear(self) -> None:
+        """Frees its buffers; they come back with the next batch. Raises TargetError."""
+        if self._reference is not None:
+            handles, self._buffers, self._reference, self.bytes = (
+                [*self._buffers.values(), self._reference],
+                {},
+                None,
+                0,
+            )
+            self._target.free(*handles)
+
+    def profile(
+        self,
+        batch: Sequence[Configuration],
+        samples: int,
+        concluded: Concluded,
+        harvest: bool = False,
+        level: float = 1.0,
+    ) -> Harvest | None:
+        """Profiles a batch; returns, if that is to be harvested, whom the target has found to be the fastest (None when
+        the batch had to be split). level: by how much slower the device is now than when the task was begun.
+
+        `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
+        measured. When a batch ends the target's server again and again, it is profiled one by one, so that only the
+        variant that does it gets the status crash. Raises TargetError for what no variant has caused.
+        """
+        if self._reference is None:
+            self._upload()
+        known: set[int] = set()
+        self._level = level
+
+        def conclude(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
+            fresh = {place: trial for place, trial in trials.items() if place not in known}
+            known.update(fresh)
+            if fresh:
+                concluded(fresh, baseline)
+
+        everything = range(len(batch))
+        try:
+            return self._profile(batch, everything, samples, conclude, harvest)
+        except TargetError as error:
+            if error.name != "lost_again":
+                raise
+        for place in everything:
+            if place not in known:
+                try:
+                    self._profile(batch, [place], samples, conclude, False)
+                except TargetError as error:
+                    if error.name != "lost_again":
+                        raise
+                    conclude({place: _crash(f"the target's server did not survive this: {error.reason}")}, ())
+        return None
+
+    def _profile(
+        self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded, harvest: bool
+    ) -> Harvest | None:
+        """Profiles those variants of a batch."""
+
+        began = time.monotonic()
+
+        def hear(progress: Progress) -> None:
+            if progress.variant is not None and progress.trial is not None and progress.trial.status != OK:
+                conclude({places[progress.variant]: progress.trial}, ())
+            self._say(progress, time.monotonic() - began)
+
+        chosen = [batch[place] for place in places]
+        profiled = self._target.profile_kernel(self._request(chosen, samples, harvest), hear)
+        conclude(dict(zip(places, profiled.trials, strict=True)), self._baseline_samples(chosen, profiled))
+        self._cool_down(profiled.state)
+        if profiled.best is None or not profiled.binary:
+            return None
+        return Harvest(chosen[profiled.best], bytes(profiled.binary))
+
+    def _cool_down(self, state: Mapping[str, object]) -> None:
+        """Waits where the device says that it had to slow down."""
+        if self._cooling is not None and (seconds := self._cooling.after(state)) > 0:
+            self._listener.info(f"the device rests for {seconds:.0f} s: {self._cooling.reason}")
+            time.sleep(seconds)
+
+    def _say(self, progress: Progress, seconds: float) -> None:
+        """Passes on what the target says of itself, so many seconds after it was asked."""
+        line = f"{self._search.title}: {progress.phase}: {progress.message}"
+        if progress.phase == "queued" and seconds >= QUEUE_SECONDS and not self._waited:
+            self._waited = True
+            self._listener.info(f"{line}; other clients use the target")
+        elif progress.phase == "recovering" and progress.message:
+            self._listener.info(line)
+        elif progress.message:
+            self._listener.verbose(line)
+
+    def _request(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> ProfileKernel:
+        search, problem = self._search, self._search.task.problem
+        assert self._reference is not None
+        tolerance, work = search.family.tolerance(problem), search.family.work(problem)
+        return ProfileKernel(
+            task=search.title,
+            buffers=self._buffers,
+            output_bytes=search.family.output(problem).nbytes,
+            reference=self._reference,
+            relative=tolerance.relative,
+            absolute=tolerance.absolute,
+            dtype=search.family.output(problem).dtype,
+            variants=tuple(map(self._variant, batch)),
+            baseline=None if search.baseline is None else self._variant(search.baseline),
+            best_ns=search.best_ns * self._level,
+            work=Work(work.flops, work.bytes),
+            samples=samples,
+            sample_ns=self._effort.sample_ns,
+            warm_up_ns=self._effort.warm_up_ns,
+            cold=self._cold,
+            together=True,
+            harvest=harvest,
+        )
+
+    def _variant(self, configuration: Configuration) -> Variant:
+        return variant_message(self._search.family.render(self._search.task.problem, configuration), configuration)
+
+    def _baseline_samples(self, batch: Sequence[Configuration], profiled: Profiled) -> tuple[float, ...]:
+        """The samples of the baseline, or where there was none yet, of the variant that will be it."""
+        trials = dict(enumerate(profiled.trials))
+        working = [place for place, trial in trials.items() if trial.status == OK]
+        chosen = self._search.baseline or self._search.default
+        trial = profiled.baseline or next((trials[place] for place in working if batch[place] == chosen), None)
+        if trial is None and not self._search.had_baseline and working:
+            trial = trials[working[0]]
+        fits = trial is not None and trial.status == OK and min(trial.samples_ns, default=0.0) > 0
+        return trial.samples_ns if trial is not None and fits else ()
+
+    def _upload(self) -> None:
+        """Puts random inputs, the same for every run of this task, and their reference output on the target."""
+        family, problem = self._search.family, self._search.task.problem
+        inputs = family.sample_inputs(problem, np.random.default_rng(self._search.seed))
+        reference = family.reference(problem, inputs).astype(family.output(problem).dtype)
+        self._buffers = {name: self._target.upload(values) for name, values in inputs.items()}
+        self._reference = self._target.upload(reference)
+        self.bytes = reference.nbytes + sum(values.nbytes for values in inputs.values())
+
+
+def _crash(message: str) -> Trial:
+    return Trial("crash", message, samples_ns=(), wall_ns=(), compile_ns=0, first_launch_ns=0, measured={})

@@ -1,0 +1,127 @@
+"""What a user asks of tuning beyond its effort: which tasks, which configurations, how long, by which strategy."""
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from gputune.client.errors import ConfigError
+from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST_PREFIX = re.compile(r"[0-9a-f]{6,64}")
+_DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_VALUE = r"[A-Za-z_]\w*=-?\d{1,18}"
+_PIN = re.compile(rf"(?P<pattern>.+?)=(?P<values>{_VALUE}(?:,{_VALUE})*)", re.ASCII)
+
+
+CACHE_MODES = ("use", "off", "refresh", "frozen")
+"""use: what is known is not measured again; off: nothing is read and nothing is kept; refresh: everything is measured
+again, and kept; frozen: nothing may have to be measured, or the generation fails."""
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """What is asked of the tuner.
+
+    only: patterns of the tasks that are tuned, none for all of them; pins: by a task's pattern, the configuration that
+    it gets whatever else is faster; budget_seconds: what the tuning of all tasks may take, None for as long as it
+    takes; strategy: a name of the catalogue; cold: every launch finds empty caches; retry_failures: what was stored
+    with one of these statuses is measured again; report: where the report of the tuning is written; cache_mode: one of
+    CACHE_MODES.
+    """
+
+    only: tuple[str, ...] = ()
+    pins: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    budget_seconds: float | None = None
+    strategy: str = "auto"
+    cold: bool = False
+    retry_failures: tuple[str, ...] = ()
+    report: Path | None = None
+    cache_mode: str = "use"
+
+    def wants(self, names: Collection[str]) -> bool:
+        """Whether the task with these names is one of those to be tuned."""
+        return not self.only or any(matches(pattern, names) for pattern in self.only)
+
+    def pin_of(self, names: Collection[str]) -> Mapping[str, int] | None:
+        """The configuration pinned for the task with these names. Raises ConfigError when two pins disagree on it."""
+        found = [(pattern, values) for pattern, values in self.pins.items() if matches(pattern, names)]
+        for pattern, values in found[1:]:
+            if values != found[0][1]:
+                raise ConfigError(f"pins {found[0][0]!r} and {pattern!r} are for the same task and differ; drop one")
+        return found[0][1] if found else None
+
+    def check_bound(self, tasks: Collection[Collection[str]]) -> None:
+        """Raises ConfigError for a pattern that none of these tasks, each given by its names, answers to."""
+        for what, patterns in (("tasks to be tuned", self.only), ("pins", self.pins)):
+            for pattern in patterns:
+                if not any(matches(pattern, names) for names in tasks):
+                    known = list(dict.fromkeys(name for names in tasks for name in names))
+                    near = difflib.get_close_matches(pattern, known, n=1, cutoff=0.0)
+                    nearest = f"; did you mean {near[0]!r}?" if near else ""
+                    raise ConfigError(f"{what}: no task of this model is called {pattern!r}{nearest}")
+
+
+def matches(pattern: str, names: Iterable[str]) -> bool:
+    """Whether one of a task's names is meant: by the name itself, by a pattern with *, ? and [...] for the whole name,
+    or by the first characters (6 at least) of its key's digest, when the whole digest is one of the names."""
+    begins = _DIGEST_PREFIX.fullmatch(pattern)
+    return any(
+        name == pattern
+        or fnmatchcase(name, pattern)
+        or bool(begins and _DIGEST.fullmatch(name) and name.startswith(pattern))
+        for name in names
+    )
+
+
+def parse_budget(text: str, origin: str) -> float:
+    """Seconds of a time such as 90s, 10m or 1h30m. Raises ConfigError that names the origin."""
+    match = _DURATION.fullmatch(text.strip())
+    seconds = sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS.items()) if match else 0.0
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"{origin}: {text!r} is not a time such as 90s, 10m or 1h30m")
+    return seconds
+
+
+def parse_patterns(text: str, origin: str) -> tuple[str, ...]:
+    """The patterns in "A,B". Raises ConfigError that names the origin."""
+    return clean_patterns(text.split(","), origin)
+
+
+def clean_patterns(texts: Iterable[str], origin: str) -> tuple[str, ...]:
+    """The patterns without the space around them and without repetition. Raises ConfigError for an empty one."""
+    patterns = tuple(dict.fromkeys(text.strip() for text in texts))
+    if not patterns or "" in patterns:
+        raise ConfigError(f"{origin}: a pattern is empty; give names or patterns of tasks, such as Conv or /head/*")
+    return patterns
+
+
+def parse_pin(text: str, origin: str) -> tuple[str, dict[str, int]]:
+    """Pattern and configuration of TASK=NAME=VALUE,NAME=VALUE. Raises ConfigError that names the origin."""
+    match = _PIN.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{origin}: {text!r} is not of the form TASK=NAME=VALUE,NAME=VALUE with whole numbers")
+    pairs = [pair.split("=") for pair in match["values"].split(",")]
+    for name, _ in pairs:
+        if [first for first, _ in pairs].count(name) > 1:
+            raise ConfigError(f"{origin}: {name} has two values in {text!r}")
+    return match["pattern"].strip(), {name: int(value) for name, value in pairs}
+
+
+def check_cache_mode(name: str, origin: str) -> str:
+    """The name, when it is a cache mode. Raises ConfigError that names the origin."""
+    if name not in CACHE_MODES:
+        raise ConfigError(f"{origin}: {name!r} is no cache mode; there are {', '.join(CACHE_MODES)}")
+    return name
+
+
+def check_strategy(name: str, origin: str) -> str:
+    """The name, when a strategy has it. Raises ConfigError that names the origin."""
+    if name not in STRATEGIES:
+        raise ConfigError(f"{origin}: {name!r} is no strategy; there are {', '.join(STRATEGIES)}")
+    return name

@@ -1,0 +1,146 @@
+"""What a search starts from: configurations that won for the same task elsewhere, and for near problems.
+
+Elsewhere is another device tier's file in the folder of the performance cache, or another driver in the same file.
+What is found is measured before it may win, like everything else.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gputune.cache import CacheError, PerformanceCache, TaskKey, TaskSummary, Validity
+from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
+from gputune.client.tuning.search.task_search import cost_of
+from gputune.kernels.space import Configuration, TuningSpace, configuration_key
+
+FROM_ELSEWHERE = 5
+"""At most so many configurations from other devices: the share of the optimum that a greedy portfolio reaches hardly
+grows after that."""
+
+FROM_NEAR = 3
+"""At most so many near problems give their best."""
+
+FARTHEST = 6.0
+"""Problems farther apart than this, in doublings of their sizes, have little in common."""
+
+FILES_AT_MOST = 16
+"""Other tiers' files that are looked at, the newest first."""
+
+UNLIKE = 2.0
+"""The distance between two values that are no numbers and differ."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Configurations to begin with, best first, and a phrase that says where they are from."""
+
+    configurations: tuple[dict[str, int], ...]
+    origin: str
+
+
+class Seeding:
+    """Looks for seeds in the cache of a generation and in the files beside it, each read when it is needed first."""
+
+    def __init__(self, cache: PerformanceCache, verbose: Callable[[str], None]) -> None:
+        """verbose: hears of files that cannot be used."""
+        self._cache = cache
+        self._verbose = verbose
+        self._summaries: list[tuple[Path, TaskSummary]] | None = None
+
+    def seeds_for(
+        self, key: TaskKey, validity: Validity, space: TuningSpace, running: Mapping[TaskKey, Configuration]
+    ) -> Seeds:
+        """Seeds of a task that are valid in its space. running: the best so far of other tasks of this generation."""
+        known = self._known()
+        same = [one for one in known if one[1].task == key and one[1].validity != validity]
+        devices = [records for records in map(self._records, same) if records]
+        elsewhere = _valid(greedy_portfolio(devices, FROM_ELSEWHERE), space)
+        winners: dict[TaskKey, Configuration] = {
+            summary.task: summary.winner.configuration
+            for _, summary in known
+            if summary.winner is not None and summary.validity.device_name == validity.device_name
+        }
+        near = _valid(_nearest(key, winners | dict(running)), space)
+        chosen = {configuration_key(configuration): configuration for configuration in [*elsewhere, *near]}
+        sources = []
+        if elsewhere:
+            sources.append(f"{len(elsewhere)} that won on {len(devices)} other device or driver records")
+        if near:
+            sources.append(f"{len(near)} of near problems")
+        return Seeds(tuple(chosen.values()), " and ".join(sources))
+
+    def _known(self) -> list[tuple[Path, TaskSummary]]:
+        """Every task in this file and in those beside it."""
+        if self._summaries is None:
+            self._summaries = [(self._cache.path, summary) for summary in self._cache.tasks()]
+            for path in self._others():
+                try:
+                    with PerformanceCache.open_readonly(path, warn=self._verbose) as cache:
+                        self._summaries += [(path, summary) for summary in cache.tasks()]
+                except CacheError as error:
+                    self._verbose(f"no seeds from {path.name}: {error}")
+        return self._summaries
+
+    def _others(self) -> list[Path]:
+        found: list[tuple[float, Path]] = []
+        for path in self._cache.path.parent.glob("*.sqlite"):
+            with contextlib.suppress(OSError):
+                if path.name != self._cache.path.name:
+                    found.append((path.stat().st_mtime, path))
+        return [path for _, path in sorted(found, reverse=True)[:FILES_AT_MOST]]
+
+    def _records(self, one: tuple[Path, TaskSummary]) -> list[tuple[Configuration, float | None]]:
+        """The trials behind a summary."""
+        path, summary = one
+        try:
+            if path == self._cache.path:
+                trials = self._cache.trials_of(summary.task, summary.validity)
+            else:
+                with PerformanceCache.open_readonly(path, warn=self._verbose) as cache:
+                    trials = cache.trials_of(summary.task, summary.validity)
+        except CacheError as error:
+            self._verbose(f"no seeds from {path.name}: {error}")
+            return []
+        return [(trial.configuration, cost_of(trial)) for trial in trials]
+
+
+def distance(one: TaskKey, other: TaskKey) -> float:
+    """How far two problems of an op are apart, in doublings of their sizes; infinite for two ops."""
+    if (one.op, one.dtype, one.layout) != (other.op, other.dtype, other.layout):
+        return math.inf
+    left, right = dict(_flat(one.problem)), dict(_flat(other.problem))
+    apart = 0.0
+    for name in left.keys() | right.keys():
+        a, b = left.get(name), right.get(name)
+        if a == b:
+            continue
+        if isinstance(a, int) and isinstance(b, int) and not isinstance(a, bool) and min(a, b) >= 0:
+            apart += abs(math.log2((a + 1) / (b + 1)))
+        else:
+            apart += UNLIKE
+    return apart
+
+
+def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """The plain values in nested ones, by their path."""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        yield name, value
+        return
+    for key, item in items:
+        yield from _flat(item, f"{name}.{key}")
+
+
+def _nearest(key: TaskKey, winners: Mapping[TaskKey, Configuration]) -> list[Configuration]:
+    """What the nearest other problems have won with."""
+    apart = [(distance(key, other), other.digest, winner) for other, winner in winners.items() if other != key]
+    near = sorted((one for one in apart if one[0] <= FARTHEST), key=lambda one: one[:2])
+    different = {configuration_key(winner): winner for _, _, winner in near}
+    return list(different.values())[:FROM_NEAR]
+
+
+def _valid(configurations: Iterable[Configuration], space: TuningSpace) -> list[dict[str, int]]:
+    return [dict(configuration) for configuration in configurations if not space.violations(configuration)]

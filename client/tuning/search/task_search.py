@@ -1,0 +1,349 @@
+"""The search over one task's space: its identity in the cache, what is known, what to measure next, who is in front."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gputune.cache import TaskKey, TrialRecord, Validity
+from gputune.cache.lookup import Change
+from gputune.client.errors import TuningError
+from gputune.client.model.plan import Task
+from gputune.client.tuning.search.effort import Effort, most_trials, trials_for
+from gputune.client.tuning.search.stop_conditions import NoImprovement, StopCondition, Trials
+from gputune.client.tuning.search.strategies import Evaluation, Strategy
+from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+from gputune.core.identity import DeviceIdentity
+from gputune.kernels.catalogue import family_of, identity_of
+from gputune.kernels.family import DeviceLimits, Instance, Work, problem_to_dict
+from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime.measuring.racing import ENOUGH
+from gputune.runtime.measuring.timing import MEASURING_VERSION
+
+BATCH = 8
+"""Variants in one request: what a killed run has to measure again at most."""
+
+OK = "ok"
+GAIN = 0.01
+"""A share of the best time by which something must be faster to count as better."""
+
+COLD = "gputune.cold"
+"""The setting that keeps what was measured with cold caches apart from the rest."""
+
+DEADLY = ("timeout", "crash")
+"""Statuses of what costs the target its worker."""
+
+
+def device_limits(device: DeviceIdentity) -> DeviceLimits:
+    """What constraints need to know of a device."""
+    return DeviceLimits(
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=device.max_work_item_sizes,
+        local_memory_bytes=device.local_memory_bytes,
+        max_allocation_bytes=device.max_allocation_bytes,
+        compute_units=device.compute_units,
+        device_type=device.device_type,
+        preferred_float_width=device.preferred_float_width,
+    )
+
+
+def task_key(task: Task) -> TaskKey:
+    """What the task computes, as the performance cache knows it."""
+    problem = problem_to_dict(task.problem)
+    return TaskKey(op=identity_of(task.op), problem=problem, dtype=task.problem.dtype, layout=problem.get("layout", ""))
+
+
+def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
+    """The default configuration. Raises TuningError when the device has room for none."""
+    try:
+        return family_of(task.op).default(task.problem, limits)
+    except ValueError as error:
+        raise TuningError(f"{task.op} does not fit on this device: {error}") from None
+
+
+def source_sha256(task: Task, limits: DeviceLimits) -> str:
+    """Identity of a task's kernels on a kind of device: of what its default renders to where there is room for
+    everything, so that it does not depend on which default a process finds room for. Raises TuningError."""
+    default = default_of(task, limits.unbounded)
+    return rendered_sha256(family_of(task.op).render(task.problem, default))
+
+
+def rendered_sha256(instance: Instance) -> str:
+    """Identity of the launches that a configuration was rendered to.
+
+    It covers templates, the text of fused chains, and how sizes become options, grids, arguments and packed buffers.
+    """
+    buffers = [sorted(sizes.items()) for sizes in (instance.packed, instance.scratch)]
+    return hashlib.sha256(repr((instance.prepare, instance.main, *buffers)).encode()).hexdigest()
+
+
+def cost_of(record: TrialRecord) -> float | None:
+    """What a trial that worked is ranked by: its median, in nanoseconds, as it would be on a device that is as fast as
+    when the task was begun."""
+    return None if record.status != OK or record.median_ns is None else record.median_ns / drift_of(record)
+
+
+def drift_of(record: TrialRecord) -> float:
+    """By how much slower the device was when this was measured, 1 where nothing is known of that."""
+    drift = record.measured.get("drift")
+    return float(drift) if isinstance(drift, float | int) and 0 < drift < float("inf") else 1.0
+
+
+class TaskSearch:
+    """The search for one task's best configuration on one device.
+
+    `base` is how many configurations the effort has for it, `most` how many it may get where others leave theirs.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        device: DeviceIdentity,
+        limits: DeviceLimits,
+        effort: Effort,
+        settings: Mapping[str, str],
+        strategy: str = "auto",
+        cold: bool = False,
+    ) -> None:
+        self.task = task
+        self.family = family_of(task.op)
+        self.space = self.family.space(task.problem, limits)
+        self.default = default_of(task, limits)
+        self.key = task_key(task)
+        self.validity = Validity(
+            device_name=device.name,
+            platform=device.platform,
+            driver_version=device.driver_version,
+            compute_units=device.compute_units,
+            source_sha256=source_sha256(task, limits),
+            space_sha256=self.space.sha256,
+            measuring_version=MEASURING_VERSION,
+            vendor=device.vendor,
+            platform_version=device.platform_version,
+            device_version=device.device_version,
+            device_type=device.device_type,
+            settings={**settings, COLD: "1"} if cold else settings,
+        )
+        self.title = f"{task.op} {self.key.digest[:10]}"
+        self.base = trials_for(effort, task.op, self.space.size)
+        self.most = most_trials(effort, self.space.size)
+        self.seed = int(self.key.digest[:15], 16)
+        self.seeds: Sequence[Configuration] = ()
+        """Configurations for the strategy to begin with; nobody looks at them before `next_batch` needs more than the
+        default and the starters."""
+        self.known: dict[str, TrialRecord] = {}
+        self.resumed = 0
+        self.measured = 0
+        self._strategy_name = strategy
+        self._strategy: Strategy | None = None
+        self._untold: list[Evaluation] = []
+        self._again: list[dict[str, int]] = []
+        self._baseline: Configuration | None = None
+        self._first = [self.default, *self.family.starters(task.problem, limits)]
+        self._stop: StopCondition = Trials(self.most)
+        if effort.patience is not None:
+            self._stop = Trials(self.most) | NoImprovement(effort.patience)
+
+    @property
+    def strategy(self) -> Strategy:
+        if self._strategy is None:
+            self._strategy = STRATEGIES[self._strategy_name](self.space, self.seed, self.seeds)
+            self._strategy.tell(self._untold)
+            self._untold = []
+        return self._strategy
+
+    def rendered_sha256(self, configuration: Configuration) -> str:
+        """Identity of what a configuration renders to today."""
+        return rendered_sha256(self.family.render(self.task.problem, configuration))
+
+    def still_holds(self, configuration: Configuration, sha256: str) -> bool:
+        """Whether a configuration from the cache is legal today and renders to the code that was measured."""
+        return not self.lapsed(configuration, sha256)
+
+    def lapsed(self, configuration: Configuration, sha256: str) -> str:
+        """Why a configuration from the cache cannot be used today; empty when it can."""
+        if wrong := self.space.violations(configuration):
+            return f"its configuration is not allowed today: {'; '.join(wrong)}"
+        now = self.rendered_sha256(configuration)
+        return "" if now == sha256 else str(Change("rendered_sha256", sha256, now))
+
+    def to_retry(self, records: Iterable[TrialRecord], statuses: Collection[str]) -> list[dict[str, int]]:
+        """The configurations whose last trial that still holds has one of the statuses."""
+        last = self._last_holding(records).values()
+        return [dict(record.configuration) for record in last if record.status in statuses]
+
+    def counting(self, records: Iterable[TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
+        """The last trials that still hold, by configuration, less those that are to be measured again: what failed with
+        a status in `retry`, and when all of the rest failed, the default and the starters among them. The reason may
+        have gone, such as another program that filled the device's memory; only what takes a worker down is not tried
+        again unasked."""
+        return self._counting(self._last_holding(records), retry)
+
+    def _counting(self, last: Mapping[str, TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
+        kept = {key: one for key, one in last.items() if one.status not in retry}
+        if all(cost_of(record) is None for record in kept.values()):
+            for key in map(configuration_key, self._first):
+                if key in kept and kept[key].status not in DEADLY:
+                    del kept[key]
+        return kept
+
+    def resume(self, records: Sequence[TrialRecord], retry: Collection[str] = ()) -> None:
+        """Takes in what an earlier run stored, as far as it counts. What failed with a status in `retry` is measured
+        again before anything else."""
+        last = self._last_holding(records)
+        self.tell(list(last.values()))
+        self._again = [dict(record.configuration) for record in last.values() if record.status in retry]
+        counting = self._counting(last, retry)
+        self.known = {key: record for key, record in self.known.items() if key in counting}
+        self.resumed = len(self.known)
+
+    def _last_holding(self, records: Iterable[TrialRecord]) -> dict[str, TrialRecord]:
+        """The last trial of each configuration that is allowed today and renders to the launches measured then."""
+        holding = (one for one in records if self.still_holds(one.configuration, one.rendered_sha256))
+        return {configuration_key(one.configuration): one for one in holding}
+
+    def tell(self, records: Sequence[TrialRecord]) -> None:
+        """Takes in results; a configuration that was known gets its newer one, and keeps its place."""
+        for record in records:
+            self.known[configuration_key(record.configuration)] = record
+        told = [Evaluation(record.configuration, cost_of(record)) for record in records]
+        if self._strategy is None:
+            self._untold += told
+        else:
+            self._strategy.tell(told)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the default is known, and what is to be measured again was."""
+        return configuration_key(self.default) in self.known and not self._again_waits()
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to measure."""
+        return not self._waiting() and self._stop.progress([cost_of(record) for record in self.known.values()]) >= 1
+
+    def next_batch(self, most: int = BATCH) -> list[dict[str, int]]:
+        """The next configurations to measure, at most so many; empty when the search is over."""
+        if self.over:
+            return []
+        size = min(BATCH, most)
+        batch = {configuration_key(configuration): configuration for configuration in self._waiting()[:size]}
+        if not self._again_waits():
+            size = min(size, max(self.most - len(self.known), len(batch)))
+            while len(batch) < size and (asked := self.strategy.ask(size - len(batch))):
+                batch |= {configuration_key(configuration): configuration for configuration in asked}
+        return list(batch.values())
+
+    def twins(self, batch: Sequence[Configuration]) -> list[TrialRecord]:
+        """Trials of those of a batch that render to the launches of something known: they need not be measured."""
+        by_launches = {record.rendered_sha256: record for record in self.known.values()}
+        found = []
+        for configuration in batch:
+            twin = by_launches.get(self.rendered_sha256(configuration))
+            if twin is not None and configuration_key(configuration) not in self.known:
+                same = {**twin.measured, "same_as": configuration_key(twin.configuration)}
+                found.append(replace(twin, configuration=configuration, measured=same))
+        return found
+
+    def _again_waits(self) -> list[dict[str, int]]:
+        return [c for c in self._again if configuration_key(c) not in self.known]
+
+    def _waiting(self) -> list[dict[str, int]]:
+        """What is measured before the strategy is asked."""
+        return self._again_waits() or [dict(c) for c in self._first if configuration_key(c) not in self.known]
+
+    @property
+    def work(self) -> Work:
+        """The least that the task must do."""
+        return self.family.work(self.task.problem)
+
+    @property
+    def to_measure_again(self) -> int:
+        """How many that had failed have still to be measured again."""
+        return len(self._again_waits())
+
+    @property
+    def fruitless(self) -> int:
+        """How many batches in a row, the last ones, have brought nothing better."""
+        costs = [cost_of(record) for record in self.known.values()]
+        best, last = None, -1
+        for place, cost in enumerate(costs):
+            if cost is not None and (best is None or cost < best * (1 - GAIN)):
+                best, last = cost, place
+        return 0 if best is None else (len(costs) - 1 - last) // BATCH
+
+    @property
+    def batches(self) -> int:
+        """How many batches of it were stored, in this run and before."""
+        numbers = [record.measured.get("batch") for record in self.known.values()]
+        return max((number for number in numbers if isinstance(number, int)), default=-1) + 1
+
+    @property
+    def best(self) -> Configuration | None:
+        """The configuration in front; None while nothing has worked."""
+        working = [(cost, record) for record in self.known.values() if (cost := cost_of(record)) is not None]
+        return min(working, key=lambda one: one[0])[1].configuration if working else None
+
+    def record(self, configuration: Configuration) -> TrialRecord:
+        """The last trial of a configuration that is known."""
+        return self.known[configuration_key(configuration)]
+
+    def cost(self, configuration: Configuration) -> float | None:
+        record = self.known.get(configuration_key(configuration))
+        return None if record is None else cost_of(record)
+
+    def time_ns(self, configuration: Configuration) -> float | None:
+        """The median of a configuration that works, as it was measured."""
+        record = self.known.get(configuration_key(configuration))
+        return None if record is None or record.status != OK else record.median_ns
+
+    @property
+    def best_ns(self) -> float:
+        """The least cost, 0 when there is none: the fastest time as it would be on the device as it was at first.
+
+        Of those with ENOUGH samples, where there are some: nobody is held against who seems fast by chance.
+        """
+        costs = [(len(one.samples_ns), cost) for one in self.known.values() if (cost := cost_of(one)) is not None]
+        sure = [cost for samples, cost in costs if samples >= ENOUGH]
+        return min(sure or [cost for _, cost in costs], default=0.0)
+
+    @property
+    def baseline(self) -> Configuration | None:
+        """What batches are compared by: the default, or the first configuration that worked where it does not. It stays
+        the same; None until one works, and when it does so no more."""
+        if self._baseline is None:
+            working = [record.configuration for record in self.known.values() if record.status == OK]
+            self._baseline = self.default if self.default in working else next(iter(working), None)
+        return None if self._baseline is None or self.cost(self._baseline) is None else self._baseline
+
+    @property
+    def had_baseline(self) -> bool:
+        """Whether batches were compared by some configuration, be it that it works no more."""
+        return self._baseline is not None
+
+    @property
+    def baseline_ns(self) -> float | None:
+        """The baseline's time on the device as it was at first; None where there is no baseline yet."""
+        return None if self.baseline is None else self.cost(self.baseline)
+
+    def finalists(self, count: int, before: Configuration | None = None) -> list[dict[str, int]]:
+        """The default, the best of the rest, so many, and what has won before, as far as they worked."""
+        ranked = sorted((r for r in self.known.values() if cost_of(r) is not None), key=lambda r: cost_of(r) or 0.0)
+        best = [dict(record.configuration) for record in ranked]
+        others = [configuration for configuration in best if configuration != self.default]
+        last = [one for one in others[count:] if before is not None and one == dict(before)]
+        return ([self.default] if self.default in best else []) + others[:count] + last
+
+    def side_by_side(self, configurations: Sequence[Configuration]) -> bool:
+        """Whether the last trials of these are of one batch, so that they were compared with each other."""
+        batches = {self.record(one).measured.get("batch") for one in configurations}
+        return len(batches) == 1 and None not in batches
+
+    def statuses(self) -> dict[str, int]:
+        """Number of configurations by the status of their last trial."""
+        return dict(sorted(Counter(record.status for record in self.known.values()).items()))
+
+    def failures(self) -> str:
+        """Each way in which trials failed, with one example."""
+        examples = {record.status: record.message for record in self.known.values() if record.status != OK}
+        return "; ".join(f"{status}: {message}" for status, message in examples.items())

@@ -1,0 +1,186 @@
+"""What is done next, for every target that asks: begin a task, go on with one, conclude one, or leave it untouched.
+
+The trials of all tasks are one pool, and a budget of time is one deadline: what they are spent on is decided batch by
+batch, by what schedule.py expects of it. Every task is begun before any gets a second batch, and time is kept back to
+conclude what was begun.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gputune.cache import TaskKey, WinnerRecord
+from gputune.client.tuning.expected_gain import Inference, Standing, largest_first, most_promising, times_of
+from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.task_search import BATCH, TaskSearch
+from gputune.client.tuning.task_tuning import TaskTuning
+from gputune.kernels.space import Configuration
+
+SMALL_SHARE = 0.005
+"""A task that takes less of an inference than this gets its first, small batch and no other: all of them together take
+a few trials."""
+
+FIRST_BATCHES = ((0.2, BATCH), (0.06, 6), (SMALL_SHARE, 4), (0.0, 2))
+"""How many configurations the first batch of a task has, the default among them, by the share of an inference that it
+may take at least."""
+
+
+class Todo(Enum):
+    """What a target does for a task next."""
+
+    STEP = "step"
+    CONCLUDE = "conclude"
+    SKIP = "skip"
+    """No time is left to begin it."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """A task on the agenda. place: among the tasks of the model; before: the winner that it is to replace; lane: the
+    number of the target where it was begun; dry: the strategy has nothing more to ask for; hurried: a budget has kept
+    it from a batch."""
+
+    place: int
+    search: TaskSearch
+    before: WinnerRecord | None = None
+    lane: int | None = None
+    tuning: TaskTuning | None = None
+    busy: bool = field(default=False, init=False)
+    finished: bool = field(default=False, init=False)
+    dry: bool = field(default=False, init=False)
+    hurried: bool = field(default=False, init=False)
+
+    @property
+    def standing(self) -> Standing:
+        search = self.search
+        return Standing(search.work, search.best_ns or None, search.fruitless)
+
+
+class Agenda:
+    """The tasks that are to be tuned. Targets, each in a thread, take an entry and give it back."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        effort: Effort,
+        pool: int,
+        budget_seconds: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        inference: Inference | None = None,
+    ) -> None:
+        """pool: how many trials all of them may take together; clock: seconds; inference: what an inference takes by
+        the times of these tasks, by default the sum of all."""
+        works = [(entry.search.task.weight, entry.search.work) for entry in entries]
+        self._entries = [entries[place] for place in largest_first(works)]
+        self._inference = inference or self._sum
+        self._effort = effort
+        self._clock = clock
+        self._deadline = None if budget_seconds is None else clock() + budget_seconds
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._concluding: list[float] = []  # seconds that it took, task by task
+        self.pool = pool
+
+    def take(self, lane: int) -> tuple[Entry, Todo] | None:
+        """What this target does next; None when there is nothing more for it. The entry is its own until it is given
+        back."""
+        with self._lock:
+            mine = [entry for entry in self._entries if not entry.busy and entry.lane in (None, lane)]
+            mine = [] if self._stopped else [entry for entry in mine if not entry.finished]
+            chosen = self._choose(mine)
+            if chosen is not None:
+                entry, todo = chosen
+                entry.busy = True
+                if todo is not Todo.SKIP:
+                    entry.lane = lane
+            return chosen
+
+    def give_back(self, entry: Entry, todo: Todo, trials: int, seconds: float) -> None:
+        """That is done: so many new configurations are known, and it took so long."""
+        with self._lock:
+            entry.busy = False
+            self.pool -= trials
+            if todo is Todo.CONCLUDE:
+                self._concluding.append(seconds)
+            elif not self._concluding and todo is Todo.STEP:
+                self._concluding.append(seconds)  # the finalists take about as long as any other batch
+            entry.finished = todo is not Todo.STEP
+            entry.dry = entry.dry or (todo is Todo.STEP and not trials)
+
+    def stop(self) -> None:
+        """Nobody gets anything more."""
+        with self._lock:
+            self._stopped = True
+
+    def others(self, entry: Entry) -> dict[TaskKey, Configuration]:
+        """The best so far of other tasks that nobody is at now."""
+        with self._lock:
+            idle = [other.search for other in self._entries if other is not entry and not other.busy]
+            return {search.key: best for search in idle if (best := search.best) is not None}
+
+    def batch(self, entry: Entry) -> int:
+        """How many configurations the next batch of a task may have. The first one, with the default in it, is measured
+        whatever is left."""
+        if entry.search.begun:
+            return min(BATCH, self.pool)
+        most = min(BATCH, entry.search.base)
+        if not self._selective:
+            return most
+        with self._lock:
+            share = self._share(entry)
+        return min(most, next(count for least, count in FIRST_BATCHES if share >= least))
+
+    @property
+    def _selective(self) -> bool:
+        """Whether tasks that take little of an inference get fewer trials; not where everything is measured."""
+        return self._effort.worth > 0
+
+    def _choose(self, mine: Sequence[Entry]) -> tuple[Entry, Todo] | None:
+        if not mine:
+            return None
+        late = self._late(mine)
+        for entry in mine:
+            if entry.tuning is None and not late:
+                return entry, Todo.STEP
+        begun = [entry for entry in mine if entry.tuning is not None]
+        for entry in begun:
+            if entry.search.over or entry.dry:
+                return entry, Todo.CONCLUDE
+        waiting = [entry for entry in begun if not entry.search.begun and not (late and entry.search.best)]
+        if waiting:  # what was to be measured first is, however little is left
+            return waiting[0], Todo.STEP
+        if self.pool > 0 and not late:
+            candidates = {entry.place: entry for entry in begun if self._may_pay(entry)}
+            place = most_promising(candidates, self._standings, self._inference, self._effort.worth)
+            if place is not None:
+                return candidates[place], Todo.STEP
+        for entry in begun:
+            entry.hurried = late
+            return entry, Todo.CONCLUDE
+        return mine[0], Todo.SKIP
+
+    def _may_pay(self, entry: Entry) -> bool:
+        return not self._selective or entry.search.best is None or self._share(entry) >= SMALL_SHARE
+
+    def _share(self, entry: Entry) -> float:
+        """Of the time of an inference, what a task takes where it runs as often as it can."""
+        times = times_of(self._standings)
+        whole = self._inference(times)
+        return entry.search.task.weight * times[entry.place] / whole if whole > 0 else 1.0
+
+    @property
+    def _standings(self) -> dict[int, Standing]:
+        return {entry.place: entry.standing for entry in self._entries}
+
+    def _sum(self, times: Mapping[int, float]) -> float:
+        return sum(entry.search.task.weight * times[entry.place] for entry in self._entries)
+
+    def _late(self, mine: Sequence[Entry]) -> bool:
+        """Whether the time that is left is needed to conclude what was begun."""
+        if self._deadline is None:
+            return False
+        each = sum(self._concluding) / len(self._concluding) if self._concluding else 0.0
+        reserve = each * (1 + sum(entry.tuning is not None for entry in mine))
+        return self._clock() + reserve >= self._deadline

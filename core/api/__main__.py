@@ -1,0 +1,23 @@
+"""`python -m gputune`: the command `gputune`. Where only a device's part is installed it says what to do."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line; ends the process with its exit code, 1 where there is no command line."""
+    try:
+        from gputune.client.cli.main import main as command_line
+    except ModuleNotFoundError as error:
+        if error.name != "gputune.client":
+            raise
+        sys.exit(
+            "gputune: error: this installation has a device's part only; start its target server with"
+            " `python -m gputune.server`, or install all of gputune with pip"
+        )
+    command_line()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The tuning space of kernels that compute whole blocks of a network: strips of ROWS rows, MR x NV register tiles.
+
+A work-group expands the rows that its strip sees, NV x VW channels at a time, takes the depthwise convolution of those,
+and multiplies the strip when it has all channels of it. Longer strips expand fewer rows twice and need more memory.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
+from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, power_at_most, round_up
+from gputune.kernels.tiling.strips import MOST_LOADS, MOST_UNROLLED, PIXELS
+from gputune.kernels.tiling.window import Window
+from gputune.kernels.tiling.workgroups import least_width, registers, registers_needed
+
+STRIP_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 20, 28)
+CPU_STRIP_BYTES = 512 << 10
+"""A longer strip would leave the caches of a core on its way; threads have stacks several times as large."""
+
+GPU_STRIP_BYTES = 4 << 10
+"""A work-item's own arrays lie in a GPU's main memory, and there are thousands of work-items."""
+
+GUESSES = (
+    {"MR": 7, "NV": 2, "KU": 2, "STRIPS": 2},
+    {"MR": 7, "NV": 2, "KU": 4, "STRIPS": 1},
+    {"MR": 14, "NV": 1, "KU": 4, "STRIPS": 2},
+    {"MR": 10, "NV": 2, "KU": 2, "STRIPS": 4},
+    {"MR": 14, "NV": 2, "KU": 1, "STRIPS": 1},
+)
+"""Tiles, and how many strips each compute unit gets."""
+
+
+@dataclass(frozen=True)
+class BlockStrips:
+    """A block as these kernels see it: maps with `inputs` channels, `channels` inside of it, `outputs` behind it."""
+
+    batch: int
+    window: Window
+    inputs: int
+    channels: int
+    outputs: int
+
+    def strip_bytes(self, rows: int, vectors: int, width: int) -> int:
+        """What a strip takes: the rows that it sees, for NV * VW channels, and its own for all of them."""
+        seen = (rows - 1) * self.window.strides[0] + (self.window.kernel[0] - 1) * self.window.dilations[0] + 1
+        whole = round_up(self.channels, width)
+        pitch = whole if whole % 256 else whole + 16  # as the template has it
+        return (seen * self.window.size[1] * vectors * width + rows * self.window.output[1] * pitch) * FLOAT_BYTES
+
+    def expansion(self, configuration: Configuration) -> Packing:
+        """The packed matrix [inputs, channels]."""
+        panel = configuration["NV"] * configuration["VW"]
+        return Packing(self.channels, self.inputs, panel, output_stride=1, input_stride=self.channels)
+
+    def filters(self, configuration: Configuration) -> Packing:
+        """The packed depthwise filters."""
+        taps, panel = math.prod(self.window.kernel), round_up(self.channels, configuration["VW"])
+        return Packing(self.channels, 1, panel, output_stride=taps, input_stride=taps, taps=taps)
+
+    def projection(self, configuration: Configuration) -> Packing:
+        """The packed matrix [channels, outputs]."""
+        panel = configuration["NV"] * configuration["VW"]
+        return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs)
+
+    def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(global size, local size)."""
+        together = configuration["LN"]
+        return (together, self.batch * ceil_div(self.window.output[0], configuration["ROWS"])), (together, 1)
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """Every tile that fits the registers, with a strip that fits where it is kept."""
+        return TuningSpace(
+            (
+                Parameter("ROWS", STRIP_ROWS, "rows of the output that a work-group computes"),
+                Parameter("MR", PIXELS, "pixels of a tile"),
+                Parameter("NV", (1, 2, 3, 4), "vectors of a tile's pixel"),
+                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
+                Parameter("KU", (1, 2, 4, 8), "unrolling of the reductions"),
+                PREFETCH,
+                Parameter("LN", (1, 8, 16, 32, 64, 128), "work-items of a work-group, which share a strip"),
+            ),
+            (*self._tile_constraints(limits), *self._strip_constraints(limits)),
+        )
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """A middling tile, cut to the problem."""
+        wanted, space = self._cut(GUESSES[0], limits), self.space(limits)
+        return space.first() if space.violations(wanted) else wanted
+
+    def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """Tiles and strips that won elsewhere, cut to the problem."""
+        space, default = self.space(limits), self.default(limits)
+        found: list[dict[str, int]] = []
+        for guess in GUESSES[1:]:
+            wanted = self._cut(guess, limits)
+            if wanted != default and wanted not in found and not space.violations(wanted):
+                found.append(wanted)
+        return found
+
+    def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        most, floats = registers(limits)
+        rows, columns = self.window.output
+        yield Constraint(("ROWS",), lambda count: count <= rows, f"ROWS must not exceed the output's {rows} rows")
+        yield Constraint(("MR",), lambda mr: mr <= columns, f"MR must not exceed the output's width of {columns}")
+        yield Constraint(
+            ("MR",), self._loads, f"MR pixels must not need more than {MOST_LOADS} vectors of a row at once"
+        )
+        widest = max(self.channels, self.outputs)
+        yield Constraint(
+            ("NV", "VW"),
+            lambda nv, vw: (nv - 1) * vw < widest,
+            f"the last of NV vectors must hold one of the {widest} channels",
+        )
+        yield Constraint(
+            ("MR", "NV", "VW"),
+            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
+            f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
+        )
+        yield Constraint(("KU",), lambda ku: ku <= self.inputs, f"KU must not exceed the {self.inputs} input channels")
+        yield Constraint(
+            ("KU", "MR", "NV"),
+            lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
+            f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
+        )
+        yield prefetch_constraint(self._weight_bytes, limits)
+        if limits.device_type == "cpu":
+            least = min(least_width(limits), power_at_most(widest))
+            yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
+
+    def _strip_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        own = _own_bytes(limits)
+        most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
+        if limits.device_type == "cpu":
+            yield Constraint(("LN",), lambda ln: ln == 1, "on a CPU, LN must be 1: barriers cost more than they bring")
+        yield DeviceLimit(("LN",), lambda ln: ln <= most, f"LN must not exceed the device's {most} work-items")
+        yield Constraint(
+            ("ROWS", "NV", "VW", "LN"),
+            lambda *v: v[-1] > 1 or v[0] == 1 or self.strip_bytes(*v[:-1]) <= own,
+            f"a work-item's own strip of several rows must not exceed {own} bytes",
+        )
+        yield DeviceLimit(
+            ("ROWS", "NV", "VW", "LN"),
+            lambda *v: v[-1] == 1 or self.strip_bytes(*v[:-1]) <= limits.local_memory_bytes,
+            f"a work-group's strip must fit the device's {limits.local_memory_bytes} bytes of local memory",
+        )
+        yield from buffer_constraints(
+            ("NV", "VW"), lambda nv, vw: self._most_packed({"NV": nv, "VW": vw}), "the packed weights", limits
+        )
+
+    @property
+    def _weight_bytes(self) -> int:
+        """What the two matrices take at least."""
+        return (self.inputs + self.outputs) * self.channels * FLOAT_BYTES
+
+    def _loads(self, pixels: int) -> bool:
+        reach = (self.window.kernel[1] - 1) * self.window.dilations[1] + 1
+        return pixels == 1 or (pixels - 1) * self.window.strides[1] + reach <= MOST_LOADS
+
+    def _most_packed(self, configuration: Configuration) -> int:
+        """Elements of the largest packed buffer."""
+        packings = (self.expansion(configuration), self.filters(configuration), self.projection(configuration))
+        return max(each.size for each in packings)
+
+    def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """A guess made to fit the device's vectors and units, the maps and the memory."""
+        rows, columns = self.window.output
+        cpu = limits.device_type == "cpu"
+        width = power_at_most(max(limits.preferred_float_width, 4)) if cpu else 4
+        cut = {"ROWS": 1, "MR": 1, "NV": guess["NV"], "VW": min(width, VECTOR_WIDTHS[-1]), "KU": guess["KU"], "LN": 1}
+        cut["PF"] = steps_ahead(self._weight_bytes, limits)
+        while cut["VW"] > 1 and cut["VW"] // 2 >= max(self.channels, self.outputs):
+            cut["VW"] //= 2
+        while cut["NV"] > 1 and (cut["NV"] - 1) * cut["VW"] >= self.outputs:
+            cut["NV"] -= 1
+        fitting = [
+            pixels
+            for pixels in PIXELS
+            if pixels <= min(columns, guess["MR"])
+            and registers_needed(pixels * cut["NV"], cut["VW"], limits) <= registers(limits)[0]
+            and self._loads(pixels)
+        ]
+        fewest = min((ceil_div(columns, pixels) for pixels in fitting), default=0)
+        cut["MR"] = next((pixels for pixels in fitting if ceil_div(columns, pixels) == fewest), 1)
+        room = _own_bytes(limits)
+        if not cpu and self.strip_bytes(1, cut["NV"], cut["VW"]) <= limits.local_memory_bytes:
+            room = limits.local_memory_bytes
+            cut["LN"] = min(64, power_at_most(min(limits.max_work_group_size, limits.max_work_item_sizes[0])))
+            cut["LN"] = cut["LN"] if cut["LN"] >= 8 else 1
+        wanted = ceil_div(rows * self.batch, guess["STRIPS"] * limits.compute_units)
+        longest = [each for each in STRIP_ROWS if each <= rows and self.strip_bytes(each, cut["NV"], cut["VW"]) <= room]
+        cut["ROWS"] = next((each for each in longest if each >= wanted), max(longest, default=1))
+        while cut["KU"] > 1 and (cut["KU"] > self.inputs or cut["KU"] * cut["MR"] * cut["NV"] > MOST_UNROLLED):
+            cut["KU"] //= 2
+        return cut
+
+
+def _own_bytes(limits: DeviceLimits) -> int:
+    """How much of a strip a work-item may keep for itself."""
+    return CPU_STRIP_BYTES if limits.device_type == "cpu" else GPU_STRIP_BYTES

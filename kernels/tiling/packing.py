@@ -1,0 +1,83 @@
+"""The launch that rearranges constant weights and bias once, before a tiled kernel reads them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gputune.kernels.family import DeviceLimits, Launch
+from gputune.kernels.space import Constraint, DeviceLimit
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.streaming import MOST_ELEMENTS, ceil_div, round_up
+
+PACK_TEMPLATE = "pack_filter.cl"
+PACK_RUN = 16
+"""Elements that a work-item of the pack kernel writes; the same for every problem, so one build serves them all."""
+
+FLOAT_BYTES = 4
+
+
+def buffer_constraints(
+    names: tuple[str, ...], elements: Callable[..., int], what: str, limits: DeviceLimits
+) -> tuple[Constraint, Constraint]:
+    """What a buffer of float32 must keep; `elements` gives how many it has for values of the parameters `names`."""
+    return (
+        Constraint(names, lambda *v: elements(*v) <= MOST_ELEMENTS, f"{what} must fit 32-bit indices"),
+        DeviceLimit(
+            names,
+            lambda *v: FLOAT_BYTES * elements(*v) <= limits.max_allocation_bytes,
+            f"{what} must fit the device's largest allocation of {limits.max_allocation_bytes} bytes",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where weight[group, output, input, tap] comes from, and how wide the panels are that it goes to.
+
+    The packed buffer holds [group][panel][tap][input][`panel` outputs], then the bias as
+    [group][panel][`panel` outputs], then `zeros` zeros. In the source, outputs lie `output_stride`
+    elements apart, inputs `input_stride`, taps 1.
+    """
+
+    outputs: int
+    inputs: int
+    panel: int
+    output_stride: int
+    input_stride: int
+    groups: int = 1
+    taps: int = 1
+    zeros: int = 0
+
+    @property
+    def size(self) -> int:
+        """Elements of the packed buffer."""
+        columns = self.groups * round_up(self.outputs, self.panel)
+        return columns * (self.taps * self.inputs + 1) + self.zeros
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed buffer."""
+        return self.size * FLOAT_BYTES
+
+    def launch(self, weight: str, bias: bool) -> Launch:
+        """Fills the buffer "packed" from `weight`, and from "bias" if there is one."""
+        return Launch(
+            source=template(PACK_TEMPLATE),
+            entry="pack_filter",
+            options=build_options({"RUN": PACK_RUN}),
+            global_size=(ceil_div(self.size, PACK_RUN),),
+            local_size=(1,),
+            arguments=(
+                weight,
+                "bias" if bias else weight,
+                "packed",
+                self.size,
+                self.groups,
+                self.outputs,
+                self.panel,
+                self.taps,
+                self.inputs,
+                self.output_stride,
+                self.input_stride,
+                int(bias),
+            ),
+        )

@@ -1,0 +1,234 @@
+"""The tuning space of kernels that compute a strip of an intermediate result and multiply it at once.
+
+A work-group computes MR x RT pixels of the middle with all their channels and keeps them, in a CPU's first cache or in
+local memory; from those it makes tiles of MR pixels x NV vectors of VW columns, every accumulator in a register.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
+from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, fits, power_at_most
+from gputune.kernels.tiling.workgroups import least_width, registers, registers_needed
+
+PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+MOST_LOADS = 48
+MOST_UNROLLED = 64
+CPU_MIDDLE_BYTES = 128 << 10
+"""A longer strip would leave the caches of a core on its way, as the tensor does that it stands for."""
+
+GPU_MIDDLE_BYTES = 4 << 10
+"""A work-item's own arrays lie in a GPU's main memory, and there are thousands of work-items."""
+
+CPU_GUESSES = (
+    {"MR": 7, "RT": 1, "NV": 2, "VW": 16, "KU": 2, "LN": 1, "SPLIT": 1},
+    {"MR": 14, "RT": 1, "NV": 2, "VW": 16, "KU": 1, "LN": 1, "SPLIT": 1},
+    {"MR": 14, "RT": 4, "NV": 1, "VW": 16, "KU": 4, "LN": 1, "SPLIT": 1},
+    {"MR": 10, "RT": 1, "NV": 2, "VW": 16, "KU": 2, "LN": 1, "SPLIT": 1},
+    {"MR": 7, "RT": 1, "NV": 2, "VW": 16, "KU": 4, "LN": 1, "SPLIT": 2},
+    {"MR": 8, "RT": 2, "NV": 3, "VW": 8, "KU": 1, "LN": 1, "SPLIT": 1},
+)
+GPU_GUESSES = (
+    {"MR": 4, "RT": 1, "NV": 1, "VW": 4, "KU": 4, "LN": 16, "SPLIT": 1},
+    {"MR": 4, "RT": 2, "NV": 1, "VW": 4, "KU": 4, "LN": 32, "SPLIT": 1},
+    {"MR": 8, "RT": 1, "NV": 1, "VW": 4, "KU": 2, "LN": 32, "SPLIT": 2},
+    {"MR": 4, "RT": 1, "NV": 1, "VW": 2, "KU": 4, "LN": 64, "SPLIT": 1},
+    {"MR": 2, "RT": 4, "NV": 1, "VW": 1, "KU": 4, "LN": 64, "SPLIT": 1},
+)
+
+
+@dataclass(frozen=True)
+class Strips:
+    """A problem as these kernels see it: `lines` of `columns` pixels, whose `channels` become `outputs`.
+
+    A tile's row of the window reaches over (pixels - 1) * stride + reach pixels of the input.
+    """
+
+    lines: int
+    columns: int
+    channels: int
+    outputs: int
+    stride: int
+    reach: int
+
+    def tiles(self, pixels: int) -> int:
+        """Tiles of `pixels` neighbours in a line that cover the output."""
+        return self.lines * ceil_div(self.columns, pixels)
+
+    def middle_bytes(self, pixels: int) -> int:
+        """What so many pixels of the middle take; the template pads channels that would share places of a cache."""
+        return pixels * (self.channels if self.channels % 256 else self.channels + 16) * FLOAT_BYTES
+
+    def packing(self, vectors: int, width: int, together: int) -> Packing:
+        """The packed matrix [channels, outputs] for NV, VW and LN."""
+        panel = vectors * width * together
+        return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs)
+
+    def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(global size, local size)."""
+        strips = ceil_div(self.tiles(configuration["MR"]), configuration["RT"])
+        together = configuration["LN"]
+        return (together * configuration["SPLIT"], strips), (together, 1)
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """Every tile that fits the registers, with a strip that fits where it is kept."""
+        return TuningSpace(
+            (
+                Parameter("MR", PIXELS, "neighbouring pixels of a tile"),
+                Parameter("RT", (1, 2, 3, 4, 7, 8), "tiles of a strip, for which the middle is kept at once"),
+                Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
+                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
+                Parameter("KU", (1, 2, 4, 8), "unrolling of the reduction"),
+                PREFETCH,
+                Parameter("LN", (1, 2, 4, 8, 16, 32, 64), "work-items of a work-group, which share a strip"),
+                Parameter("SPLIT", (1, 2, 4), "work-groups that divide a strip's columns"),
+            ),
+            (*self._tile_constraints(limits), *self._strip_constraints(limits), *self._group_constraints(limits)),
+        )
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """What won most often on devices of the kind, cut to the problem."""
+        wanted, space = self._cut(_guesses(limits)[0], limits), self.space(limits)
+        return space.first() if space.violations(wanted) else wanted
+
+    def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """What won elsewhere, cut to the problem."""
+        space, default = self.space(limits), self.default(limits)
+        found: list[dict[str, int]] = []
+        for guess in _guesses(limits):
+            wanted = self._cut(guess, limits)
+            if wanted != default and wanted not in found and not space.violations(wanted):
+                found.append(wanted)
+        return found
+
+    def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        most, floats = registers(limits)
+        yield Constraint(
+            ("MR",), lambda mr: mr <= self.columns, f"MR must not exceed the output's width of {self.columns}"
+        )
+        yield Constraint(
+            ("MR",), self._loads, f"MR pixels must not need more than {MOST_LOADS} vectors of the input at once"
+        )
+        yield fits(self.channels, "the channels")
+        yield Constraint(
+            ("NV", "VW"),
+            lambda nv, vw: (nv - 1) * vw < self.outputs,
+            f"the last of NV vectors must hold one of the {self.outputs} columns",
+        )
+        yield Constraint(
+            ("MR", "NV", "VW"),
+            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
+            f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
+        )
+        yield Constraint(("KU",), lambda ku: ku <= self.channels, f"KU must not exceed the {self.channels} channels")
+        yield Constraint(
+            ("KU", "MR", "NV"),
+            lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
+            f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
+        )
+        yield prefetch_constraint(self._weight_bytes, limits)
+        if limits.device_type == "cpu":
+            least = min(least_width(limits), power_at_most(min(self.channels, self.outputs)))
+            yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
+        yield from buffer_constraints(
+            ("NV", "VW", "LN"),
+            lambda *panel: self.packing(*panel).size,
+            f"the packed weights, {self._weight_bytes} bytes or more,",
+            limits,
+        )
+
+    def _strip_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        own, pixel = _own_bytes(limits), self.middle_bytes(1)
+        yield Constraint(
+            ("MR", "RT"),
+            lambda mr, rt: rt <= self.tiles(mr),
+            "RT must not exceed the tiles, or the last would have nothing to do",
+        )
+        yield Constraint(
+            ("MR", "RT", "LN"),
+            lambda mr, rt, ln: ln > 1 or mr * rt == 1 or self.middle_bytes(mr * rt) <= own,
+            f"a work-item's own strip, MR*RT*{pixel} bytes, must not exceed {own} bytes",
+        )
+        yield DeviceLimit(
+            ("MR", "RT", "LN"),
+            lambda mr, rt, ln: ln == 1 or self.middle_bytes(mr * rt) <= limits.local_memory_bytes,
+            f"a work-group's strip, MR*RT*{pixel} bytes, must fit the device's {limits.local_memory_bytes} bytes of"
+            " local memory",
+        )
+
+    def _group_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        if limits.device_type == "cpu":
+            yield Constraint(("LN",), lambda ln: ln == 1, "on a CPU, LN must be 1: barriers cost more than they bring")
+        most = _most_together(limits)
+        yield DeviceLimit(("LN",), lambda ln: ln <= most, f"LN must not exceed the device's {most} work-items")
+        yield Constraint(
+            ("NV", "VW", "LN"), self._busy, "the last of LN work-items must find channels or columns to compute"
+        )
+        yield Constraint(
+            ("NV", "VW", "LN", "SPLIT"), self._divides, "the last of SPLIT work-groups must find columns to compute"
+        )
+
+    @property
+    def _weight_bytes(self) -> int:
+        """What the packed matrix takes at least."""
+        return self.packing(1, 1, 1).nbytes
+
+    def _loads(self, pixels: int) -> bool:
+        return pixels == 1 or (pixels - 1) * self.stride + self.reach <= MOST_LOADS
+
+    def _busy(self, vectors: int, width: int, together: int) -> bool:
+        return together == 1 or (together - 1) * width < max(self.channels, ceil_div(self.outputs, vectors))
+
+    def _divides(self, vectors: int, width: int, together: int, split: int) -> bool:
+        return (split - 1) * together * vectors * width < self.outputs
+
+    def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """A guess made to fit: within a line, the channels, the registers and the memory for the middle."""
+        cut = {**guess, "PF": steps_ahead(self._weight_bytes, limits)}
+        if limits.device_type == "cpu":
+            cut["VW"] = min(cut["VW"], power_at_most(max(limits.preferred_float_width, 4)))
+        cut["VW"] = min(cut["VW"], power_at_most(self.channels))
+        while cut["VW"] > 1 and cut["VW"] // 2 >= self.outputs:
+            cut["VW"] //= 2
+        while (cut["NV"] - 1) * cut["VW"] >= self.outputs:
+            cut["NV"] -= 1
+        cut["LN"] = min(cut["LN"], power_at_most(_most_together(limits)))
+        if self.middle_bytes(1) > limits.local_memory_bytes:
+            cut["LN"] = 1
+        while not self._busy(cut["NV"], cut["VW"], cut["LN"]):
+            cut["LN"] //= 2
+        while not self._divides(cut["NV"], cut["VW"], cut["LN"], cut["SPLIT"]):
+            cut["SPLIT"] //= 2
+        room = limits.local_memory_bytes if cut["LN"] > 1 else _own_bytes(limits)
+        fitting = [
+            pixels
+            for pixels in PIXELS
+            if pixels <= min(self.columns, guess["MR"])
+            and registers_needed(pixels * cut["NV"], cut["VW"], limits) <= registers(limits)[0]
+            and self.middle_bytes(pixels) <= room
+            and self._loads(pixels)
+        ]
+        fewest = min((ceil_div(self.columns, pixels) for pixels in fitting), default=0)
+        cut["MR"] = next((pixels for pixels in fitting if ceil_div(self.columns, pixels) == fewest), 1)
+        while cut["RT"] > 1 and (cut["RT"] > self.tiles(cut["MR"]) or self.middle_bytes(cut["MR"] * cut["RT"]) > room):
+            cut["RT"] //= 2
+        while cut["KU"] > 1 and (cut["KU"] > self.channels or cut["KU"] * cut["MR"] * cut["NV"] > MOST_UNROLLED):
+            cut["KU"] //= 2
+        return cut
+
+
+def _guesses(limits: DeviceLimits) -> tuple[dict[str, int], ...]:
+    return CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES
+
+
+def _own_bytes(limits: DeviceLimits) -> int:
+    """How much of the middle a work-item may keep for itself."""
+    return CPU_MIDDLE_BYTES if limits.device_type == "cpu" else GPU_MIDDLE_BYTES
+
+
+def _most_together(limits: DeviceLimits) -> int:
+    """How many work-items may share a strip."""
+    return min(limits.max_work_group_size, limits.max_work_item_sizes[0])

@@ -1,0 +1,243 @@
+"""Register tiles: the tuning space, the guesses and the packing that matrix product and convolution share.
+
+A work-item computes MR rows x NV vectors of VW columns of the output; every accumulator lives in a register.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.tiling.packing import Packing, buffer_constraints
+from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width
+from gputune.kernels.tiling.workgroups import (
+    Grid,
+    clip_group,
+    group_constraints,
+    group_parameters,
+    least_tiles,
+    least_width,
+    registers,
+    registers_needed,
+)
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 16)
+FEW_ROWS = 4
+"""Up to here a tile is too small to hide the latency of an FMA, and the reduction is split instead."""
+
+FEW_COLUMNS = 64
+"""Few rows of so few columns are done in no time by any vector width."""
+
+MOST_UNROLLED = 64
+MOST_SETS = 16
+
+LEAST_ROWS = 2
+"""The default is made this low, and no lower, so that every core gets a tile."""
+
+CPU_DEFAULT = {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0}
+GPU_DEFAULT = {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0}
+CPU_GUESSES = (
+    {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 4, "NV": 4, "VW": 16, "KU": 2, "KA": 4, "LM": 1, "LN": 1, "ORDER": 1},
+    {"MR": 14, "NV": 1, "VW": 16, "KU": 2, "KA": 8, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 6, "NV": 4, "VW": 16, "KU": 1, "KA": 2, "LM": 1, "LN": 1, "ORDER": 0},
+    {"MR": 7, "NV": 2, "VW": 16, "KU": 4, "KA": 2, "LM": 1, "LN": 1, "ORDER": 1},
+    {"MR": 8, "NV": 2, "VW": 16, "KU": 2, "KA": 2, "LM": 8, "LN": 1, "ORDER": 0},
+)
+GPU_GUESSES = (
+    {"MR": 8, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0},
+    {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 16, "ORDER": 0},
+    {"MR": 4, "NV": 2, "VW": 4, "KU": 2, "KA": 1, "LM": 8, "LN": 16, "ORDER": 0},
+    {"MR": 8, "NV": 2, "VW": 4, "KU": 2, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0},
+    {"MR": 2, "NV": 1, "VW": 4, "KU": 4, "KA": 4, "LM": 4, "LN": 16, "ORDER": 0},
+    {"MR": 1, "NV": 1, "VW": 2, "KU": 8, "KA": 4, "LM": 4, "LN": 32, "ORDER": 0},
+)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A problem as the tiled kernels see it: `groups` products of [rows, taps * reduction] by a packed matrix.
+
+    `columns` and `reduction` are those of one group and, for the reduction, of one tap; `zeros` are wanted behind the
+    packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction, and
+    `prefetches` whether it knows PF. The rows are those of so many `lines`, one after the other, and a tile never
+    reaches into the next.
+    """
+
+    rows: int
+    columns: int
+    reduction: int
+    output_stride: int
+    input_stride: int
+    groups: int = 1
+    taps: int = 1
+    zeros: int = 0
+    splits: bool = False
+    prefetches: bool = False
+    lines: int = 1
+
+    @property
+    def line(self) -> int:
+        """Rows of a line."""
+        return self.rows // self.lines
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the packed matrix takes at least."""
+        return self.packing(1, 1, 1).nbytes
+
+    def grid(self, rows: int, vectors: int, width: int) -> Grid:
+        """Tiles down and across the output of a group, for a tile of `rows` x `vectors` vectors."""
+        return self.lines * ceil_div(self.line, rows), ceil_div(self.columns, vectors * width)
+
+    def packing(self, vectors: int, width: int, group_columns: int) -> Packing:
+        """The packed matrix for NV, VW and LN."""
+        return Packing(
+            outputs=self.columns,
+            inputs=self.reduction,
+            panel=vectors * width * group_columns,
+            output_stride=self.output_stride,
+            input_stride=self.input_stride,
+            groups=self.groups,
+            taps=self.taps,
+            zeros=self.zeros,
+        )
+
+    def launch_grid(self, configuration: Configuration) -> Grid:
+        """Tiles down and across the whole output, each group's rounded up to whole work-groups."""
+        down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
+        return down, self.groups * ceil_div(across, configuration["LN"]) * configuration["LN"]
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """Every tile that fits the registers, with its unrolling and its work-group."""
+        few = self.splits and self.rows <= FEW_ROWS
+        unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
+        sets = Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction")
+        return TuningSpace(
+            (
+                Parameter("MR", ROWS, "rows of a work-item's tile"),
+                Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
+                Parameter("VW", VECTOR_WIDTHS, "columns of a vector"),
+                *((sets,) if self.splits else ()),
+                *((PREFETCH,) if self.prefetches else ()),
+                Parameter("KU", unrolls, "unrolling of the reduction"),
+                *group_parameters(),
+            ),
+            (
+                *self._tile_constraints(limits),
+                *self._reduction_constraints(limits),
+                *group_constraints(("MR", "NV", "VW"), self.grid, limits),
+                *buffer_constraints(
+                    ("NV", "VW", "LN"),
+                    lambda *panel: self.packing(*panel).size,
+                    f"the packed weights, {self.weight_bytes} bytes or more,",
+                    limits,
+                ),
+            ),
+        )
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """A tile as wide as the device's vectors, cut to the problem and to the device's cores."""
+        if limits.device_type == "cpu":
+            guess = CPU_DEFAULT | {"VW": default_width(limits, VECTOR_WIDTHS[-1])}
+        else:
+            guess = dict(GPU_DEFAULT)
+        space = self.space(limits)
+        wanted = self._cut(guess, limits)
+        while wanted["MR"] > LEAST_ROWS and math.prod(self._tiles(wanted)) < least_tiles(limits):
+            guess["MR"] = max(guess["MR"] // 2, LEAST_ROWS)
+            wanted = self._cut(guess, limits)
+        return space.first() if space.violations(wanted) else wanted
+
+    def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """Tiles that won on other devices of the kind, cut to the problem."""
+        space, default = self.space(limits), self.default(limits)
+        guesses = CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES
+        found: list[dict[str, int]] = []
+        for guess in guesses:
+            wanted = self._cut(guess, limits)
+            if wanted != default and wanted not in found and not space.violations(wanted):
+                found.append(wanted)
+        return found
+
+    def _tiles(self, configuration: Configuration) -> Grid:
+        """Tiles down and across all groups."""
+        down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
+        return down, self.groups * across
+
+    def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        most, width = registers(limits)
+        yield Constraint(("MR",), lambda mr: mr <= self.line, f"MR must not exceed the {self.line} rows")
+        yield Constraint(
+            ("NV", "VW"),
+            lambda nv, vw: (nv - 1) * vw < self.columns,
+            f"the last of NV vectors must hold one of the {self.columns} columns",
+        )
+        yield Constraint(
+            ("MR", "NV", "VW"),
+            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
+            f"MR*NV*VW must not exceed {most * width} floats, or accumulators spill",
+        )
+        least = min(least_width(limits), self.columns)
+        if limits.device_type == "cpu" and (self.rows > FEW_ROWS or self.columns > FEW_COLUMNS):
+            yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
+
+    def _reduction_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        split = ("KA",) if self.splits else ()
+
+        def product(values: tuple[int, ...]) -> int:
+            return values[0] * (values[1] if self.splits else 1)
+
+        yield Constraint(
+            ("KU", *split),
+            lambda *v: product(v) <= self.reduction,
+            f"{'*'.join(('KU', *split))} must not exceed the {self.reduction} elements of the reduction",
+        )
+        yield Constraint(
+            ("KU", *split, "MR", "NV"),
+            lambda *v: product(v) * v[-2] * v[-1] <= MOST_UNROLLED,
+            f"{'*'.join(('MR', 'NV', 'KU', *split))} must not exceed {MOST_UNROLLED}, or compiling takes too long",
+        )
+        if self.prefetches:
+            yield prefetch_constraint(self.weight_bytes, limits)
+        if self.splits:
+            yield Constraint(
+                ("KA", "MR", "NV"),
+                lambda ka, mr, nv: ka == 1 or ka * mr * nv <= MOST_SETS,
+                f"several sets of accumulators are for small tiles: MR*NV*KA of at most {MOST_SETS}",
+            )
+
+    def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """A guess made to fit: no taller, wider or longer than the problem, no more than the registers, and no taller
+        than so many tiles must be to cover a line."""
+        cut = dict(guess)
+        cut["MR"] = max(rows for rows in ROWS if rows <= min(self.line, guess["MR"]))
+        while cut["VW"] > 1 and cut["VW"] // 2 >= self.columns:
+            cut["VW"] //= 2
+        while (cut["NV"] - 1) * cut["VW"] >= self.columns:
+            cut["NV"] -= 1
+        while registers_needed(cut["MR"] * cut["NV"], cut["VW"], limits) > registers(limits)[0]:
+            if cut["MR"] > 1:
+                cut["MR"] = ROWS[ROWS.index(cut["MR"]) - 1]
+            elif cut["NV"] > 1:
+                cut["NV"] -= 1
+            else:
+                cut["VW"] //= 2
+        tiles = ceil_div(self.line, cut["MR"])
+        cut["MR"] = next(rows for rows in ROWS if ceil_div(self.line, rows) == tiles)
+        if self.prefetches:
+            cut["PF"] = steps_ahead(self.weight_bytes, limits)
+        if not self.splits:
+            del cut["KA"]
+        elif self.rows > FEW_ROWS:
+            cut["KA"] = 1
+        else:
+            cut["KU"] = 4
+            cut["KA"] = max(min(cut["KA"], MOST_SETS // (cut["MR"] * cut["NV"])), 1)
+        while cut["KU"] > 1 and cut["KU"] * cut.get("KA", 1) > self.reduction:
+            cut["KU"] //= 2
+        while cut.get("KA", 1) > self.reduction:
+            cut["KA"] //= 2
+        return cut | clip_group(self.grid(cut["MR"], cut["NV"], cut["VW"]), cut, limits)

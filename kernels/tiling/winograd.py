@@ -1,0 +1,237 @@
+"""Winograd convolution: where it applies, its parameters, its guesses and its launches, for the templates
+conv_winograd.cl and pack_winograd.cl.
+
+ALG says how a convolution is computed: 0 directly, m as F(m x m, 3 x 3), in tiles of m x m outputs. A tile needs
+side^2 products for each pair of channels, where side is m * stride + 3 - stride, and not 9 * m^2.
+
+Its sums are those of a direct convolution in another order, of numbers that the transforms have made larger: against
+float64, of the greatest magnitude of the result, m = 2 is off by some 1e-6 and m = 4 by 1e-5. That is a tenth of what
+a direct convolution of so many channels is allowed, so there is no tolerance for it alone; where there are fewer than
+LEAST_CHANNELS there is no gain either, and it does not apply. An infinite input makes its whole tile NaN.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gputune.kernels.family import DeviceLimits, Launch, Stage
+from gputune.kernels.space import Configuration, Constraint
+from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, buffer_constraints
+from gputune.kernels.tiling.prefetching import prefetch_constraint, steps_ahead
+from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
+from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS
+from gputune.kernels.tiling.workgroups import (
+    Grid,
+    clip_group,
+    group_constraints,
+    launch_sizes,
+    least_width,
+    registers,
+    registers_needed,
+)
+
+TEMPLATE, PACK_TEMPLATE = "conv_winograd.cl", "pack_winograd.cl"
+PACKED_ROWS = {(2, 1): 0, (2, 2): 4, (4, 1): 9}
+"""First row of the filter's transform in pack_winograd.cl, by outputs of a tile and stride: all that there is."""
+
+LEAST_CHANNELS = 16
+BLOCKS = (1, 2, 4)
+SKEW = 16
+"""Floats between the frequencies of a block of transformed inputs."""
+
+CHANNELS = 64
+"""Input channels that a work-item transforms."""
+
+CPU_PRODUCT_BYTES = 160 << 10
+GPU_PRODUCT_BYTES = 2 << 10
+"""What a work-item may keep of its products: a part of a core's second cache, or of a GPU's private memory."""
+
+CPU_GUESSES = (
+    {"ALG": 4, "MR": 6, "NV": 4, "VW": 16, "KU": 2, "ORDER": 1, "RB": 1},
+    {"ALG": 2, "MR": 7, "NV": 2, "VW": 16, "KU": 2, "ORDER": 1, "RB": 1},
+    {"ALG": 4, "MR": 8, "NV": 2, "VW": 16, "KU": 2, "ORDER": 0, "RB": 2},
+    {"ALG": 2, "MR": 4, "NV": 4, "VW": 16, "KU": 2, "ORDER": 1, "RB": 4},
+    {"ALG": 4, "MR": 4, "NV": 4, "VW": 16, "KU": 4, "ORDER": 0, "RB": 4},
+    {"ALG": 2, "MR": 8, "NV": 2, "VW": 16, "KU": 4, "ORDER": 0, "RB": 2},
+)
+GPU_GUESSES = (
+    {"ALG": 2, "MR": 4, "NV": 1, "VW": 4, "KU": 4, "ORDER": 0, "RB": 1},
+    {"ALG": 4, "MR": 2, "NV": 1, "VW": 4, "KU": 4, "ORDER": 0, "RB": 1},
+)
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """A 3x3 convolution computed in tiles of `outputs` x `outputs` (ALG), a key of PACKED_ROWS with its stride."""
+
+    batch: int
+    output_size: tuple[int, int]
+    in_channels: int
+    out_channels: int
+    stride: int
+    outputs: int
+
+    @property
+    def side(self) -> int:
+        """Rows and columns of a transformed tile."""
+        return self.outputs * self.stride + 3 - self.stride
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of the whole batch."""
+        down, across = (ceil_div(size, self.outputs) for size in self.output_size)
+        return self.batch * down * across
+
+    def grid(self, rows: int, blocks: int, vectors: int, width: int) -> Grid:
+        """Blocks of MR * RB tiles, and tiles of NV * VW columns."""
+        return ceil_div(self.tiles, rows * blocks), ceil_div(self.out_channels, vectors * width)
+
+    def packed_size(self, vectors: int, width: int) -> int:
+        """Elements of the packed filters, the bias and a pixel of zeros."""
+        columns = round_up(self.out_channels, vectors * width)
+        return columns * (self.side**2 * self.in_channels + 1) + self.in_channels
+
+    def transformed_size(self, rows: int, blocks: int) -> int:
+        """Elements of the transformed input."""
+        slices = ceil_div(self.tiles, rows * blocks) * self.side**2
+        return slices * (rows * blocks * self.in_channels + SKEW)
+
+    def constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        """What a configuration with this ALG must keep."""
+        for rule in self._rules(limits):
+            yield where(self.outputs, rule)
+
+    def starters(self, limits: DeviceLimits) -> Iterator[dict[str, int]]:
+        """Guesses for this ALG, best first, cut to the problem; a device's limits may forbid them."""
+        cpu = limits.device_type == "cpu"
+        most, floats = registers(limits)
+        for guess in CPU_GUESSES if cpu else GPU_GUESSES:
+            if guess["ALG"] == self.outputs:
+                cut = guess | ({"LM": 1, "LN": 1} if cpu else {"LM": 8, "LN": 8})
+                cut["PF"] = steps_ahead(self._weight_bytes, limits)
+                if cpu:
+                    cut["VW"] = min(guess["VW"], floats)
+                cut["MR"] = max(rows for rows in ROWS if rows <= min(self.tiles, guess["MR"]))
+                cut["RB"] = min(guess["RB"], power_at_most(ceil_div(self.tiles, cut["MR"])))
+                cut["NV"] = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]), max(most // cut["MR"], 1))
+                grid = self.grid(cut["MR"], cut["RB"], cut["NV"], cut["VW"])
+                yield cut | clip_group(grid, cut, limits)
+
+    def buffers(self, configuration: Configuration) -> tuple[dict[str, int], dict[str, int]]:
+        """(packed, scratch) of a configuration: name -> bytes."""
+        packed = self.packed_size(configuration["NV"], configuration["VW"])
+        scratch = self.transformed_size(configuration["MR"], configuration["RB"])
+        return {"packed": packed * FLOAT_BYTES}, {"transformed": scratch * FLOAT_BYTES}
+
+    def prepare(self, configuration: Configuration, bias: bool) -> Launch:
+        """Fills "packed" from "weight", and from "bias" if there is one."""
+        size = self.packed_size(configuration["NV"], configuration["VW"])
+        return Launch(
+            source=template(PACK_TEMPLATE),
+            entry="pack_winograd",
+            options=build_options({"RUN": PACK_RUN}),
+            global_size=(ceil_div(size, PACK_RUN),),
+            local_size=(1,),
+            arguments=(
+                "weight",
+                "bias" if bias else "weight",
+                "packed",
+                size,
+                PACKED_ROWS[self.outputs, self.stride],
+                self.side,
+                self.in_channels,
+                self.out_channels,
+                configuration["NV"] * configuration["VW"],
+                int(bias),
+            ),
+        )
+
+    def main(self, configuration: Configuration, prelude: str, window: dict[str, int], operands: int) -> Launch:
+        """Transform, multiply and transform back; `prelude` defines the epilogue, `window` the map's macros."""
+        grid = self.grid(*(configuration[name] for name in ("MR", "RB", "NV", "VW")))
+        global_size, local_size = launch_sizes(grid, configuration)
+        width = max(size for size in (1, 2, 4, 8, 16) if size <= configuration["VW"] and self.in_channels % size == 0)
+        sizes = {
+            "BATCH": self.batch,
+            "INPUTS": self.in_channels,
+            "OUTPUTS": self.out_channels,
+            "IW": width,
+            "CHANNELS": CHANNELS,
+            "SKEW": SKEW,
+            **window,
+        }
+        group = configuration["LM"]
+        transform = Stage(
+            entry="winograd_transform",
+            global_size=(ceil_div(self.in_channels, CHANNELS), round_up(self.tiles, group)),
+            local_size=(1, group),
+            arguments=("input", "packed", "transformed"),
+        )
+        return Launch(
+            source=prelude + template(TEMPLATE),
+            entry="winograd_multiply",
+            options=build_options(sizes | dict(configuration)),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("transformed", "packed", "output", *(f"operand{i}" for i in range(operands))),
+            stages=(transform,),
+        )
+
+    @property
+    def _weight_bytes(self) -> int:
+        """What the packed filters take at least."""
+        return self.packed_size(1, 1) * FLOAT_BYTES
+
+    def _rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        cpu = limits.device_type == "cpu"
+        most, floats = registers(limits)
+        yield prefetch_constraint(self._weight_bytes, limits)
+        yield Constraint(("MR",), lambda mr: mr <= self.tiles, f"MR must not exceed the {self.tiles} tiles")
+        yield Constraint(
+            ("NV", "VW"),
+            lambda nv, vw: (nv - 1) * vw < self.out_channels,
+            f"the last of NV vectors must hold one of the {self.out_channels} channels",
+        )
+        yield Constraint(
+            ("MR", "NV", "VW"),
+            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
+            f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
+        )
+        least = min(least_width(limits), self.out_channels) if cpu else 1
+        yield Constraint(("VW",), lambda vw: vw >= least, f"vectors need VW of at least {least}")
+        yield Constraint(
+            ("KU",), lambda ku: ku <= self.in_channels, f"KU must not exceed the {self.in_channels} channels"
+        )
+        yield Constraint(
+            ("MR", "NV", "KU"),
+            lambda mr, nv, ku: mr * nv * ku <= MOST_UNROLLED,
+            f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
+        )
+        yield Constraint(
+            ("MR", "RB"),
+            lambda mr, rb: (rb - 1) * mr < self.tiles,
+            f"the last of RB register tiles must hold one of the {self.tiles} tiles",
+        )
+        kept = CPU_PRODUCT_BYTES if cpu else GPU_PRODUCT_BYTES
+        yield Constraint(
+            ("MR", "NV", "VW", "RB"),
+            lambda *block: self.side**2 * block[0] * block[1] * block[2] * block[3] * FLOAT_BYTES <= kept,
+            f"the products of a block, {self.side**2} * MR*RB*NV*VW floats, must not exceed {kept} bytes",
+        )
+        if cpu:
+            yield Constraint(("LM", "LN"), lambda lm, ln: lm * ln == 1, "on a CPU a block is a work-group: LM and LN 1")
+        else:
+            yield Constraint(("RB",), lambda rb: rb == 1, "beyond CPUs there is no cache for several register tiles")
+        yield from group_constraints(("MR", "RB", "NV", "VW"), self.grid, limits)
+        yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits)
+        yield from buffer_constraints(("MR", "RB"), self.transformed_size, "the transformed input", limits)
+
+
+def where(alg: int, rule: Constraint) -> Constraint:
+    """The rule for configurations with this ALG only."""
+    return replace(
+        rule,
+        names=("ALG", *rule.names),
+        holds=lambda chosen, *values: chosen != alg or rule.holds(*values),
+        reason=f"with ALG {alg}: {rule.reason}",
+    )

@@ -1,0 +1,139 @@
+"""Work-groups of LM x LN work-items over a grid of tiles, shared by the kernels that keep a tile in registers.
+
+LM runs down the output's rows or pixels, LN across its columns or channels; ORDER says which of the two is dimension
+0 of the grid.
+"""
+
+import math
+from collections.abc import Callable
+
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
+from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
+
+GROUP_SIDES = (1, 2, 4, 8, 16, 32)
+CPU_GROUPS_PER_UNIT = 4
+CPU_SMALL_GRID = 64
+"""Up to so many tiles a CPU may as well run everything in one work-group, without waking its other cores."""
+
+GPU_LEAST_GROUP = 32
+GPU_ACCUMULATORS = 128
+GPU_ITEMS_PER_UNIT = 64
+
+Grid = tuple[int, int]
+"""Tiles down and tiles across."""
+
+
+def group_parameters() -> tuple[Parameter, Parameter, Parameter]:
+    """LM, LN and ORDER."""
+    return (
+        Parameter("LM", GROUP_SIDES, "work-items of a work-group down the rows"),
+        Parameter("LN", GROUP_SIDES, "work-items of a work-group across the columns"),
+        Parameter("ORDER", (0, 1), "dimension 0 of the grid runs across the columns (0) or down the rows (1)"),
+    )
+
+
+def group_constraints(
+    names: tuple[str, ...], grid_of: Callable[..., Grid], limits: DeviceLimits
+) -> tuple[Constraint, ...]:
+    """What LM, LN and ORDER must keep; `grid_of` gives the grid for values of the parameters `names`."""
+    most, side = limits.max_work_group_size, min(limits.max_work_item_sizes[:2])
+    rules = [
+        DeviceLimit(
+            ("LM",), lambda lm: lm <= side, f"LM must not exceed the device's {side} work-items in a dimension"
+        ),
+        DeviceLimit(
+            ("LN",), lambda ln: ln <= side, f"LN must not exceed the device's {side} work-items in a dimension"
+        ),
+        DeviceLimit(
+            ("LM", "LN"),
+            lambda lm, ln: lm * ln <= most,
+            f"LM*LN must not exceed the device's {most} work-items per work-group",
+        ),
+        Constraint(
+            (*names, "LM"), lambda *v: v[-1] <= grid_of(*v[:-1])[0], "LM must not exceed the tiles down the rows"
+        ),
+        Constraint(
+            (*names, "LN"), lambda *v: v[-1] <= grid_of(*v[:-1])[1], "LN must not exceed the tiles across the columns"
+        ),
+        Constraint(
+            (*names, "LM", "LN", "ORDER"),
+            lambda *v: v[-1] == 0 or min(_groups(grid_of(*v[:-3]), *v[-3:-1])) > 1,
+            "ORDER 1 differs from 0 only where there are several work-groups in both dimensions",
+        ),
+    ]
+
+    def busy(*values: int) -> bool:
+        (down, across), lm, ln = grid_of(*values[:-2]), *values[-2:]
+        if limits.device_type == "cpu":
+            return lm * ln == 1 or _spreads((down, across), lm, ln, limits)
+        return lm * ln >= min(GPU_LEAST_GROUP, most, power_at_most(down) * power_at_most(across))
+
+    reason = (
+        f"beyond {CPU_SMALL_GRID} tiles, LM*LN must leave {CPU_GROUPS_PER_UNIT} work-groups to a compute unit"
+        if limits.device_type == "cpu"
+        else f"LM*LN must reach {GPU_LEAST_GROUP} where there are as many tiles, or lanes stay idle"
+    )
+    return (*rules, Constraint((*names, "LM", "LN"), busy, reason))
+
+
+def _groups(grid: Grid, lm: int, ln: int) -> Grid:
+    return ceil_div(grid[0], lm), ceil_div(grid[1], ln)
+
+
+def _spreads(grid: Grid, lm: int, ln: int, limits: DeviceLimits) -> bool:
+    """Whether a CPU's cores all find work, or there is too little to share."""
+    groups = math.prod(_groups(grid, lm, ln))
+    return math.prod(grid) <= CPU_SMALL_GRID or groups >= CPU_GROUPS_PER_UNIT * limits.compute_units
+
+
+def registers(limits: DeviceLimits) -> tuple[int, int]:
+    """How many accumulators a work-item can hold, and how many floats each of them holds.
+
+    On CPUs an accumulator is a vector register: 8-wide vectors come with 16 of them, other widths with 32, and a few
+    must stay free for operands. On GPUs it is a scalar register.
+    """
+    if limits.device_type != "cpu":
+        return GPU_ACCUMULATORS, 1
+    width = max(limits.preferred_float_width, 4)
+    return (14 if width == 8 else 28), width
+
+
+def least_width(limits: DeviceLimits) -> int:
+    """The narrowest vector that is worth trying on a CPU where there are enough elements for it."""
+    return max(limits.preferred_float_width // 2, 4)
+
+
+def least_tiles(limits: DeviceLimits) -> int:
+    """So many tiles a default makes where the problem allows it: work for every core, and for a GPU's lanes."""
+    return limits.compute_units * (1 if limits.device_type == "cpu" else GPU_ITEMS_PER_UNIT)
+
+
+def registers_needed(vectors: int, width: int, limits: DeviceLimits) -> int:
+    """Accumulators that `vectors` vectors of `width` floats take on the device."""
+    return vectors * ceil_div(width, registers(limits)[1])
+
+
+def launch_sizes(grid: Grid, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(global size, local size) for a grid of tiles, rounded up to whole work-groups."""
+    lm, ln = configuration["LM"], configuration["LN"]
+    down, across = round_up(grid[0], lm), round_up(grid[1], ln)
+    if configuration["ORDER"]:
+        return (down, across), (lm, ln)
+    return (across, down), (ln, lm)
+
+
+def clip_group(grid: Grid, configuration: Configuration, limits: DeviceLimits) -> dict[str, int]:
+    """LM, LN and ORDER of a guess, made legal for a grid: sides within it, and busy cores or lanes."""
+    side = power_at_most(min(limits.max_work_item_sizes[:2]))
+    most_down, most_across = min(power_at_most(grid[0]), side), min(power_at_most(grid[1]), side)
+    lm, ln = min(configuration["LM"], most_down), min(configuration["LN"], most_across)
+    while lm * ln > limits.max_work_group_size:
+        lm, ln = (lm // 2, ln) if lm > ln else (lm, ln // 2)
+    if limits.device_type == "cpu" and not _spreads(grid, lm, ln, limits):
+        lm = ln = 1
+    least = min(GPU_LEAST_GROUP, power_at_most(limits.max_work_group_size))
+    while limits.device_type != "cpu" and lm * ln < least and (lm, ln) != (most_down, most_across):
+        lm, ln = (lm, 2 * ln) if ln < most_across else (2 * lm, ln)
+    order = configuration["ORDER"] if min(_groups(grid, lm, ln)) > 1 else 0
+    return {"LM": lm, "LN": ln, "ORDER": order}

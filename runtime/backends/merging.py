@@ -1,0 +1,157 @@
+"""Several launches of one source in one OpenCL C text, for compilers that charge for each program.
+
+PoCL takes as long for a program as for four kernels in one. Launches that share a source differ in their -D options
+only, so the text holds that source once for each, unchanged, between lines that give it what it has alone: its options
+as macros, names of its own for what it declares, and the driver's own macros again when it is over.
+
+It costs only time to refuse, so all that could make a copy mean something else than the source alone is refused here
+by looks, and what is overlooked (a name that a macro makes, say) is defined twice, which no compiler takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gputune.core.launches import Launch
+
+LAUNCHES_AT_MOST = 8  # more save little, and whoever comes first waits for all
+TEXT_CHARACTERS = 1 << 20
+
+OWN_NAMES = "gputune_"  # what all names of copies begin with
+_SPLICE = re.compile(r"\\[ \t]*\n")
+# Options that are macros. Names in capitals only: others may mean something to the headers that a driver puts in front
+# of a source, which get to see options and do not see what a text defines.
+_DEFINE_OPTION = re.compile(r"-D([A-Z]\w*)(?:=((?!.*/[/*]).*))?", re.ASCII | re.DOTALL)
+_DEFINED = re.compile(r"#[ \t]*(?:define|undef)\b(?:[ \t]+([A-Za-z_]\w*))?", re.ASCII)
+_REFUSED = re.compile(
+    r"[^\t\n -~]"  # what may be white, or part of a name, to some compilers
+    r"|\?\?|%:|<%|%>"  # other spellings of # { }
+    r"|#[ \t]*pragma(?![ \t]+unroll\b)"  # it may last beyond the end of its copy
+    r"|\b__(?:LINE|FILE|COUNTER|INCLUDE_LEVEL|BASE_FILE|func|FUNCTION|PRETTY_FUNCTION)__"  # differ from copy to copy
+    r"|\b_*(?:overloadable|alias|weak|section)_*\b"  # names that may be shared on purpose
+)
+# One alternative after the other: what is passed over (comments, texts, directives), a name, anything else. What has no
+# end goes to the end of its line or of all, so that each character is looked at once.
+_TOKEN = re.compile(
+    r"""(?P<gap>//[^\n]*|/\*(?:.*?\*/|.*)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
+    r"""|^[ \t]*\#(?:/\*(?:.*?\*/|.*)|[^\n/]|/(?!\*))*)"""
+    r"""|(?P<word>[A-Za-z_]\w*)|(?P<sign>\S)""",
+    re.ASCII | re.DOTALL | re.MULTILINE,
+)
+_DECLARES = frozenset("(=;[,{")  # what follows a name that is declared
+_NOT_DECLARED = frozenset(["__attribute__", "__attribute", "struct", "union", "enum", "typedef"])
+
+
+@dataclass(frozen=True)
+class Merged:
+    """One program for several launches; the kernel of launch i has the name prefixes[i] + its entry, which no other
+    program has."""
+
+    source: str
+    options: str
+    prefixes: tuple[str, ...]
+
+
+def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
+    """Those that may share a program, about as many in each; who would be alone is not in there."""
+    alike: dict[tuple[str, str], dict[Launch, None]] = {}
+    for launch in launches:
+        alike.setdefault((launch.source, launch.entry), {})[launch] = None
+    found = []
+    for each in map(list, alike.values()):
+        number = -(-len(each) // LAUNCHES_AT_MOST)
+        found += [each[i::number] for i in range(number)]
+    return [group for group in found if len(group) > 1]
+
+
+def merged(launches: Sequence[Launch]) -> Merged | None:
+    """One program for all of them, or None where they do not go together: sources or options other than -D differ,
+    or something in them might mean something else beside others."""
+    if any(launch.source != launches[0].source for launch in launches):
+        return None
+    if len(launches[0].source) * len(launches) > TEXT_CHARACTERS:
+        return None
+    texts = [text for launch in launches if (text := text_of(launch.source, launch.options)) is not None]
+    if len(texts) < len(launches) or any(text.rest != texts[0].rest for text in texts):
+        return None
+    if any(launch.entry not in text.declared for launch, text in zip(launches, texts, strict=True)):
+        return None
+    text_key = key_of([launches[0].source, *(launch.options for launch in launches)])
+    prefixes = tuple(f"{OWN_NAMES}{text_key}_{number}_" for number in range(len(launches)))
+    lines = [line for text, prefix in zip(texts, prefixes, strict=True) for line in text.copy(prefix)]
+    return Merged("\n".join(lines), " ".join(texts[0].rest), prefixes)
+
+
+def key_of(parts: Iterable[str]) -> str:
+    """What tells names made of these texts from those of other texts."""
+    return sha256("\0".join(parts).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A source and its options, ready to be copied beside others."""
+
+    source: str
+    options: Mapping[str, str]
+    """The macros that the build options define."""
+    rest: tuple[str, ...]
+    """All other options."""
+    macros: frozenset[str]
+    """What the source defines."""
+    declared: frozenset[str]
+    """Names of functions, types and variables."""
+
+    def copy(self, prefix: str, given: Mapping[str, str] = {}) -> Iterator[str]:
+        """The lines of one copy, whose declared names begin with prefix. given: more macros, by name; those with
+        parameters begin with them: "(d) ((d) + 1)". Macros are saved and brought back, so that the next one finds what
+        this one found."""
+        own = self.declared.difference(given)
+        changed = sorted(self.macros.union(self.options, own, given))
+        yield from (f'#pragma push_macro("{name}")' for name in changed)
+        for name in sorted(own.union(self.options)):  # the driver's come after a program's options, ours would not
+            yield f"#ifdef {name}\n#error {name} is a macro of the driver\n#endif"
+        yield from (f"#define {name} {value}" for name, value in self.options.items())
+        yield from (f"#define {name} {prefix}{name}" for name in sorted(own))
+        yield from (f"#undef {name}\n#define {name}{value}" for name, value in given.items())
+        yield self.source
+        yield from (f'#pragma pop_macro("{name}")' for name in changed)
+
+
+def text_of(source: str, options: str) -> Text | None:
+    """None where something in them might mean something else beside others."""
+    source = _SPLICE.sub("", source)
+    if len(source) > TEXT_CHARACTERS or OWN_NAMES in source or _REFUSED.search(source):
+        return None
+    defined: dict[str, str] = {}
+    rest = []
+    for option in options.split():
+        if not option.startswith("-D"):
+            rest.append(option)
+        elif (found := _DEFINE_OPTION.fullmatch(option)) is None or found[1] in defined:
+            return None
+        else:
+            defined[found[1]] = "1" if found[2] is None else found[2]
+    macros = {found[1] for found in _DEFINED.finditer(source)}
+    if None in macros:
+        return None
+    return Text(source, defined, tuple(rest), frozenset(macros), frozenset(_declared(source) - macros - defined.keys()))
+
+
+def _declared(source: str) -> set[str]:
+    """Names of functions, types and variables outside of all brackets, and perhaps others that stand where those
+    could. Directives are passed over, so brackets need not match: then there is something too few or too much."""
+    names: set[str] = set()
+    depth = 0
+    before = ""
+    for token in _TOKEN.finditer(source):
+        if token.lastgroup == "gap":
+            continue
+        sign = token["sign"] or ""
+        if depth == 0 and sign in _DECLARES and before:
+            names.add(before)
+        depth += (sign in ("{", "(", "[")) - (sign in ("}", ")", "]"))
+        before = token["word"] or ""
+    return names - _NOT_DECLARED

@@ -1,0 +1,71 @@
+"""python -m gputune.runtime.backends.probe [driver.icd]: lists and tests the devices of the one driver this process
+sees.
+
+Writes a line per device when it is listed ("not tested") and again when its smoke test is done, so that the
+reader knows which device a crash belongs to.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gputune.core.errors import DeviceError
+from gputune.runtime.backends import Backend
+from gputune.runtime.devices.discovery import PROBE_MARK, DeviceReport
+
+SMOKE_SOURCE = """
+__kernel void smoke(__global const float *value, __global float *result, const int size) {
+    const int i = get_global_id(0);
+    __local float shared[16];
+    shared[get_local_id(0)] = value[i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    result[i] = fma(shared[get_local_id(0)], 2.0f, (float)(i % size));
+}
+"""
+SIZE = 64
+
+
+def main(arguments: list[str]) -> int:
+    driver_file = arguments[0] if arguments else ""
+    driver = Path(driver_file).name
+    try:
+        from gputune.runtime.backends import opencl
+    except ImportError as error:
+        print(f"pyopencl cannot be loaded: {error}", file=sys.stderr)
+        return 3
+    reports = [
+        DeviceReport(0, opencl.identity_of(device, driver), driver_file, False, "not tested", position)
+        for position, device in enumerate(opencl.visible_devices())
+    ]
+    for report in reports:
+        _say(report)
+    for report, device in zip(reports, opencl.visible_devices(), strict=True):
+        try:
+            reason = smoke_test(opencl.OpenCLBackend(device, driver))
+        except (DeviceError, opencl.Error) as error:
+            reason = " ".join(str(error).split())[:300]
+        _say(replace(report, usable=not reason, reason=reason))
+    return 0
+
+
+def smoke_test(backend: Backend) -> str:
+    """Builds and runs a small kernel with a barrier and profiling; why the result is no good, or nothing."""
+    program = backend.build(SMOKE_SOURCE, "")
+    values = np.arange(SIZE, dtype=np.float32)
+    value, result = backend.upload(values), backend.allocate(values.nbytes)
+    bound = backend.bind(program, "smoke", (SIZE,), (16,), [value, result, 7])
+    backend.time(bound, 1)
+    got = backend.read(result).view(np.float32)
+    want = values * 2 + np.arange(SIZE) % 7
+    return "" if np.array_equal(got, want) else "the smoke test computed a wrong result"
+
+
+def _say(report: DeviceReport) -> None:
+    print(PROBE_MARK + json.dumps(report.to_dict()), flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The context binary: its format, loading it, and running it."""

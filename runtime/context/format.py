@@ -1,0 +1,225 @@
+"""The context binary: one file that holds everything a device needs to run a model.
+
+Layout (little endian): magic b"GPUTUNE\\0", u32 format version, u32 header bytes, SHA-256 of the header (32
+bytes), the header (MsgPack of ContextHeader.to_dict()), then the section area. The area starts at the next
+multiple of 64; so does every section in it. The header can be read and trusted alone; a section's checksum is
+verified when it is read first. The file is mapped, not loaded: a section costs memory when it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import secrets
+import struct
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgpack
+
+from gputune.core.errors import ChecksumMismatch, MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
+
+MAGIC = b"GPUTUNE\0"
+FORMAT_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Persistent kernels of version 1 cannot yield, so they are not run."""
+ALIGNMENT = 64
+LARGEST_HEADER_BYTES = 64 << 20
+LONGEST_SAID = 500
+"""Characters of what is wrong with a header, which may quote names from it."""
+_PREFIX = struct.Struct("<8sII32s")
+
+
+def write_context(path: Path | str, context: Context) -> int:
+    """Writes a context binary and returns its bytes. The file appears complete or not at all, with the permissions that
+    the umask leaves.
+
+    Raises MalformedHeader when the records contradict each other (see context_records.py), OSError from the
+    disk.
+    """
+    contents: list[bytes | memoryview] = []
+    sections: list[Section] = []
+    known: dict[tuple[str, str], int] = {}
+
+    def place(kind: str, content: Any) -> int:
+        """Adds a section, or finds the equal one that is there already."""
+        view = memoryview(content).cast("B")
+        digest = hashlib.sha256(view).hexdigest()
+        if (kind, digest) not in known:
+            end = sections[-1].offset + sections[-1].length if sections else 0
+            known[kind, digest] = len(sections)
+            sections.append(Section(kind, _aligned(end), view.nbytes, digest))
+            contents.append(view)
+        return known[kind, digest]
+
+    programs = tuple(
+        ProgramEntry(place("binary", program.binary), place("source", program.source.encode()), program.options)
+        for program in context.programs
+    )
+    weights = tuple(place("weights", content) for content in context.weights)
+    try:
+        device = DeviceIdentity.from_dict(context.device)
+    except ValueError as error:
+        raise MalformedHeader(str(error)) from None
+    fields = ContextHeader(
+        graphs=tuple(context.graphs),
+        programs=programs,
+        weights=weights,
+        sections=tuple(sections),
+        device=device,
+        tier=context.tier,
+        configuration=dict(context.configuration),
+        versions=dict(context.versions),
+        computes=context.computes,
+    ).to_dict()
+    ContextHeader.from_dict(fields)
+    header = msgpack.packb(fields)
+    if len(header) > LARGEST_HEADER_BYTES:
+        raise MalformedHeader(f"the header has {len(header)} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
+    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), hashlib.sha256(header).digest())
+    start = _aligned(len(prefix) + len(header))
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with unfinished.open("xb") as file:  # not tempfile, whose files are private whatever the umask says
+        try:
+            file.write(prefix + header)
+            for section, content in zip(sections, contents, strict=True):
+                file.write(bytes(start + section.offset - file.tell()))
+                file.write(content)
+            file.write(bytes(max(0, start - file.tell())))
+            size = file.tell()
+            file.flush()
+            os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    return size
+
+
+def read_header(path: Path | str) -> ContextHeader:
+    """The header of a context binary, without its sections. Raises ContextError subclasses, OSError."""
+    with Path(path).open("rb") as file:
+        return _read_header(file.read(_PREFIX.size), file.read, _size(file), str(path))[0]
+
+
+class ContextFile:
+    """An open context binary. Sections are views of its bytes and may not be used after close()."""
+
+    def __init__(self, data: memoryview, name: str, mapped: mmap.mmap | None = None) -> None:
+        """`name` is how errors call it; `mapped` is what to unmap in the end. Raises ContextError subclasses for
+        bytes that are no context binary or a damaged one."""
+        self.path = name
+
+        def after_prefix(count: int) -> bytes:
+            return bytes(data[_PREFIX.size : _PREFIX.size + count])
+
+        self.header, self._start = _read_header(bytes(data[: _PREFIX.size]), after_prefix, data.nbytes, name)
+        self._view, self._map = data, mapped
+        self._verified: set[int] = set()
+
+    def section(self, index: int) -> memoryview:
+        """The bytes of a section. Raises ChecksumMismatch when they are not those that were written."""
+        section = self.header.sections[index]
+        start = self._start + section.offset
+        content = self._view[start : start + section.length]
+        if index not in self._verified:
+            if hashlib.sha256(content).hexdigest() != section.sha256:
+                raise ChecksumMismatch(f"{self.path}: {section.kind} section {index} is damaged; generate it again")
+            self._verified.add(index)
+        return content
+
+    def binary(self, program: int) -> bytes:
+        """The binary of a program; empty when there is none."""
+        return bytes(self.section(self.header.programs[program].binary))
+
+    def source(self, program: int) -> str:
+        """The OpenCL C of a program."""
+        try:
+            return bytes(self.section(self.header.programs[program].source)).decode()
+        except UnicodeDecodeError:
+            raise MalformedHeader(f"{self.path}: the source of program {program} is no UTF-8") from None
+
+    def weights(self, index: int) -> memoryview:
+        """The bytes of the index-th weights section."""
+        return self.section(self.header.weights[index])
+
+    def close(self) -> None:
+        """Gives the bytes back, once no view of a section is in use any more."""
+        with contextlib.suppress(BufferError):
+            self._view.release()
+            if self._map is not None:
+                self._map.close()
+
+    def __enter__(self) -> ContextFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def open_context(path: Path | str) -> ContextFile:
+    """Opens a context binary: header checked, sections mapped. Raises as ContextFile does, OSError when the file
+    cannot be read."""
+    with Path(path).open("rb") as file:
+        if not _size(file):  # nothing can be mapped
+            raise NotAContext(f"{path}: not a gputune context binary")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return ContextFile(memoryview(mapped), str(path), mapped)
+
+
+def context_of(data: memoryview, name: str) -> ContextFile:
+    """A context binary from its bytes, such as those that a host has sent. Raises as ContextFile does."""
+    return ContextFile(data.cast("B"), name)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def _size(file: Any) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _read_header(prefix: bytes, read: Any, size: int, path: str) -> tuple[ContextHeader, int]:
+    """Header and start of the section area, given the file's first bytes, a reader of the next and the file's
+    size."""
+    if prefix[: len(MAGIC)] != MAGIC[: len(prefix)] or not prefix:
+        raise NotAContext(f"{path}: not a gputune context binary")
+    if len(prefix) < _PREFIX.size:
+        raise Truncated(f"{path}: the file ends after {size} bytes")
+    _, version, length, digest = _PREFIX.unpack(prefix)
+    if version not in READABLE_VERSIONS:
+        readable = " and ".join(map(str, READABLE_VERSIONS))
+        raise UnsupportedFormatVersion(f"{path}: format version {version}, this gputune reads {readable}")
+    if length > LARGEST_HEADER_BYTES:
+        raise MalformedHeader(f"{path}: a header of {length} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
+    content = read(length)
+    if len(content) < length:
+        raise Truncated(f"{path}: the file ends after {size} bytes, within its header")
+    if hashlib.sha256(content).digest() != digest:
+        raise ChecksumMismatch(f"{path}: the header is damaged; generate the context again")
+    try:
+        fields = msgpack.unpackb(content)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise MalformedHeader(f"{path}: the header is no MsgPack: {error}") from None
+    try:
+        header = ContextHeader.from_dict(fields)
+    except MalformedHeader as error:
+        raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
+    start = _aligned(_PREFIX.size + length)
+    end = 0
+    for place, section in enumerate(header.sections):
+        if section.offset % ALIGNMENT or section.offset < end:
+            raise MalformedHeader(f"{path}: section {place} overlaps the one before or is not aligned")
+        end = section.offset + section.length
+    if size < start + end:
+        raise Truncated(f"{path}: {size} bytes, the header tells of {start + end}")
+    if size > start + end:
+        raise MalformedHeader(f"{path}: {size - start - end} bytes behind the last section")
+    return header, start

@@ -1,0 +1,156 @@
+"""Loading a context in an application: find the device it was made for, or one that can stand in, and open
+it.
+
+Only one OpenCL driver may live in a process. When the driver of the context is installed, it is opened
+directly: discovery, with its child process per driver, is only run when that device is not there or another
+one is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import Literal
+
+from gputune.core.errors import DeviceNotFound, UntrustedFile, WrongDevice
+from gputune.core.identity import DeviceIdentity
+from gputune.core.ownership import untrusted
+from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.context.executor import Executor
+from gputune.runtime.context.format import ContextFile, open_context
+from gputune.runtime.context.records import ContextHeader, GraphRecord
+from gputune.runtime.devices.discovery import NULL, NULL_REPORT, DeviceReport, choose, discover, matches, wanted_device
+from gputune.runtime.devices.drivers import driver_files
+
+Compatibility = Literal["permissive", "strict"]
+
+
+def load(
+    path: Path | str,
+    device: str | None = None,
+    cache_compatibility_mode: Compatibility = "permissive",
+    graph: str | None = None,
+    profiling: bool = False,
+) -> Executor:
+    """Loads a context binary and opens its device.
+
+    device: a number or part of a name as `gputune devices` shows them, or "null"; by default GPUTUNE_DEVICE,
+    else the device the context was made for, else the best one. On another device or driver version the
+    programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
+    null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
+    profiling: opens the device with the clock that Executor.profile needs and that can cost other runs a little.
+
+    A device that computes nothing gives zeros that look like results, so it must be named here: neither the
+    environment nor the context can choose it.
+
+    Raises ContextError subclasses (WrongDevice in strict mode, and for a context of the null device; UntrustedFile for
+    one that another user could change, see ownership.py), DeviceNotFound, BuildFailed, ValueError for an unknown graph
+    or mode, OSError when the file cannot be read, ForkedProcess where a process forked after it had opened a device.
+    """
+    executor = open_executor(path, device, cache_compatibility_mode, graph, profiling)
+    if not executor.computes and not device:
+        zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
+        if not executor.header.computes:
+            raise WrongDevice(f"{path}: made by the null device; make it again on a real device: {zeros}")
+        raise DeviceNotFound(f"GPUTUNE_DEVICE chooses {executor.device.platform!r}, which computes nothing: {zeros}")
+    for reason in executor.warnings:
+        warnings.warn(f"{path}: {reason}", stacklevel=2)
+    return executor
+
+
+def open_executor(
+    path: Path | str,
+    device: str | None,
+    cache_compatibility_mode: Compatibility,
+    graph: str | None,
+    profiling: bool,
+) -> Executor:
+    """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
+    if cache_compatibility_mode not in ("permissive", "strict"):
+        raise ValueError(f"cache_compatibility_mode is {cache_compatibility_mode!r}, expected 'permissive' or 'strict'")
+    with open_program(path) as file:
+        chosen = graph_named(file, graph)
+        start = time.perf_counter_ns()
+        wanted = wanted_device(device)
+        if not file.header.computes and wanted not in (None, NULL):
+            raise _made_by_null(file, repr(wanted))
+        backend = _open(file.header, wanted, profiling)
+        device_open_ns = time.perf_counter_ns() - start
+        return executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
+
+
+def open_program(path: Path | str) -> ContextFile:
+    """As open_context, of a file that is going to run. Raises UntrustedFile, too."""
+    if why := untrusted(path):
+        raise UntrustedFile(f"{path} {why}: a context runs as a program of yours")
+    return open_context(path)
+
+
+def executor_on(
+    backend: Backend, file: ContextFile, graph: str | None, strict: bool, device_open_ns: int = 0
+) -> Executor:
+    """A graph of a context (None: the first) on an open device. On another device or driver version than the
+    context was made for, programs are built from source, which the executor's warnings say, unless `strict`.
+
+    Raises ContextError subclasses (WrongDevice when this device cannot run it), BuildFailed, ValueError for an
+    unknown graph.
+    """
+    header, chosen = file.header, graph_named(file, graph)
+    if not header.computes and backend.computes:
+        raise _made_by_null(file, backend.identity.name)
+    binaries = backend.identity.runs_binaries_of(header.device) or not header.computes
+    reasons = []
+    if not binaries and backend.computes:
+        difference = backend.identity.difference(header.device)
+        if strict:
+            raise WrongDevice(f"{file.path}: made for another device: {difference}")
+        reasons.append(f"building from source on another device: {difference}")
+    executor = Executor(backend, file, chosen, binaries, strict, device_open_ns)
+    executor.warnings[:0] = reasons
+    return executor
+
+
+def _made_by_null(file: ContextFile, device: str) -> WrongDevice:
+    return WrongDevice(
+        f"{file.path}: made by the null device: it holds no rearranged weights and cannot run on {device}; "
+        "make it again on a real device, or ask for the device 'null'"
+    )
+
+
+def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
+    """The graph of this name; None is the first. Raises ValueError when there is none."""
+    graphs = file.header.graphs
+    for graph in graphs:
+        if name is None or graph.name == name:
+            return graph
+    raise ValueError(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
+
+
+def _open(header: ContextHeader, wanted: str | None, profiling: bool) -> Backend:
+    """Opens the device: null for a null context, the recorded device when it is there and fits `wanted`, else
+    a choice among all."""
+    if not header.computes or wanted == NULL:
+        return open_backend(NULL_REPORT)
+    recorded = _recorded(header.device)
+    # a number belongs to the list that discovery makes
+    if recorded is not None and (wanted is None or (not wanted.isdecimal() and matches(recorded, wanted))):
+        try:
+            return open_backend(recorded, profiling)
+        except DeviceNotFound:
+            return _open_among_visible(recorded, wanted, profiling)
+    return open_backend(choose(discover(), wanted).report, profiling)
+
+
+def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
+    """A report for the recorded device if its driver is installed here."""
+    files = {file.name: str(file.absolute()) for file in driver_files()} or {"": ""}
+    if made_for.driver not in files:
+        return None
+    return DeviceReport(0, made_for, files[made_for.driver], usable=True, reason="")
+
+
+def _open_among_visible(recorded: DeviceReport, wanted: str | None, profiling: bool) -> Backend:
+    """The recorded driver is open in this process, but has no such device: the best of its other devices."""
+    reports = [report for report in discover() if report.driver_file == recorded.driver_file]
+    return open_backend(choose(reports, wanted).report, profiling)

@@ -1,0 +1,162 @@
+"""Inferences by persistent kernels that may be given up, and by launches where those do better.
+
+The kernels wait a bounded number of rounds for each other (client/context/persistent.py has their text); how long a
+round takes is measured here when they are loaded. A kernel that is given up says from which launch on the inference has
+to be run by launches, which is done once all groups have left; counters and flag are cleared before the next inference.
+
+How long is too long? Waiting costs the longer the more is waited, giving up costs once: what the remaining launches
+take more than the persistent kernels. To wait for about that long costs at most twice what a choice with foresight
+would, and no rule without foresight does better (ski rental: Karlin, Manasse, Rudolph, Sleator: Competitive Snoopy
+Caching, Algorithmica 3, 1988). What groups always wait for, because work is not divided evenly, comes on top.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.runtime.backends import Backend, Bound, Buffer
+from gputune.runtime.context.breaker import Breaker, Usual
+from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES
+
+WAIT = 3
+"""A group may wait for so many times the longest wait of a usual inference, and for what giving up costs."""
+LEAST_COST_NS = 1e5
+"""Of giving up: an inference by launches has to be begun."""
+FIRST_WAIT_NS = 1e8
+"""How long a group may wait before that is known."""
+CALIBRATING_ROUNDS = 1 << 14
+CALIBRATIONS, ALIKE = 8, 1.1
+"""Launches that measure how long a round takes, at most; as soon as the two quickest are alike, it is known."""
+NEVER, TAKEN = -(1 << 30), 1 << 30
+"""Counts of arrivals that are never complete, and of groups that have all been taken."""
+MOST_ROUNDS = (1 << 31) - 1
+
+
+@dataclass
+class Runs:
+    """What became of the inferences of a context that has persistent kernels. persistent: those that ran so to their
+    end; aborted: begun so, given up on the way and ended by launches; launches: run by launches from the beginning;
+    attempts: those of the persistent and aborted ones that were to show whether persistent kernels pay again."""
+
+    persistent: int = 0
+    aborted: int = 0
+    launches: int = 0
+    attempts: int = 0
+
+    @property
+    def inferences(self) -> int:
+        """All of them."""
+        return self.persistent + self.aborted + self.launches
+
+
+class PersistentRuns:
+    """Runs inferences in the form that does better at the time. runs: what became of them so far."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        kernels: Sequence[Bound],
+        waiting: Bound,
+        counters: Buffer,
+        status: Buffer,
+    ) -> None:
+        """kernels: all launches of the persistent form; waiting: the one of them whose counters lie at the beginning of
+        `counters`; status: the other buffer that they share, both with undefined contents. Raises DeviceError."""
+        self.runs = Runs()
+        self._backend = backend
+        self._counters = counters
+        self._status = status
+        self._launched = False
+        self._start = backend.in_order(kernels)
+        self._breaker = Breaker()
+        self._wait = Usual()  # the longest in a kernel that was not given up, in rounds
+        self._rounds_per_ns = self._calibrated(waiting)
+        backend.fill(counters, 0)
+
+    def run(self, launches: Callable[[int], Callable[[], None]]) -> None:
+        """One inference: inputs lie in their buffers, and outputs do when it returns. launches: gives, where that is
+        needed, what enqueues the launches from one on. Raises DeviceError."""
+        if self._breaker.persistent:
+            self.runs.attempts += not self._breaker.closed
+            self._run_persistently(launches)
+        else:
+            self.runs.launches += 1
+            self._run_launches(launches, 0, 0, persistent=False)
+
+    def _run_persistently(self, launches: Callable[[int], Callable[[], None]]) -> None:
+        rounds = self._rounds()
+        self._prepare(rounds)
+        elapsed_ns = self._elapsed_ns(self._start)
+        flag, longest = self._status_after()
+        first = not self.runs.inferences  # which no time is judged by: drivers load code, and caches are empty
+        if not first:
+            self._wait.add(rounds if flag else max(1, longest))
+        if not flag:
+            self.runs.persistent += 1
+            if not first:
+                self._breaker.record(True, elapsed_ns)
+            return
+        self.runs.aborted += 1
+        self._backend.fill(self._counters, 0)
+        self._run_launches(launches, flag - 1, elapsed_ns, persistent=True)
+
+    def _run_launches(
+        self, launches: Callable[[int], Callable[[], None]], first: int, before_ns: int, persistent: bool
+    ) -> None:
+        """Runs those from one on. before_ns: what the inference has taken before; persistent: the form of that."""
+        if self._launched:
+            self._breaker.record(persistent, before_ns + self._elapsed_ns(launches(first)))
+            return
+        launches(0)()  # drivers load code at a first launch: all at once, and the time says nothing
+        self._backend.finish()
+        self._launched = True
+
+    def _rounds(self) -> int:
+        """How many rounds a group may wait."""
+        if not self._wait.value:
+            return self._limited(FIRST_WAIT_NS * self._rounds_per_ns)
+        cost_ns = max(self._breaker.cost_ns / 2, LEAST_COST_NS)  # on average half of the launches remain
+        return self._limited(WAIT * self._wait.value + cost_ns * self._rounds_per_ns)
+
+    def _limited(self, rounds: float) -> int:
+        return min(max(1, int(rounds)), MOST_ROUNDS)
+
+    def _elapsed_ns(self, start: Callable[[], None]) -> int:
+        begun_ns = time.perf_counter_ns()
+        start()
+        self._backend.finish()
+        return time.perf_counter_ns() - begun_ns
+
+    def _calibrated(self, kernel: Bound) -> float:
+        """Rounds of waiting in a nanosecond. The kernel finds all its groups taken and waits in vain until the flag is
+        raised; what disturbs it makes it slower, so the quickest launches count."""
+        state = np.full(self._counters.nbytes // 4, TAKEN, np.int32)
+        state[0] = NEVER
+        start = self._backend.in_order([kernel])
+        times_ns: list[int] = []
+        for _ in range(CALIBRATIONS):
+            self._backend.write(self._counters, state)
+            self._prepare(CALIBRATING_ROUNDS)
+            times_ns.append(self._elapsed_ns(start))
+            if len(times_ns) > 1 and sorted(times_ns)[1] < ALIKE * min(times_ns):
+                break
+        return CALIBRATING_ROUNDS / min(times_ns)
+
+    def _prepare(self, rounds: int) -> None:
+        """Lowers the flag and sets how many rounds a group may wait."""
+        status = np.zeros(STATUS_BYTES // 4, np.int32)
+        status[ROUNDS] = rounds
+        if self._status.host is None:
+            self._backend.write(self._status, status)
+        else:
+            self._status.host[...] = status.view(np.uint8)
+
+    def _status_after(self) -> tuple[int, int]:
+        """The flag and the longest wait in rounds; when everything is finished."""
+        content = self._backend.read(self._status) if self._status.host is None else self._status.host
+        status = content.view(np.int32)
+        return int(status[FLAG]), int(status[LONGEST])

@@ -1,0 +1,388 @@
+"""What a context binary holds, and the form of its header: plain maps and lists, checked field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gputune.core.dtypes import ITEM_BYTES
+from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, shortened
+from gputune.core.identity import DeviceIdentity, is_count
+from gputune.core.launches import check_sizes
+
+BufferKind = Literal["input", "output", "arena", "weights", "counters", "status"]
+BUFFER_KINDS = ("input", "output", "arena", "weights", "counters", "status")
+PERSISTENT_KINDS = ("counters", "status")
+"""What persistent kernels alone have."""
+COUNTER_BYTES = 4
+STATUS_BYTES, FLAG, ROUNDS, LONGEST = 64, 0, 1, 2
+"""The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. The one at FLAG
+is 0 until a group has waited too long, and then 1 + the place among the graph's launches from which these have to run;
+at ROUNDS it says for how many rounds a group may wait at a time; at LONGEST the most that one has waited for."""
+MEMORY_TYPES = ("raw",)
+LARGEST_TENSOR_BYTES = 1 << 40
+LARGEST_RANK = 16
+DEEPEST_CONFIGURATION = 32
+"""How many levels of maps and lists the configuration may have."""
+
+
+@dataclass(frozen=True)
+class BufferRef:
+    """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section, or of the
+    graph's counters or status. Inputs and outputs have offset 0; other offsets are multiples of the device's base
+    address alignment."""
+
+    kind: BufferKind
+    index: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """One launch of a graph; `task` is the digest of its task's key, `program` an index into the programs."""
+
+    operation: str
+    task: str
+    program: int
+    entry: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    arguments: tuple[BufferRef | int, ...]
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a persistent kernel: its groups wait for each other."""
+        return self._reads("counters")
+
+    @property
+    def yields(self) -> bool:
+        """Whether its groups leave when one has waited too long, which older contexts have no kernels for."""
+        return self._reads("status")
+
+    @property
+    def refs(self) -> tuple[BufferRef, ...]:
+        """The arguments that are buffers."""
+        return tuple(argument for argument in self.arguments if isinstance(argument, BufferRef))
+
+    def _reads(self, kind: BufferKind) -> bool:
+        return any(ref.kind == kind for ref in self.refs)
+
+
+@dataclass(frozen=True)
+class TensorRecord:
+    """A graph input or output with shape and order as the model has them."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    memory_type: str = "raw"
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """A graph: its tensors, its launches in order and the bytes of each arena for what lives between them.
+
+    persistent: the same in fewer launches, for the context's own device only, or empty: each persistent kernel stands
+    for several launches. They count in `counter_bytes` of memory, which is zero before the first of them runs, and
+    share a status of STATUS_BYTES.
+    """
+
+    name: str
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    launches: tuple[LaunchRecord, ...]
+    arena_bytes: tuple[int, ...]
+    persistent: tuple[LaunchRecord, ...] = ()
+    counter_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ProgramRecord:
+    """A program: the binary for the context's own device, and source and options for any other."""
+
+    binary: bytes
+    source: str
+    options: str
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that a context binary holds. `device` is DeviceIdentity.to_dict(); `computes` is False when
+    it was made by the null backend; weights are anything with a contiguous buffer."""
+
+    graphs: Sequence[GraphRecord]
+    programs: Sequence[ProgramRecord]
+    weights: Sequence[Any]
+    device: Mapping[str, Any]
+    tier: str
+    configuration: Mapping[str, Any]
+    versions: Mapping[str, str]
+    computes: bool = True
+
+
+@dataclass(frozen=True)
+class Section:
+    """`length` bytes at `offset` of the section area, with their SHA-256 in hex."""
+
+    kind: str
+    offset: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ProgramEntry:
+    """Where a program's binary and source lie: indices of sections."""
+
+    binary: int
+    source: int
+    options: str
+
+
+@dataclass(frozen=True)
+class ContextHeader:
+    """The header of a context binary; readable without its sections."""
+
+    graphs: tuple[GraphRecord, ...]
+    programs: tuple[ProgramEntry, ...]
+    weights: tuple[int, ...]
+    sections: tuple[Section, ...]
+    device: DeviceIdentity
+    tier: str
+    configuration: dict[str, Any]
+    versions: dict[str, str]
+    computes: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Maps, lists, texts, numbers and bools only, as they lie in the file; fit for JSON."""
+        fields = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return fields | {"device": self.device.to_dict()}
+
+    @classmethod
+    def from_dict(cls, fields: object) -> ContextHeader:
+        """The checked header. Raises MalformedHeader that names the field."""
+        header = Fields(fields, "header")
+        try:
+            device = DeviceIdentity.from_dict(header.map("device"))
+        except ValueError as error:
+            raise MalformedHeader(str(error)) from None
+        versions = header.map("versions")
+        if not all(isinstance(value, str) for value in versions.values()):
+            raise MalformedHeader("header: 'versions' must map texts to texts")
+        result = cls(
+            graphs=tuple(map(_graph, header.maps("graphs"))),
+            programs=tuple(
+                ProgramEntry(item.count("binary"), item.count("source"), item.text("options"))
+                for item in header.maps("programs")
+            ),
+            weights=header.counts("weights"),
+            sections=tuple(
+                Section(item.text("kind"), item.count("offset"), item.count("length"), item.text("sha256"))
+                for item in header.maps("sections")
+            ),
+            device=device,
+            tier=header.text("tier"),
+            configuration=_json(header.map("configuration")),
+            versions=versions,
+            computes=header.flag("computes"),
+        )
+        _check(result)
+        return result
+
+
+class Fields:
+    """A map from a file whose fields are taken one by one, each with its type checked."""
+
+    def __init__(self, value: object, place: str) -> None:
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            raise MalformedHeader(f"{place} is no map with text keys")
+        self._value: dict[str, Any] = value
+        self._place = place
+
+    def has(self, name: str) -> bool:
+        """Of a field that older files do not have."""
+        return name in self._value
+
+    def text(self, name: str) -> str:
+        return str(self._take(name, isinstance(self._value.get(name), str), "a text"))
+
+    def count(self, name: str) -> int:
+        return int(self._take(name, is_count(self._value.get(name)), "a number from 0"))
+
+    def flag(self, name: str) -> bool:
+        return bool(self._take(name, isinstance(self._value.get(name), bool), "true or false"))
+
+    def items(self, name: str) -> list[Any]:
+        return list(self._take(name, isinstance(self._value.get(name), list), "a list"))
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        values = self.items(name)
+        return tuple(self._take(name, all(map(is_count, values)), "a list of numbers from 0"))
+
+    def map(self, name: str) -> dict[str, Any]:
+        return Fields(self._take(name, True, "a map"), f"{self._place}: {name!r}")._value
+
+    def maps(self, name: str) -> list[Fields]:
+        return [Fields(item, f"{self._place}: {name}[{place}]") for place, item in enumerate(self.items(name))]
+
+    def _take(self, name: str, good: bool, wanted: str) -> Any:
+        if name not in self._value:
+            raise MalformedHeader(f"{self._place}: {name!r} is missing")
+        if not good:
+            raise MalformedHeader(
+                f"{self._place}: {name!r} is {reprlib.repr(self._value[name])[:80]}, expected {wanted}"
+            )
+        return self._value[name]
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as maps and tuples as lists, all the way down."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _json(value: dict[str, Any]) -> dict[str, Any]:
+    """The configuration, which is shown as JSON: texts, whole and finite numbers, bools, null, lists and maps."""
+    level: list[Any] = [value]
+    for _ in range(DEEPEST_CONFIGURATION):
+        maps = [item for item in level if isinstance(item, dict)]
+        lists = [item for item in level if isinstance(item, list)]
+        for item in level:
+            if not (item is None or isinstance(item, str | int | dict | list)) and not _is_finite(item):
+                raise MalformedHeader(f"header: 'configuration' has {reprlib.repr(item)[:80]}, which is no JSON")
+        if not all(isinstance(key, str) for item in maps for key in item):
+            raise MalformedHeader("header: 'configuration' has a map whose keys are not all texts")
+        level = [inner for item in maps for inner in item.values()] + [inner for item in lists for inner in item]
+    if level:
+        raise MalformedHeader(f"header: 'configuration' has more than {DEEPEST_CONFIGURATION} levels")
+    return value
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _graph(item: Fields) -> GraphRecord:
+    return GraphRecord(
+        name=item.text("name"),
+        inputs=tuple(map(_tensor, item.maps("inputs"))),
+        outputs=tuple(map(_tensor, item.maps("outputs"))),
+        launches=tuple(map(_launch, item.maps("launches"))),
+        arena_bytes=item.counts("arena_bytes"),
+        persistent=tuple(map(_launch, item.maps("persistent"))) if item.has("persistent") else (),
+        counter_bytes=item.count("counter_bytes") if item.has("counter_bytes") else 0,
+    )
+
+
+def _tensor(item: Fields) -> TensorRecord:
+    name, dtype, memory_type = item.text("name"), item.text("dtype"), item.text("memory_type")
+    shape = item.counts("shape")
+    if dtype not in ITEM_BYTES or memory_type not in MEMORY_TYPES:
+        raise MalformedHeader(f"tensor {name!r}: dtype {dtype!r} as {memory_type!r} is not supported")
+    if len(shape) > LARGEST_RANK or not 0 < math.prod(shape) <= LARGEST_TENSOR_BYTES // ITEM_BYTES[dtype]:
+        raise MalformedHeader(f"tensor {name!r}: shape {reprlib.repr(shape)} is empty or too large")
+    return TensorRecord(name, shape, dtype, memory_type)
+
+
+def _launch(item: Fields) -> LaunchRecord:
+    arguments: list[BufferRef | int] = []
+    for place, argument in enumerate(item.items("arguments")):
+        if isinstance(argument, dict):
+            ref = Fields(argument, f"arguments[{place}]")
+            kind: Any = ref.text("kind")
+            if kind not in BUFFER_KINDS:
+                raise MalformedHeader(f"arguments[{place}]: unknown kind {kind!r}")
+            arguments.append(BufferRef(kind, ref.count("index"), ref.count("offset"), ref.count("nbytes")))
+        elif isinstance(argument, int) and not isinstance(argument, bool) and -(2**31) <= argument < 2**31:
+            arguments.append(argument)
+        else:
+            raise MalformedHeader(f"arguments[{place}] is neither a buffer nor a 32-bit number")
+    return LaunchRecord(
+        operation=item.text("operation"),
+        task=item.text("task"),
+        program=item.count("program"),
+        entry=item.text("entry"),
+        global_size=item.counts("global_size"),
+        local_size=item.counts("local_size"),
+        arguments=tuple(arguments),
+    )
+
+
+def _check(header: ContextHeader) -> None:
+    """What ties the fields together: indices, ranges within buffers, launch sizes."""
+    for place, program in enumerate(header.programs):
+        for kind, index in (("binary", program.binary), ("source", program.source)):
+            _check_section(header, index, kind, f"program {place}")
+    for place, index in enumerate(header.weights):
+        _check_section(header, index, "weights", f"weights {place}")
+    names = [graph.name for graph in header.graphs]
+    if not names or len(set(names)) != len(names):
+        raise MalformedHeader(f"graphs must have different names, and there must be one: {shortened(names)}")
+    for graph in header.graphs:
+        _check_graph(header, graph)
+
+
+def _check_section(header: ContextHeader, index: int, kind: str, owner: str) -> None:
+    if index >= len(header.sections) or header.sections[index].kind != kind:
+        raise MalformedHeader(f"{owner}: section {index} is no {kind} section")
+
+
+def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
+    for tensors in (graph.inputs, graph.outputs):
+        if len({tensor.name for tensor in tensors}) != len(tensors):
+            raise MalformedHeader(f"graph {graph.name!r}: two tensors have the same name")
+    if any(nbytes < 1 for nbytes in graph.arena_bytes):
+        raise MalformedHeader(f"graph {graph.name!r}: an empty arena")
+    sizes = {
+        "input": [tensor.nbytes for tensor in graph.inputs],
+        "output": [tensor.nbytes for tensor in graph.outputs],
+        "arena": list(graph.arena_bytes),
+        "weights": [header.sections[index].length for index in header.weights],
+        "counters": [graph.counter_bytes],
+        "status": [STATUS_BYTES],
+    }
+    _check_persistent(graph)
+    for launch in (*graph.launches, *graph.persistent):
+        place = f"graph {graph.name!r}, operation {launch.operation!r}"
+        if launch.program >= len(header.programs):
+            raise MalformedHeader(f"{place}: there is no program {launch.program}")
+        try:
+            check_sizes(launch.global_size, launch.local_size, header.device)
+        except (InvalidLaunch, LimitExceeded) as error:
+            raise MalformedHeader(f"{place}: {error}") from None
+        for ref in launch.refs:
+            _check_ref(ref, sizes[ref.kind], header.device.base_address_alignment_bytes, place)
+
+
+def _check_persistent(graph: GraphRecord) -> None:
+    """What the two forms of a graph share is uploaded for the launches, and what persistent kernels alone have is made
+    with them."""
+    if graph.counter_bytes % COUNTER_BYTES:
+        raise MalformedHeader(
+            f"graph {graph.name!r}: {graph.counter_bytes} bytes of counters, which have {COUNTER_BYTES}"
+        )
+    plain = {ref for launch in graph.launches for ref in launch.refs}
+    if any(ref.kind in PERSISTENT_KINDS for ref in plain):
+        raise MalformedHeader(f"graph {graph.name!r}: a launch that is not persistent reads counters or a status")
+    weights = {ref.index for ref in plain if ref.kind == "weights"}
+    if any(ref.kind == "weights" and ref.index not in weights for one in graph.persistent for ref in one.refs):
+        raise MalformedHeader(f"graph {graph.name!r}: a persistent launch reads weights that no launch reads")
+
+
+def _check_ref(ref: BufferRef, sizes: list[int], alignment: int, place: str) -> None:
+    if ref.index >= len(sizes) or ref.nbytes < 1 or ref.offset + ref.nbytes > sizes[ref.index]:
+        raise MalformedHeader(f"{place}: {ref} lies outside the {ref.kind} buffers of {sizes[:8]} bytes")
+    if ref.offset % alignment or (ref.offset and ref.kind in ("input", "output")):
+        raise MalformedHeader(f"{place}: {ref} starts at a place where no {ref.kind} buffer may start")

@@ -1,0 +1,1 @@
+"""Which devices there are, whether they work, and what state they are in."""

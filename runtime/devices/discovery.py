@@ -1,0 +1,297 @@
+"""Which devices there are, which of them work, and which one to use.
+
+Each driver is opened in a child process of its own (probe.py), so that two drivers never meet in one process
+and a driver that crashes or hangs costs a line in the report, not the program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gputune.core.errors import DeviceNotFound
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.devices.drivers import driver_files, environment_for, library_of, vendor_folders
+from gputune.runtime.devices.recording import BadRecording, read_all
+
+PROBE_SECONDS = 60.0
+PROBE_MARK = "gputune-probe "
+NULL = "null"
+REPLAY = "replay"
+REPLAY_PREFIX = f"{REPLAY}:"
+SIMULATED = frozenset({NULL, REPLAY})
+"""Platforms of devices that need no driver and compute nothing."""
+INSTALL_HINT = (
+    "install an OpenCL driver for the device (for CPUs: Debian's pocl-opencl-icd, or the Intel CPU runtime), "
+    "or ask for the device 'null', which computes nothing"
+)
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """What discovery found out about one device, or about a driver that gave none (`identity` is None then).
+
+    `driver_file` is the recording where the device is a replayed one; `position` counts the devices of one driver;
+    `reason` says why a device is not usable, and is empty otherwise.
+    """
+
+    index: int
+    identity: DeviceIdentity | None
+    driver_file: str
+    usable: bool
+    reason: str
+    position: int = 0
+
+    @property
+    def is_null(self) -> bool:
+        return self.identity is not None and self.identity.platform == NULL
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it needs no driver and computes nothing."""
+        return self.identity is not None and self.identity.platform in SIMULATED
+
+    @property
+    def backend(self) -> str:
+        """The name of the module of gputune.runtime.backends that opens it."""
+        return self.identity.platform if self.identity is not None and self.simulated else "opencl"
+
+    @property
+    def title(self) -> str:
+        """One phrase for people: number, name, platform; or the driver when it gave no device."""
+        if self.identity is None:
+            return f"driver {self.driver_file or 'of the OpenCL loader'}"
+        return f"#{self.index} {self.identity.name} ({self.identity.platform}, {self.identity.device_type})"
+
+    def environment(self) -> dict[str, str]:
+        """Variables that a process which opens this device needs, so that it sees this driver and no
+        other."""
+        return {} if self.simulated else environment_for(self.driver_file)
+
+    def to_dict(self) -> dict[str, Any]:
+        identity = None if self.identity is None else self.identity.to_dict()
+        return {
+            "index": self.index,
+            "identity": identity,
+            "driver_file": self.driver_file,
+            "usable": self.usable,
+            "reason": self.reason,
+            "position": self.position,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> DeviceReport:
+        """The report that to_dict wrote. Raises ValueError when a field is missing or of the wrong type."""
+        types = {"index": int, "driver_file": str, "usable": bool, "reason": str, "position": int}
+        for name, kind in types.items():
+            if not isinstance(fields.get(name), kind):
+                raise ValueError(f"device report: field {name!r} is {fields.get(name)!r}, expected {kind.__name__}")
+        identity = fields.get("identity")
+        if identity is not None and not isinstance(identity, Mapping):
+            raise ValueError(f"device report: field 'identity' is {identity!r}, expected a map")
+        known = {name: fields[name] for name in types}
+        return cls(identity=None if identity is None else DeviceIdentity.from_dict(identity), **known)
+
+
+NULL_REPORT = DeviceReport(
+    index=-1,
+    identity=DeviceIdentity(
+        platform=NULL,
+        platform_version="1",
+        name=NULL,
+        vendor="gputune",
+        driver_version="1",
+        device_version="1",
+        device_type="cpu",
+        compute_units=1,
+        max_work_group_size=1024,
+        max_work_item_sizes=(1024, 1024, 1024),
+        local_memory_bytes=64 << 10,
+        global_memory_bytes=16 << 30,
+        max_allocation_bytes=1 << 30,
+        base_address_alignment_bytes=128,
+        preferred_float_width=4,
+    ),
+    driver_file="",
+    usable=True,
+    reason="",
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The device to use, and why, one line each: first the choice, then what was passed over."""
+
+    report: DeviceReport
+    explanation: tuple[str, ...]
+
+
+def wanted_device(explicit: str | None) -> str | None:
+    """What the user asked for: the explicit value, else GPUTUNE_DEVICE, else None."""
+    return explicit or os.environ.get("GPUTUNE_DEVICE") or None
+
+
+def discover(time_limit_s: float = PROBE_SECONDS) -> list[DeviceReport]:
+    """Every device of every driver after a build-and-run smoke test, numbered in a stable order.
+
+    A driver that gives no device, crashes or takes longer than time_limit_s gives one report without
+    identity. Where no .icd file exists (some systems have one fixed driver) the OpenCL loader's own choice is
+    probed.
+    """
+    files = [str(file.absolute()) for file in driver_files()] or [""]
+    with ThreadPoolExecutor(max_workers=min(8, len(files))) as pool:
+        groups = pool.map(lambda file: _probe(file, time_limit_s), files)
+        reports = [report for group in groups for report in group]
+    return [replace(report, index=index) for index, report in enumerate(reports)]
+
+
+def find(wanted: str | None = None) -> Choice:
+    """The device to use among those of this machine, by the rule of `choose`; drivers are only looked for where that
+    needs them. Raises DeviceNotFound."""
+    simulated = wanted is not None and (wanted == NULL or wanted.startswith(REPLAY_PREFIX))
+    return choose([] if simulated else discover(), wanted)
+
+
+def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice:
+    """The device to use: what `wanted` names ("null", "replay:" with a recording or a folder of them, a number of the
+    list, or part of a device's or platform's name), else a GPU, else an accelerator, else the CPU with the most
+    compute units.
+
+    Raises DeviceNotFound, which lists each device with its reason and says what to do.
+    """
+    if wanted == NULL:
+        return Choice(NULL_REPORT, ("using the null device as asked: outputs are not computed",))
+    if wanted is not None and wanted.startswith(REPLAY_PREFIX):
+        return _replayed(Path(wanted.removeprefix(REPLAY_PREFIX)))
+    matching = [report for report in reports if wanted is None or matches(report, wanted)]
+    usable = sorted((report for report in matching if report.usable), key=_rank)
+    if not usable:
+        raise DeviceNotFound(_nothing_usable(reports, matching, wanted))
+    best = usable[0]
+    why = f"matches {wanted!r}" if wanted is not None else f"the best usable device, a {_type_of(best)}"
+    lines = [f"using {best.title}: {why}"]
+    for report in reports:
+        if report is best:
+            continue
+        if not report.usable:
+            reason = report.reason
+        elif report not in matching:
+            reason = f"does not match {wanted!r}"
+        elif _type_of(report) != _type_of(best):
+            reason = f"a {_type_of(best)} is preferred to a {_type_of(report)}"
+        else:
+            reason = "fewer compute units or a later number"
+        lines.append(f"passed over {report.title}: {reason}")
+    return Choice(best, tuple(lines))
+
+
+def _replayed(path: Path) -> Choice:
+    """The device of a recording. It is no device of its platform: nothing that is stored or written for it may be taken
+    for what that computes."""
+    try:
+        recordings = read_all(path)
+    except BadRecording as error:
+        raise DeviceNotFound(str(error)) from None
+    recorded = recordings[0].header.device
+    identity = replace(recorded, platform=REPLAY, platform_version="1", driver="")
+    report = DeviceReport(-1, identity, str(path.absolute()), usable=True, reason="")
+    what = ", ".join(recording.title for recording in recordings)
+    return Choice(report, (f"replaying what was recorded of {recorded.name} ({what}): outputs are not computed",))
+
+
+def _type_of(report: DeviceReport) -> str:
+    assert report.identity is not None
+    return {"gpu": "GPU", "cpu": "CPU"}.get(report.identity.device_type, report.identity.device_type)
+
+
+def matches(report: DeviceReport, wanted: str) -> bool:
+    """Whether `wanted` is the number of a device or part of its name or platform."""
+    if wanted.isdecimal():
+        return report.index == int(wanted)
+    if report.identity is None:
+        return False
+    return wanted.casefold() in f"{report.identity.name}\n{report.identity.platform}".casefold()
+
+
+def _rank(report: DeviceReport) -> tuple[int, int, int]:
+    assert report.identity is not None
+    order = ("gpu", "accelerator", "cpu").index(report.identity.device_type)
+    return order, -report.identity.compute_units, report.index
+
+
+def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceReport], wanted: str | None) -> str:
+    if matching:
+        head = "no usable OpenCL device" if wanted is None else f"device {wanted!r} is not usable"
+        hint = INSTALL_HINT
+    else:
+        head = f"no device matches {wanted!r}" if wanted is not None else "no OpenCL device found"
+        hint = "'gputune devices' lists the numbers and names" if reports and wanted else INSTALL_HINT
+    listed = "; ".join(f"{report.title}: {report.reason or 'usable'}" for report in reports)
+    return f"{head}; {listed + '; ' if listed else ''}{hint}"
+
+
+def _probe(driver_file: str, time_limit_s: float) -> list[DeviceReport]:
+    environment = os.environ | environment_for(driver_file)
+    command = [sys.executable, "-m", "gputune.runtime.backends.probe", driver_file]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=time_limit_s, stdin=subprocess.DEVNULL
+        )
+        output, errors, ending = done.stdout, done.stderr, _ending(done.returncode)
+    except subprocess.TimeoutExpired as expired:
+        output, errors, ending = (
+            expired.stdout or b"",
+            b"",
+            f"the driver hung for more than {time_limit_s:g} s",
+        )
+    except OSError as error:
+        output, errors, ending = b"", b"", f"the probe could not be started: {error}"
+    last_words = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
+    if ending and last_words:
+        ending = f"{ending} ({last_words[0][:200]})"
+    return _reports_of(driver_file, output.decode("utf-8", "replace"), ending)
+
+
+def _ending(returncode: int) -> str:
+    """Why a child's end was no good end, or nothing."""
+    if returncode < 0:
+        number = -returncode
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return f"the driver crashed with {name}"
+    return f"the probe ended with code {returncode}" if returncode else ""
+
+
+def _why_none(driver_file: str) -> str:
+    """Why a driver that has not failed has no device."""
+    library = Path(library_of(Path(driver_file))) if driver_file else Path()
+    if library.is_absolute() and not library.exists():
+        return f"the driver gives no device: its library {library} is not there; install it again"
+    return f"the driver gives no device (drivers are looked for in {', '.join(map(str, vendor_folders()))})"
+
+
+def _reports_of(driver_file: str, output: str, ending: str) -> list[DeviceReport]:
+    """Reads the probe's lines: a report per device when it is listed, and again when it has been tested."""
+    found: dict[int, DeviceReport] = {}
+    for line in output.splitlines():
+        if line.startswith(PROBE_MARK):
+            try:
+                report = DeviceReport.from_dict(json.loads(line[len(PROBE_MARK) :]))
+            except ValueError:
+                continue  # a line cut short by a crash
+            found[report.position] = report
+    if not found:
+        return [DeviceReport(0, None, driver_file, usable=False, reason=ending or _why_none(driver_file))]
+    return [
+        replace(report, usable=False, reason=f"{ending} before its test was done")
+        if ending and not report.usable and report.reason == "not tested"
+        else report
+        for _, report in sorted(found.items())
+    ]

@@ -1,0 +1,1 @@
+"""Building, verifying and timing the variants of a task."""

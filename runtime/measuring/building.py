@@ -1,0 +1,221 @@
+"""Builds the variants of a batch, launches each once with its real sizes, and verifies what it computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gputune.core.launches import OUTPUT, Launch, Variant
+from gputune.runtime.backends import Backend, Bound, Buffer, Program, Timing
+from gputune.runtime.backends.merging import groups
+from gputune.runtime.measuring.launching import Launcher
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.verification import GUARD_BYTES, GuardedBuffer, KeptBuffers, Values, guarded, mismatch
+from gputune.runtime.measuring.watcher import Course
+
+
+class WrongOutput(Exception):
+    """A variant's output is wrong, or it wrote where it must not."""
+
+
+@dataclass(eq=False)
+class Proven:
+    """A variant that was built, launched and found right; packed buffers live as long as it does.
+
+    estimate_ns: its first launch by the device's clock, by the host's where that stands still.
+    """
+
+    variant: Variant
+    program: Program
+    bound: Bound
+    packed: KeptBuffers
+    scratch: Mapping[str, GuardedBuffer]
+    estimate_ns: float
+    compile_ns: int
+    first_launch_ns: int
+
+
+class Prover:
+    """Builds and verifies the variants of one request, with what they share: copies of the inputs, one output,
+    packed buffers per packing; all guarded.
+
+    damaged: how often something was written to that was only to be read, or to a guard region.
+    """
+
+    def __init__(self, backend: Backend, request: ProfileRequest, course: Course) -> None:
+        self._backend = backend
+        self._request = request
+        self._course = course
+        self._launcher = Launcher(backend, course)
+        self.damaged = 0
+        self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
+        self._current: int | None = None  # whose work is being done
+        self._course.step("preparing", None)
+        self._want: Values = backend.read(request.reference).view(request.dtype)
+        self._output: GuardedBuffer = guarded(backend, request.reference.nbytes, wide=True)
+        sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
+        self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
+        self._inputs.fill()
+        self._packed: dict[object, KeptBuffers] = {}
+        self._scratch: dict[str, GuardedBuffer] = {}
+
+    def prove_all(self) -> Iterator[tuple[int, Proven | Exception]]:
+        """Every variant of the request and the baseline, which comes first, by index: proven, or what it failed
+        with. Those that are compiled ahead come last, and backwards, to meet who compiles them. Nothing is compiled any
+        more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
+        variants, baseline = self._request.numbered, self._request.baseline_index
+        ahead = [index for index in self._ahead if index != baseline]
+        together = self._groups()
+        for index in [*(index for index in variants if index not in ahead), *reversed(ahead)]:
+            variant = variants[index]
+            self._course.go_on()
+            self._current = index
+            if group := together.pop(variant.main, None):
+                self._launcher.build_together(group)
+                together = {launch: others for launch, others in together.items() if others is not group}
+            found = self._found(variant)
+            if isinstance(found, Proven):
+                self._course.seen(found.estimate_ns)
+            yield index, found
+        if self._request.ahead is not None:
+            self._course.step("building", None)
+            self._request.ahead.wait()
+
+    def verify_again(self, index: int, proven: Proven) -> None:
+        """Launches a variant once more and verifies it: somebody else in the race may have damaged what it reads, and
+        a data race may show only now. Raises WrongOutput or DeviceError."""
+        self._current = index
+        self._course.step("checking", index)
+        self._renew(proven.packed)
+        self._verify(proven.bound, proven.packed, proven.scratch)
+
+    def harvest(self, index: int, proven: Proven) -> bytes:
+        """The binary of a proven variant's program; one that it shares has none, so it is proven in one of its own.
+        Raises WrongOutput or DeviceError."""
+        self._current = index
+        if proven.program.prefix:
+            proven = self._prove(proven.variant, shared=False)
+        return self._launcher.harvest(proven.program, index)
+
+    def release(self) -> None:
+        """Lets go of all device memory now: kept buffers know how the prover fills them, and the prover knows them, a
+        circle that would hold them until the garbage collector comes by."""
+        self._packed.clear()
+        self._scratch.clear()
+        del self._inputs, self._output
+
+    @property
+    def _ahead(self) -> range:
+        """The variants that another worker compiles."""
+        end = len(self._request.variants)
+        return range(end if self._request.ahead is None else self._request.ahead.first, end)
+
+    def _groups(self) -> dict[Launch, list[Launch]]:
+        """Which launches share a program with which others. Those that are compiled ahead are grouped as they are
+        there, whatever is known here: only then it is the same program."""
+        if not (self._request.together and self._backend.merges):
+            return {}
+        ahead = [self._request.variants[index].main for index in self._ahead]
+        own = [variant.main for index, variant in self._request.numbered.items() if index not in self._ahead]
+        new = [launch for launch in own if not self._backend.has_program(launch) and launch not in ahead]
+        found = {launch: group for group in groups(new) for launch in group}
+        for group in groups(ahead):
+            if not all(map(self._backend.has_program, group)):
+                found |= dict.fromkeys(group, group)
+        return found
+
+    def _found(self, variant: Variant) -> Proven | Exception:
+        """What becomes of a variant. Who fails in a shared program is tried in one of its own."""
+        shared = self._request.together
+        try:
+            return self._prove(variant, shared)
+        except Exception as error:
+            if not shared or not self._backend.shares_program(variant.main):
+                return error
+        try:
+            return self._prove(variant, shared=False)
+        except Exception as error:
+            return error
+
+    def _prove(self, variant: Variant, shared: bool) -> Proven:
+        """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
+        packed = self._packed_for(variant)
+        scratch = {name: self._scratch_of(name, nbytes) for name, nbytes in variant.scratch.items()}
+        inner = {name: buffer.inner for name, buffer in scratch.items()}
+        buffers = {**self._inputs.buffers, **packed.buffers, **inner, OUTPUT: self._output.inner}
+        built = self._launcher.build(variant.main, buffers, self._current, shared=shared, work=self._request.work)
+        timing = self._verify(built.bound, packed, scratch)
+        estimate_ns = timing.event_ns if timing.event_ns > 0 else timing.wall_ns
+        return Proven(
+            variant, built.program, built.bound, packed, scratch, estimate_ns, built.compile_ns, timing.wall_ns
+        )
+
+    def _scratch_of(self, name: str, nbytes: int) -> GuardedBuffer:
+        """A scratch buffer: the first bytes of one that all variants share which want one of this name, since only one
+        of them runs at a time. What is behind it is its guard."""
+        if name not in self._scratch:
+            most = self._backend.identity.max_allocation_bytes - 2 * GUARD_BYTES
+            wanted = [variant.scratch.get(name, 0) for variant in self._request.numbered.values()]
+            self._scratch[name] = guarded(
+                self._backend, max([nbytes, *(size for size in wanted if size <= most)]), wide=True
+            )
+        shared = self._scratch[name]
+        if shared.inner.nbytes == nbytes:
+            return shared
+        return GuardedBuffer(
+            shared.whole, self._backend.part(shared.whole, shared.guard_bytes, nbytes), shared.guard_bytes
+        )
+
+    def _verify(self, bound: Bound, packed: KeptBuffers, scratch: Mapping[str, GuardedBuffer]) -> Timing:
+        """Launches once into a poisoned output, compares it, and checks all that was only to be read."""
+        backend, request = self._backend, self._request
+        for buffer in (self._output, *scratch.values()):
+            buffer.poison(backend)
+        backend.finish()
+        known_to_end = self._current == request.baseline_index  # it may be slow, but it has run before
+        try:
+            timing = self._launcher.run(bound, self._current, 0.0 if known_to_end else self._course.best_ns)
+        finally:
+            self._course.step("checking", self._current)
+            written = self._renew(packed)
+        if not backend.computes:
+            backend.write(self._output.inner, self._want)  # the reference stands in for what was not computed
+        got, damage = self._output.read(backend)
+        beyond = [f"{name!r}: {wrong}" for name, buffer in scratch.items() if (wrong := buffer.read(backend)[1])]
+        damage = "; ".join(filter(None, (damage, *beyond)))
+        self.damaged += bool(damage)
+        wrong = mismatch(got.view(request.dtype), self._want, request.relative, request.absolute)
+        if found := "; ".join(filter(None, (written, damage, wrong))):
+            raise WrongOutput(found)
+        return timing
+
+    def _renew(self, packed: KeptBuffers) -> str:
+        """Fills inputs and packed buffers again if anything has changed them, and says what has changed."""
+        found = "; ".join(filter(None, (self._inputs.check(), packed.check())))
+        self.damaged += bool(found)
+        return found
+
+    def _copy_inputs(self, copies: Mapping[str, Buffer]) -> None:
+        for name, copy in copies.items():
+            self._backend.write(copy, self._backend.read(self._request.buffers[name]))
+
+    def _packed_for(self, variant: Variant) -> KeptBuffers:
+        """The packed buffers of a variant; variants with equal prepare launches share them."""
+        key = (variant.prepare, tuple(sorted(variant.packed.items())))
+        if key not in self._packed:
+
+            def prepare(made: Mapping[str, Buffer]) -> None:
+                buffers = {**self._inputs.buffers, **made}
+                for launch in variant.prepare:
+                    built = self._launcher.build(launch, buffers, self._current, harvested=False)
+                    known_ns = max(self._course.best_ns, self._prepare_ns) if self._course.best_ns else 0.0
+                    timing = self._launcher.run(built.bound, self._current, known_ns)
+                    self._prepare_ns = max(self._prepare_ns, timing.wall_ns)
+
+            packed = KeptBuffers(self._backend, variant.packed, prepare)
+            damage = packed.fill()
+            if found := "; ".join(filter(None, (damage, self._inputs.check()))):
+                self.damaged += 1
+                raise WrongOutput(f"preparing {found}")
+            self._packed[key] = packed
+        return self._packed[key]

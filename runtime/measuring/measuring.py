@@ -1,0 +1,216 @@
+"""Proves and races the variants of one task.
+
+Everything is built, launched with its real sizes and verified before anything is measured, so that no
+compiler runs beside a measurement. Variants that came out as the same machine code are raced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gputune.core.errors import DeviceError, LaunchFailed
+from gputune.core.launches import CORRECTNESS, OK, Trial
+from gputune.runtime.backends import Backend
+from gputune.runtime.devices import state as device_state
+from gputune.runtime.measuring.building import Proven, Prover, WrongOutput
+from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Runner, how_measured, race, warm_up
+from gputune.runtime.measuring.watcher import UNWATCHED, Cancelled, Course, Watcher
+
+MESSAGE_CHARACTERS = 4000
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Trials in the order of the variants, the index of the fastest right one, and its program's binary, which is empty
+    when it was not asked for.
+
+    baseline: its trial, with the samples in the order in which they were taken. spent_ns: the host's time for
+    "build", "verify" and "measure". state: what device_state reads "before" and "after"; "damaged" is there when
+    guard regions or inputs were, and names how often: then other buffers on the device may be damaged too.
+    """
+
+    trials: tuple[Trial, ...]
+    best: int | None
+    binary: bytes
+    baseline: Trial | None
+    spent_ns: Mapping[str, int]
+    state: Mapping[str, Mapping[str, float]]
+
+
+def profile(backend: Backend, request: ProfileRequest, watcher: Watcher = UNWATCHED) -> Profiled:
+    """Profiles a batch. A variant that fails gets a trial that says why and never ends the batch.
+
+    Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
+    """
+    request.check()
+    before = device_state.read()
+    course = Course(watcher, request.best_ns)
+    batch = _Batch(backend, request, course, watcher)
+    try:
+        batch.prove_all()
+        batch.race_all()
+        best, binary = batch.winner()
+    finally:
+        batch.release()
+    trials = tuple(map(batch.trial, range(len(request.variants))))
+    baseline = None if request.baseline_index is None else batch.trial(request.baseline_index)
+    state = {"before": before, "after": device_state.read()}
+    if batch.damaged:
+        state["damaged"] = {"times": float(batch.damaged)}
+    return Profiled(trials, best, binary, baseline, course.spent_ns, state)
+
+
+def failure(error: Exception) -> Trial:
+    """The trial of a variant that raised."""
+    if isinstance(error, WrongOutput):
+        status, message = CORRECTNESS, str(error)
+    elif isinstance(error, DeviceError):
+        status, message = error.status, str(error)
+    else:
+        status, message = LaunchFailed.status, f"{type(error).__name__}: {error}"
+    return Trial(status, message[:MESSAGE_CHARACTERS])
+
+
+def twins(backend: Backend, proven: Mapping[int, Proven]) -> dict[int, int]:
+    """Of variants that run the same machine code on the same data with the same sizes, all but the first, with the
+    first one's index."""
+    first: dict[object, int] = {}
+    same_as: dict[int, int] = {}
+    for index, one in proven.items():
+        code, main = backend.code_of(one.bound), one.variant.main
+        if code is not None:
+            sizes = main.global_size, main.local_size, main.stages
+            packed = tuple(sorted(one.packed.checksums.items())), tuple(sorted(one.variant.packed.items()))
+            leader = first.setdefault((code, sizes, main.arguments, packed), index)
+            same_as |= {index: leader} if leader != index else {}
+    return same_as
+
+
+class _Batch:
+    """One request on its way, and what has become of each variant so far. Those that work have their samples when they
+    have been raced."""
+
+    def __init__(self, backend: Backend, request: ProfileRequest, course: Course, watcher: Watcher) -> None:
+        self._backend = backend
+        self._request = request
+        self._course = course
+        self._watcher = watcher
+        self._prover = Prover(backend, request, course)
+        self._proven: dict[int, Proven] = {}
+        self._ranked: list[Runner] = []
+        self._same_as: dict[int, int] = {}
+        self._trials: dict[int, Trial] = {}
+
+    @property
+    def damaged(self) -> int:
+        """How often something was written to that was only to be read, or to a guard region."""
+        return self._prover.damaged
+
+    def trial(self, index: int) -> Trial:
+        """What has become of a variant, and the host's time that was spent on it."""
+        trial = self._trials[index]
+        return replace(trial, measured={**trial.measured, "spent_ns": self._course.spent_on(index)})
+
+    def prove_all(self) -> None:
+        """Builds and verifies everything, and tells about each variant as soon as it is known. Others may have the
+        device between two of them, but not during the race: its times are compared side by side."""
+        for index, found in self._prover.prove_all():
+            if isinstance(found, Exception):
+                self._fail(index, found)
+            else:
+                self._proven[index] = found
+                self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
+                self._watcher.proven(index, self._trials[index])
+            self._course.give_way()
+        self._course.give_way()  # also to those that would have disturbed who compiled ahead
+
+    def race_all(self) -> None:
+        """Warms up with the fastest and samples everything that works, the same code once."""
+        protocol = self._request.protocol
+        if protocol.cold:
+            self._course.step("building", None)
+            self._backend.flush_caches()  # which may compile, once
+        variants = range(len(self._request.variants))
+        contestants = {index: proven for index, proven in self._proven.items() if index in variants}
+        self._same_as = twins(self._backend, contestants)
+        runners = {
+            index: Runner(index, proven.bound, proven.estimate_ns)
+            for index, proven in self._proven.items()
+            if index not in self._same_as
+        }
+        warm = self._warm_up(runners)
+
+        def announce(runner: Runner) -> None:
+            self._course.go_on()
+            self._course.step("measuring", runner.index, max(protocol.sample_ns, runner.estimate_ns))
+
+        baseline = self._request.baseline_index
+        self._ranked = race(
+            self._backend,
+            [runner for runner in runners.values() if runner.index in variants],
+            protocol,
+            lambda runner, error: self._fail(runner.index, error),
+            None if baseline is None else runners.get(baseline),
+            announce,
+            0.0 if self._request.harvest else self._request.best_ns,  # finalists are told apart, however slow now
+            warm,
+        )
+        for runner in runners.values():
+            if self._trials[runner.index].status == OK:
+                self._measured(runner)
+
+    def winner(self) -> tuple[int | None, bytes]:
+        """The fastest variant that is still right after the race, and its binary; (None, b"") without one."""
+        for runner in self._ranked:
+            proven = self._proven[runner.index]
+            try:
+                self._prover.verify_again(runner.index, proven)
+                return runner.index, self._prover.harvest(runner.index, proven) if self._request.harvest else b""
+            except Exception as error:
+                self._fail(runner.index, error)
+        return None, b""
+
+    def release(self) -> None:
+        """Lets go of all device memory now."""
+        self._proven.clear()
+        self._ranked.clear()
+        self._prover.release()
+
+    def _warm_up(self, runners: dict[int, Runner]) -> bool:
+        """Warms up with the fastest that lives through it, and says whether the clock was stable at the end. Who fails
+        is no runner any more."""
+        protocol = self._request.protocol
+        for runner in sorted(runners.values(), key=lambda runner: runner.estimate_ns):
+            self._course.go_on()
+            expected_ns = WARM_UP_FACTOR * protocol.warm_up_ns + runner.estimate_ns
+            self._course.step("measuring", runner.index, expected_ns, shared=True)
+            try:
+                return warm_up(self._backend, runner.bound, protocol.warm_up_ns, self._course.go_on)
+            except Cancelled:
+                raise
+            except Exception as error:
+                del runners[runner.index]
+                self._fail(runner.index, error)
+        return False
+
+    def _measured(self, runner: Runner) -> None:
+        """Gives a runner's samples to its variant, and to those that are the same."""
+        how = how_measured(runner, self._request.protocol)
+        for index in [runner.index, *self._twins(runner.index)]:
+            self._trials[index] = replace(
+                self._trials[index],
+                samples_ns=tuple(runner.samples_ns),
+                wall_ns=tuple(runner.wall_ns),
+                measured=how if index == runner.index else {**how, "same_as": runner.index},
+            )
+
+    def _twins(self, index: int) -> list[int]:
+        return [twin for twin, leader in self._same_as.items() if leader == index]
+
+    def _fail(self, index: int, error: Exception) -> None:
+        """Whoever is the same fails alike."""
+        for one in [index, *self._twins(index)]:
+            self._trials[one] = failure(error)
+            self._watcher.failed(one, self.trial(one))

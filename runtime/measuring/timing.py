@@ -1,0 +1,222 @@
+"""How long a launch takes: warm up until the clock is stable, then samples in interleaved passes. Nothing compiles.
+
+A sample is a batch of launches whose device time adds up to at least sample_ns; its value is the lower quartile of its
+launches, by the host's clock their mean. On two cores beside other programs the ratio of two equal kernels of 5 us had
+a standard deviation of 112 % by the means of such batches and of 21 % by their lower quartiles. racing.py decides how
+many samples each variant gets: all of them one, then ever fewer of them ever more, until the order is settled.
+Each pass goes through all runners that are left, forward and backward in turns, so that a drift of the clocks meets
+all of them alike. A variant for which the device's clock stands still or runs backwards is measured by the host's.
+
+A cold sample flushes the device's caches before each launch, and only the device's clock tells it.
+
+A baseline is raced from the first pass to the last, so that its samples tell whether the device has changed
+meanwhile, or since another race. Little is enqueued at a time: some drivers stall or give up on a full queue.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gputune.core.errors import LaunchFailed
+from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Timing
+from gputune.runtime.measuring.racing import ROUNDS, Race, Stopped
+
+MEASURING_VERSION = 3
+LAUNCHES_AT_MOST = 4096  # in one sample, so that it ends when a device's clock stands still
+COLD_LAUNCHES = 16  # in one cold sample: flushing takes much longer than a short launch
+ENQUEUED_NS = 100_000_000.0  # as much work is enqueued at once, and no more than LAUNCHES_ENQUEUED
+LONG_FACTOR = 20  # a baseline whose launch lasts this many samples is raced in the first pass of a round only
+BLOCKS = 8  # a warm-up of the least duration is so many blocks of launches
+STABLE = 0.02  # the clock is stable when two blocks in a row differ by no more than this share
+WARM_UP_FACTOR = 5  # a warm-up may last so many times its least duration
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How to measure: the most samples that a finalist gets, the least duration of a sample and of the warm-up, and
+    whether each launch finds the device's caches without its data."""
+
+    samples: int = 16
+    sample_ns: float = 1_000_000
+    warm_up_ns: float = 20_000_000
+    cold: bool = False
+
+
+@dataclass(eq=False)
+class Runner:
+    """A verified variant in the race. `estimate_ns` is the shortest launch seen so far; `stopped` says why its samples
+    ended."""
+
+    index: int
+    bound: Bound
+    estimate_ns: float
+    samples_ns: list[float] = field(default_factory=list)
+    wall_ns: list[float] = field(default_factory=list)
+    launches: int = 0
+    timing: Literal["event", "wall"] = "event"
+    stopped: Stopped = "all"
+
+    def passed_ns(self, timing: Timing) -> int:
+        """What these launches took: by the device's clock, or by the host's, also for all samples before, once the
+        device's has failed. Raises LaunchFailed when that stands still too."""
+        if self.timing == "event" and timing.event_ns <= 0:
+            self.timing = "wall"
+            self.samples_ns[:] = self.wall_ns
+            self.estimate_ns = math.inf
+        passed_ns = timing.event_ns if self.timing == "event" else timing.wall_ns
+        if passed_ns <= 0:
+            raise LaunchFailed(f"{timing.launches} launches took no time, by the device's clock and by the host's")
+        self.estimate_ns = min(self.estimate_ns, passed_ns / timing.launches)
+        return passed_ns
+
+    @property
+    def median_ns(self) -> float:
+        return statistics.median(self.samples_ns) if self.samples_ns else math.inf
+
+
+def enqueued_at_once(wanted: int, launch_ns: float) -> int:
+    """How many of the wanted launches may be enqueued at once."""
+    return max(1, min(wanted, LAUNCHES_ENQUEUED, int(ENQUEUED_NS / max(launch_ns, 1.0))))
+
+
+def warm_up(backend: Backend, bound: Bound, warm_up_ns: float, go_on: Callable[[], None] = lambda: None) -> bool:
+    """Launches for at least warm_up_ns of the host's time, so that clocks and threads are up, and on until two blocks
+    of launches in a row take the same time, WARM_UP_FACTOR times as long at most. Says whether they did.
+
+    `go_on` is called each time before some are enqueued; what it raises ends the warm-up.
+    """
+    passed, before = 0.0, math.inf
+    launches = 1
+    while passed < WARM_UP_FACTOR * warm_up_ns:
+        block = _Block()
+        while block.wall_ns < warm_up_ns / BLOCKS:
+            go_on()
+            launch_ns = block.add(backend.time(bound, launches))
+            left = math.ceil((warm_up_ns / BLOCKS - block.wall_ns) / launch_ns)
+            launches = enqueued_at_once(max(1, min(2 * launches, left)), launch_ns)
+        passed += block.wall_ns
+        now = block.launch_ns
+        if passed >= warm_up_ns and abs(now - before) <= STABLE * min(now, before):
+            return True
+        before = now
+    return False
+
+
+@dataclass
+class _Block:
+    """Launches of a warm-up, and their time on both clocks."""
+
+    launches: int = 0
+    wall_ns: float = 0.0
+    event_ns: float = 0.0
+
+    def add(self, timing: Timing) -> float:
+        """Counts these launches too; what one of them took by the host's clock."""
+        wall_ns = max(timing.wall_ns, 1)
+        self.launches += timing.launches
+        self.wall_ns += wall_ns
+        self.event_ns += max(timing.event_ns, 0)
+        return wall_ns / timing.launches
+
+    @property
+    def launch_ns(self) -> float:
+        return (self.event_ns or self.wall_ns) / self.launches
+
+
+def sample(backend: Backend, runner: Runner, protocol: Protocol) -> None:
+    """Adds one sample to the runner. Raises LaunchFailed when no clock tells what was asked for."""
+    launches, passed_ns, wall_ns, quartiles_ns = 0, 0, 0, 0.0
+    most = COLD_LAUNCHES if protocol.cold else LAUNCHES_AT_MOST
+    while launches == 0 or (passed_ns < protocol.sample_ns and launches < most):
+        if protocol.cold:
+            backend.flush_caches()
+            timing = backend.time(runner.bound, 1)
+            if timing.event_ns <= 0:
+                raise LaunchFailed("cold launches need the device's clock, which stands still: measure warm ones")
+        else:
+            wanted = math.ceil((protocol.sample_ns - passed_ns) / max(runner.estimate_ns, 1))
+            wanted = min(wanted, LAUNCHES_AT_MOST - launches)
+            timing = backend.time(runner.bound, enqueued_at_once(wanted, runner.estimate_ns))
+        launches += timing.launches
+        wall_ns += timing.wall_ns
+        passed_ns += runner.passed_ns(timing)
+        quartiles_ns += timing.launches * timing.launch_ns
+        if runner.timing == "wall":
+            passed_ns, quartiles_ns = wall_ns, wall_ns
+    runner.samples_ns.append(quartiles_ns / launches)
+    runner.wall_ns.append(wall_ns / launches)
+    runner.launches = launches
+
+
+def race(
+    backend: Backend,
+    runners: Sequence[Runner],
+    protocol: Protocol,
+    failed: Callable[[Runner, Exception], None],
+    baseline: Runner | None = None,
+    announce: Callable[[Runner], None] = lambda runner: None,
+    known_ns: float = 0.0,
+    warm: bool = True,
+) -> list[Runner]:
+    """Samples the runners in place and returns those that did not fail, fastest median first (ties: lower index). Who
+    left early comes after the others: the few samples that it has may be from a faster clock.
+
+    A runner whose launch raises leaves the race through `failed`. `baseline` may be one of the runners or another;
+    without one, the first runner is what the others are compared with. known_ns: the best time known before, 0 when
+    none is. warm: whether the clock was stable after the warm-up. `announce` is called before each sample; what it
+    raises ends the race.
+    """
+    running = {runner.index: runner for runner in runners}
+    compared = baseline.index if baseline is not None else min(running, default=0)
+    companion = baseline if baseline is not None and baseline.index not in running else None
+    samples = {index: runner.samples_ns for index, runner in running.items()}
+    rounds = Race(samples, protocol.samples, {compared}, known_ns, warm)
+
+    def take(runner: Runner) -> bool:
+        announce(runner)
+        try:
+            sample(backend, runner, protocol)
+        except Exception as error:
+            running.pop(runner.index, None)
+            samples.pop(runner.index, None)
+            failed(runner, error)
+            return False
+        return True
+
+    for number, chosen in enumerate(rounds.passes()):
+        for runner in [running[index] for index in chosen]:
+            take(runner)
+        if companion is not None and _is_due(companion, number, protocol) and not take(companion):
+            companion = None
+    for runner in running.values():
+        runner.stopped = rounds.stopped.get(runner.index, rounds.ended)
+    if companion is not None:
+        companion.stopped = rounds.ended
+    finalists = set(rounds.finalists)
+    return sorted(running.values(), key=lambda runner: (runner.index not in finalists, runner.median_ns, runner.index))
+
+
+def _is_due(baseline: Runner, number: int, protocol: Protocol) -> bool:
+    """Whether a baseline takes part in this pass: in all, or in the first of each round when it takes long."""
+    return baseline.estimate_ns <= LONG_FACTOR * protocol.sample_ns or number in (0, *ROUNDS)
+
+
+def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
+    """How the samples of a runner were taken, for the record."""
+    return {
+        "protocol": MEASURING_VERSION,
+        "timing": runner.timing,
+        "statistic": "lower quartile" if runner.timing == "event" else "mean",
+        "samples": len(runner.samples_ns),
+        "sample_ns": protocol.sample_ns,
+        "launches_per_sample": runner.launches,
+        "warm_up_ns": protocol.warm_up_ns,
+        "affinity": os.environ.get("POCL_AFFINITY", ""),
+        "cold": protocol.cold,
+        "stopped": runner.stopped,
+    }

@@ -1,0 +1,1 @@
+"""Who is connected: admission, authentication, connections, and whose turn it is."""

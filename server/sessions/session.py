@@ -1,0 +1,229 @@
+"""What one client owns: buffers, contexts and source texts, counted and bounded. No input and output.
+
+Buffers are kept in host memory as they arrived; what a worker has of them are copies. So they outlive every worker,
+and they are gone with the client.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from gputune.server.protocol.errors import ProtocolError, limit_exceeded
+from gputune.server.protocol.launches import source_sha256, with_launches
+from gputune.server.protocol.messages import (
+    Blob,
+    BufferData,
+    BufferReady,
+    Done,
+    ExecuteContext,
+    ExecuteKernel,
+    FreeBuffers,
+    FreeContexts,
+    Handle,
+    Launch,
+    Limits,
+    LoadContext,
+    ProfileContext,
+    ProfileKernel,
+    UploadBuffer,
+)
+from gputune.server.sessions.memory import Memory
+
+T = TypeVar("T")
+_DIGESTS_TOLD = 1024
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a request names: buffers and contexts by handle, contexts as they are loaded with their bytes, and source
+    texts by their hash."""
+
+    buffers: Mapping[Handle, Blob] = field(default_factory=dict)
+    contexts: Mapping[Handle, tuple[LoadContext, Blob]] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Context:
+    """A context: how it is loaded, from which bytes. They stay whatever becomes of the buffer."""
+
+    request: LoadContext
+    data: memoryview
+    loaded: bool = False
+
+
+class Session:
+    """The belongings of one client. Handles come from `handles`, which all sessions share.
+
+    bytes: what buffers, contexts, source texts and queued requests take; never more than limits.session_bytes, and a
+    part of `memory`. Every method raises ProtocolError.
+    """
+
+    def __init__(self, limits: Limits, handles: Iterator[Handle], memory: Memory) -> None:
+        self.bytes = 0
+        self._memory = memory
+        self._limits = limits
+        self._handles = handles
+        self._buffers: dict[Handle, memoryview] = {}
+        self._contexts: dict[Handle, _Context] = {}
+        self._sources: OrderedDict[str, str] = OrderedDict()
+
+    # --- memory ---------------------------------------------------------------------------------------
+
+    def hold(self, count: int) -> None:
+        """Counts so many bytes as used, if they still go in."""
+        allowed = self._limits.session_bytes
+        if self.bytes + count > allowed:
+            what = "with this request, buffers and queued requests of this connection have bytes:"
+            raise limit_exceeded(ProtocolError, what, "session_bytes", allowed, self.bytes + count)
+        self._memory.hold(count)
+        self.bytes += count
+
+    def release(self, count: int) -> None:
+        """Counts so many bytes as free again."""
+        self._memory.release(count)
+        self.bytes -= count
+
+    def end(self) -> None:
+        """Lets everything go but what is in the worker's hands, which counts until that is done with it."""
+        self.free_buffers(FreeBuffers(tuple(self._buffers)))
+        self.free_contexts(FreeContexts(tuple(handle for handle, one in self._contexts.items() if one.loaded)))
+        while self._sources:
+            self.release(memory_of(self._sources.popitem()[1]))
+
+    # --- buffers --------------------------------------------------------------------------------------
+
+    def upload(self, request: UploadBuffer) -> BufferReady:
+        data = memoryview(request.data)
+        if not data.nbytes:
+            raise ProtocolError("bad_message", "a buffer of 0 bytes, at least 1 is needed")
+        if len(self._buffers) >= self._limits.buffers:
+            raise self._full("buffers", self._limits.buffers)
+        self.hold(data.nbytes)
+        handle = next(self._handles)
+        self._buffers[handle] = data
+        return BufferReady(handle)
+
+    def download(self, handle: Handle) -> BufferData:
+        return BufferData(self.buffer(handle))
+
+    def buffer(self, handle: Handle) -> memoryview:
+        """The bytes of a buffer."""
+        try:
+            return self._buffers[handle]
+        except KeyError:
+            message = f"this connection has no buffer {handle} (any more)"
+            raise ProtocolError("unknown_buffer", message, {"buffer": handle}) from None
+
+    def free_buffers(self, request: FreeBuffers) -> Done:
+        """Frees all of these buffers, or none when one is unknown."""
+        for handle in request.buffers:
+            self.buffer(handle)
+        for handle in set(request.buffers):
+            self.release(self._buffers.pop(handle).nbytes)
+        return Done()
+
+    # --- contexts -------------------------------------------------------------------------------------
+
+    def reserve_context(self, request: LoadContext) -> tuple[Handle, memoryview]:
+        """The handle and the bytes of a context that is going to be loaded. It counts from now on, and can be used
+        once it is `context_loaded`."""
+        data = self.buffer(request.buffer)
+        if len(self._contexts) >= self._limits.contexts:
+            raise self._full("contexts", self._limits.contexts)
+        self.hold(data.nbytes)
+        handle = next(self._handles)
+        self._contexts[handle] = _Context(request, data)
+        return handle, data
+
+    def context_loaded(self, handle: Handle, loaded: bool) -> None:
+        """Whether the reserved context could be loaded; if not, it is gone."""
+        if loaded:
+            self._contexts[handle].loaded = True
+        else:
+            self.release(self._contexts.pop(handle).data.nbytes)
+
+    def free_contexts(self, request: FreeContexts) -> Done:
+        """Frees all of these contexts, or none when one is unknown."""
+        for handle in request.contexts:
+            self._context(handle)
+        for handle in set(request.contexts):
+            self.release(self._contexts.pop(handle).data.nbytes)
+        return Done()
+
+    def _context(self, handle: Handle) -> _Context:
+        context = self._contexts.get(handle)
+        if context is None or not context.loaded:
+            message = f"this connection has no context {handle} (any more)"
+            raise ProtocolError("unknown_context", message, {"context": handle})
+        return context
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def materials(self, request: object) -> Materials:
+        """The buffers and contexts that the request names, as they are now."""
+        buffers: Mapping[Handle, Blob] = {}
+        match request:
+            case ProfileKernel():
+                buffers = {handle: self.buffer(handle) for handle in (*request.buffers.values(), request.reference)}
+            case ExecuteKernel():
+                buffers = {handle: self.buffer(handle) for handle in request.buffers.values()}
+            case ExecuteContext() | ProfileContext():
+                context = self._context(request.context)
+                return Materials({}, {request.context: (context.request, context.data)})
+        return Materials(buffers)
+
+    def without_sources(self, request: T) -> tuple[T, dict[str, str]]:
+        """The request with the source texts taken out of its launches, and every text that they name, once. New texts
+        are remembered, and those used longest ago forgotten."""
+        named: dict[str, str] = {}
+        unknown: dict[str, None] = {}
+
+        def take_out(launch: Launch) -> Launch:
+            digest = launch.source_sha256
+            if digest not in named and digest not in unknown:
+                source = self._known_source(launch)
+                if source is None:
+                    unknown[digest] = None
+                else:
+                    named[digest] = source
+            return replace(launch, source="") if launch.source else launch
+
+        request = with_launches(request, take_out)
+        while len(self._sources) > self._limits.sources:
+            self.release(memory_of(self._sources.popitem(last=False)[1]))
+        if unknown:
+            message = f"{len(unknown)} source texts are not known here"
+            raise ProtocolError("unknown_source", message, {"source_sha256": list(unknown)[:_DIGESTS_TOLD]})
+        if (got := sum(map(len, named.values()))) > (allowed := self._limits.text_bytes):
+            what = "the source texts that this request names have characters:"
+            raise limit_exceeded(ProtocolError, what, "text_bytes", allowed, got)
+        return request, named
+
+    def _known_source(self, launch: Launch) -> str | None:
+        digest = launch.source_sha256
+        if launch.source and digest not in self._sources:
+            if source_sha256(launch.source) != digest:
+                raise ProtocolError("bad_message", f"{launch.entry!r}: source_sha256 is not its source's")
+            self.hold(memory_of(launch.source))
+            self._sources[digest] = launch.source
+        if digest in self._sources:
+            self._sources.move_to_end(digest)
+        return self._sources.get(digest)
+
+    @property
+    def handles(self) -> tuple[Iterable[Handle], Iterable[Handle]]:
+        """Those of all buffers and of all contexts."""
+        return self._buffers.keys(), self._contexts.keys()
+
+    def _full(self, limit: str, allowed: int) -> ProtocolError:
+        what = f"free some {limit} first; on this connection there would be"
+        return limit_exceeded(ProtocolError, what, limit, allowed, allowed + 1)
+
+
+def memory_of(text: str) -> int:
+    """The most bytes of memory that a text takes. Not sys.getsizeof, which says more once a text was sent."""
+    return 80 + len(text) * (1 if text.isascii() else 4)

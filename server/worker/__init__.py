@@ -1,0 +1,1 @@
+"""The worker process: opens the device and does what the daemon asks."""

@@ -1,0 +1,326 @@
+"""What the worker does for each request; the same names in the same order as in worker_link.py.
+
+Handlers translate: messages in, gputune.runtime calls, messages out. The daemon has checked who owns what.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gputune.core import launches as variant
+from gputune.core.errors import BuildFailed, ContextError, DeviceError, shortened
+from gputune.runtime.backends import Backend, Buffer
+from gputune.runtime.context.executor import Executor
+from gputune.runtime.context.format import context_of
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.measuring import launching, measuring
+from gputune.runtime.measuring.request import Ahead, ProfileRequest
+from gputune.runtime.measuring.timing import Protocol
+from gputune.runtime.measuring.watcher import Cancelled
+from gputune.server.protocol import messages
+from gputune.server.protocol.errors import ProtocolError, limit_exceeded
+from gputune.server.protocol.launches import launches_of, with_launches
+from gputune.server.worker import link
+from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.watcher import LinkWatcher, trial_message
+
+log = logging.getLogger("gputune.server.worker.worker")
+
+T = TypeVar("T")
+MESSAGE_CHARACTERS = 4000
+OPERATION_CHARACTERS = 200
+WARNINGS_AT_MOST = 20
+PROGRESS_SECONDS = 1.0
+
+
+class Handlers:
+    """Answers requests on one open device, one at a time. `send` is for Progress."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        limits: messages.Limits,
+        activity: Activity,
+        send: Callable[[messages.Progress], None],
+    ) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._activity = activity
+        self._send = send
+        self._buffers: dict[int, Buffer] = {}
+        self._contexts: dict[int, Executor] = {}
+        self._sources: Mapping[str, str] = {}
+        self._prebuilt: Mapping[str, messages.Blob] = {}
+        self._ahead: Ahead | None = None
+        self._by_message: Mapping[type, Callable[[Any], object]] = {
+            messages.CompileKernel: self.compile_kernel,
+            messages.ProfileKernel: self.profile_kernel,
+            messages.ExecuteKernel: self.execute_kernel,
+            messages.ExecuteContext: self.execute_context,
+            messages.ProfileContext: self.profile_context,
+            link.PutBuffer: self.put_buffer,
+            link.PutContext: self.put_context,
+            link.Forget: self.forget,
+            link.BuildPrograms: self.build_programs,
+            link.CompileAhead: self.compile_ahead,
+            link.PutAhead: self.put_ahead,
+            link.PutSources: self.put_sources,
+            link.PutPrograms: self.put_programs,
+        }
+
+    def handle(self, request: Any) -> object:
+        """The reply to a request; every failure becomes an Error with a name."""
+        try:
+            if isinstance(request, link.REQUESTS):
+                request = self._with_sources(request)
+                self._take_prebuilt(request)
+            self._activity.begin("preparing", None, self._limits.request_seconds)
+            return self._by_message[type(request)](request)
+        except Cancelled as error:
+            return messages.Error("cancelled", str(error))
+        except ProtocolError as error:
+            return messages.Error(error.name, error.message[:MESSAGE_CHARACTERS], error.details)
+        except ContextError as error:
+            return messages.Error("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": error.name})
+        except DeviceError as error:
+            name = "build_failed" if isinstance(error, BuildFailed) else "launch_failed"
+            return messages.Error(name, str(error)[:MESSAGE_CHARACTERS], {"status": error.status})
+        except Exception as error:
+            log.exception("a defect while handling %s", type(request).__name__)
+            return messages.Error("internal_error", f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS])
+        finally:
+            self._activity.rest()
+
+    # --- kernels --------------------------------------------------------------------------------------
+
+    def compile_kernel(self, request: messages.CompileKernel) -> messages.Compiled:
+        compiled = launching.compile_variant(
+            self._backend, _variant(request.variant), request.buffers, self._watcher(variants=0)
+        )
+        return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
+
+    def profile_kernel(self, request: messages.ProfileKernel) -> messages.Profiled:
+        ahead, self._ahead = self._ahead, None  # it is of this request, and of none after it
+        reference = self._buffer(request.reference)
+        if reference.nbytes != request.output_bytes:
+            raise ProtocolError(
+                "bad_message",
+                f"the reference has {reference.nbytes} bytes, output_bytes is {request.output_bytes}",
+            )
+        asked = ProfileRequest(
+            task=request.task,
+            variants=tuple(map(_variant, request.variants)),
+            buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},
+            reference=reference,
+            relative=request.relative,
+            absolute=request.absolute,
+            work=variant.Work(request.work.flops, request.work.bytes),
+            protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns, request.cold),
+            baseline=None if request.baseline is None else _variant(request.baseline),
+            best_ns=request.best_ns,
+            together=request.together,
+            ahead=ahead,
+            harvest=request.harvest,
+            dtype=request.dtype,
+        )
+        try:
+            asked.check()
+        except ValueError as error:
+            raise ProtocolError("bad_message", str(error)) from None
+        profiled = measuring.profile(self._backend, asked, self._watcher(len(request.variants)))
+        return messages.Profiled(
+            trials=tuple(map(trial_message, profiled.trials)),
+            best=profiled.best,
+            binary=profiled.binary,
+            baseline=None if profiled.baseline is None else trial_message(profiled.baseline),
+            spent_ns=dict(profiled.spent_ns),
+            state=dict(profiled.state),
+        )
+
+    def execute_kernel(self, request: messages.ExecuteKernel) -> messages.Executed:
+        buffers = {name: self._buffer(handle) for name, handle in request.buffers.items()}
+        launches = tuple(map(_launch, request.launches))
+        outputs = launching.execute(self._backend, launches, buffers, request.outputs, self._watcher(variants=0))
+        return messages.Executed({name: data.data for name, data in outputs.items()})
+
+    # --- contexts -------------------------------------------------------------------------------------
+
+    def execute_context(self, request: messages.ExecuteContext) -> messages.ContextExecuted:
+        executor = self._context(request.context)
+        inputs = _arrays(executor, request.inputs)
+        self._activity.begin("launching", None, self._limits.request_seconds)
+        outputs, elapsed_ns = executor.run_timed(inputs)
+        content: dict[str, messages.Blob] = {
+            name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items()
+        }
+        return messages.ContextExecuted(content, elapsed_ns)
+
+    def profile_context(self, request: messages.ProfileContext) -> messages.ContextProfiled:
+        executor = self._context(request.context)
+        inputs = _arrays(executor, request.inputs)
+        operations = {launch.operation for launch in executor.graph.launches}
+        if (timings := len(operations) * request.inferences) > (allowed := self._limits.timings):
+            what = f"{request.inferences} inferences of {len(operations)} operations are timings:"
+            raise limit_exceeded(ProtocolError, what, "timings", allowed, timings)
+        told = time.monotonic()
+
+        def after(done: int) -> None:
+            nonlocal told
+            if self._activity.cancelled:
+                raise Cancelled("the request was cancelled")
+            self._activity.begin("launching", None, self._limits.request_seconds)
+            if time.monotonic() - told > PROGRESS_SECONDS:
+                told = time.monotonic()
+                self._send(messages.Progress("running", done, request.inferences, ""))
+
+        self._activity.begin("launching", None, self._limits.request_seconds)
+        inference_ns, operation_ns = executor.profile(inputs, request.inferences, after)
+        names = tuple(operation[:OPERATION_CHARACTERS] or "-" for operation in operation_ns)
+        return messages.ContextProfiled(_floats(inference_ns), names, _floats(list(operation_ns.values())))
+
+    # --- what the daemon puts on the device -----------------------------------------------------------
+
+    def put_buffer(self, request: link.PutBuffer) -> messages.Done:
+        self._buffers[request.buffer] = self._backend.upload(request.data)
+        return messages.Done()
+
+    def put_context(self, request: link.PutContext) -> messages.ContextLoaded:
+        self._activity.begin("building", None, self._limits.request_seconds)
+        file = context_of(memoryview(request.data), "the uploaded context")
+        wanted = request.request
+        try:
+            executor = executor_on(self._backend, file, wanted.graph or None, wanted.strict)
+        except ValueError as error:
+            raise ProtocolError("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": "unknown_graph"}) from None
+        self._contexts[request.context] = executor
+        return messages.ContextLoaded(request.context, executor.computes, _some(executor.warnings), executor.load_ns)
+
+    def forget(self, request: link.Forget) -> messages.Done:
+        for handle in request.buffers:
+            self._buffers.pop(handle, None)
+        for handle in request.contexts:
+            self._contexts.pop(handle, None)
+        return messages.Done()
+
+    def build_programs(self, request: link.BuildPrograms) -> link.ProgramsBuilt:
+        watcher = self._watcher(variants=0)
+        binaries: dict[str, messages.Blob] = {}
+        for key, launch in {link.program_key(launch): launch for launch in request.launches}.items():
+            if watcher.cancelled:
+                raise Cancelled("the request was cancelled")
+            watcher.step("building", None, 0.0)
+            try:
+                source = _complete(launch, request.sources).source
+                binaries[key] = self._backend.harvest(self._backend.build(source, launch.options))
+            except DeviceError as error:  # whoever launches it finds out again, and says so
+                log.info("a program was not built in advance: %s", error)
+        return link.ProgramsBuilt(binaries)
+
+    def compile_ahead(self, request: link.CompileAhead) -> link.CompiledAhead:
+        variants = [
+            variant.Variant({}, (), _launch(_complete(each.main, request.sources)), each.packed, each.scratch)
+            for each in request.variants
+        ]
+        took = launching.compile_ahead(self._backend, variants, request.buffers, self._watcher(variants=0))
+        return link.CompiledAhead(*zip(*took, strict=True)) if took else link.CompiledAhead((), ())
+
+    def put_ahead(self, request: link.PutAhead) -> messages.Done:
+        self._ahead = Ahead(request.first, self._activity.wait_until_alone)
+        return messages.Done()
+
+    def put_sources(self, request: link.PutSources) -> messages.Done:
+        self._sources = request.sources
+        return messages.Done()
+
+    def put_programs(self, request: link.PutPrograms) -> messages.Done:
+        self._prebuilt = request.binaries
+        return messages.Done()
+
+    # --- helpers --------------------------------------------------------------------------------------
+
+    def _watcher(self, variants: int) -> LinkWatcher:
+        return LinkWatcher(self._activity, self._limits, self._send, variants)
+
+    def _with_sources(self, request: T) -> T:
+        """What the last PutSources brought is for this request, and for none after it."""
+        sources, self._sources = self._sources, {}
+        return with_launches(request, lambda launch: _complete(launch, sources))
+
+    def _take_prebuilt(self, request: object) -> None:
+        """What the last PutPrograms brought is for this request, and for none after it."""
+        prebuilt, self._prebuilt = self._prebuilt, {}
+        self._backend.prebuilt = {
+            (launch.source, launch.options): bytes(prebuilt[key])
+            for launch in launches_of(request)
+            if (key := link.program_key(launch)) in prebuilt
+        }
+
+    def _buffer(self, handle: int) -> Buffer:
+        if handle not in self._buffers:
+            raise ProtocolError("unknown_buffer", f"the worker has no buffer {handle}", {"buffer": handle})
+        return self._buffers[handle]
+
+    def _context(self, handle: int) -> Executor:
+        if handle not in self._contexts:
+            raise ProtocolError("unknown_context", f"the worker has no context {handle}", {"context": handle})
+        return self._contexts[handle]
+
+
+def _complete(launch: messages.Launch, sources: Mapping[str, str]) -> messages.Launch:
+    """The launch with its source, which all launches that name it share."""
+    if launch.source_sha256 not in sources:
+        raise ProtocolError("unknown_source", f"the worker has no source {launch.source_sha256}")
+    return replace(launch, source=sources[launch.source_sha256])
+
+
+def _arrays(executor: Executor, blobs: Mapping[str, messages.Blob]) -> dict[str, np.ndarray[Any, Any]]:
+    """The inputs of a graph from their bytes. Raises ProtocolError (bad_message) naming the one that does not fit."""
+    tensors = {tensor.name: tensor for tensor in executor.graph.inputs}
+    for name in [*blobs, *tensors]:
+        if name not in tensors or name not in blobs:
+            what = "has no" if name not in tensors else "needs the"
+            inputs = shortened(tensors)
+            raise ProtocolError(
+                "bad_message", f"graph {executor.graph.name!r} {what} input {name[:200]!r}; its inputs are {inputs}"
+            )
+        got, tensor = memoryview(blobs[name]).nbytes, tensors[name]
+        if got != tensor.nbytes:
+            shape = f"{tensor.dtype}{list(tensor.shape)}"
+            raise ProtocolError("bad_message", f"input {name!r} has {got} bytes, {shape} has {tensor.nbytes}")
+    return {name: np.frombuffer(blobs[name], tensor.dtype).reshape(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _some(warnings: Sequence[str]) -> tuple[str, ...]:
+    """The first of them, and how many more there are."""
+    told = tuple(warning[:MESSAGE_CHARACTERS] for warning in warnings[:WARNINGS_AT_MOST])
+    more = len(warnings) - len(told)
+    return (*told, f"and {more} more such warnings") if more else told
+
+
+def _floats(values: Sequence[object]) -> bytes:
+    return np.array(values, "<f8").tobytes()
+
+
+def _launch(launch: messages.Launch) -> variant.Launch:
+    return variant.Launch(
+        launch.source,
+        launch.entry,
+        launch.options,
+        launch.global_size,
+        launch.local_size,
+        launch.arguments,
+        tuple(
+            variant.Stage(stage.entry, stage.global_size, stage.local_size, stage.arguments) for stage in launch.stages
+        ),
+    )
+
+
+def _variant(message: messages.Variant) -> variant.Variant:
+    prepare = tuple(map(_launch, message.prepare))
+    return variant.Variant(message.configuration, prepare, _launch(message.main), message.packed, message.scratch)

@@ -1,0 +1,106 @@
+"""Tells the daemon what the worker does: each step on the shared page, what is concluded over the link.
+
+A step wakes nobody up; Progress is sent when a variant is done for, which is never between two samples.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+from gputune.core.launches import OK
+from gputune.core.launches import Trial as RuntimeTrial
+from gputune.runtime.measuring.watcher import Step
+from gputune.server.protocol.messages import Limits, Progress, Trial
+from gputune.server.worker.heartbeat_page import Activity
+
+log = logging.getLogger("gputune.server.worker.worker")
+
+LAUNCH_FLOOR_SECONDS = 1.5  # no step that runs on the device gets less, because machines stutter
+GIVES_WAY = "others have the device between two variants"
+EXPECTED_FACTOR = 3  # a step may last so many times what it should
+
+
+def launch_seconds(expected_ns: float, limits: Limits) -> float:
+    """How long a launch or a sample may take that should last expected_ns (0: nothing is known)."""
+    if expected_ns <= 0:
+        return limits.launch_seconds
+    return min(limits.launch_seconds, max(LAUNCH_FLOOR_SECONDS, EXPECTED_FACTOR * expected_ns / 1e9))
+
+
+def trial_message(trial: RuntimeTrial) -> Trial:
+    """The protocol's form of a trial."""
+    return Trial(
+        status=trial.status,  # type: ignore[arg-type]  # runtime's statuses are a subset of the protocol's
+        message=trial.message,
+        samples_ns=trial.samples_ns,
+        wall_ns=trial.wall_ns,
+        compile_ns=trial.compile_ns,
+        first_launch_ns=trial.first_launch_ns,
+        measured=dict(trial.measured),
+    )
+
+
+class LinkWatcher:
+    """A runtime.watch.Watcher for one request with so many `variants`. Whatever goes wrong in here ends in the
+    log, and never in the batch."""
+
+    def __init__(self, activity: Activity, limits: Limits, send: Callable[[Progress], None], variants: int = 0) -> None:
+        self._activity = activity
+        self._limits = limits
+        self._send = send
+        self._variants = variants
+        self._concluded: set[int] = set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the daemon wants the request to be given up."""
+        return self._activity.cancelled
+
+    def step(self, step: Step, variant: int | None, expected_ns: float) -> None:
+        """Writes the step and its limit on the page."""
+        try:
+            self._activity.begin(step, variant, self._seconds(step, expected_ns))
+        except Exception:
+            log.exception("a defect while announcing %s", step)
+
+    def proven(self, variant: int, trial: RuntimeTrial) -> None:
+        """Tells that a variant works."""
+        self._conclude(variant, trial)
+
+    def failed(self, variant: int, trial: RuntimeTrial) -> None:
+        """Tells that a variant does not work, and why."""
+        self._conclude(variant, trial)
+
+    def give_way(self) -> None:
+        """Says that the request waits, and waits, if the daemon wishes so."""
+        try:
+            if self._activity.to_give_way:
+                self._send(Progress("queued", len(self._concluded), self._variants, GIVES_WAY))
+                self._activity.pause()
+                self._activity.begin("preparing", None, self._limits.request_seconds)
+        except Exception:
+            log.exception("a defect while giving way to others")
+
+    def _seconds(self, step: Step, expected_ns: float) -> float:
+        match step:
+            case "building" | "starting":
+                return self._limits.compile_seconds
+            case "launching" | "measuring":
+                return launch_seconds(expected_ns, self._limits)
+            case "preparing" | "checking":
+                return self._limits.request_seconds
+
+    def _conclude(self, variant: int, trial: RuntimeTrial) -> None:
+        if variant >= self._variants:
+            return  # a baseline is no variant of the client's
+        # who fails after having worked does so in the race
+        phase: Literal["building", "measuring"] = "measuring" if variant in self._concluded else "building"
+        self._concluded.add(variant)
+        message = "" if trial.status == OK else f"{trial.status}: {trial.message}".partition("\n")[0]
+        done = len(self._concluded)
+        try:
+            self._send(Progress(phase, done, self._variants, message, variant, trial_message(trial)))
+        except Exception:
+            log.exception("a defect while telling about variant %d", variant)

@@ -1,0 +1,1 @@
+"""The daemon's side of worker processes: starting, watching and replacing them, and the batches that outlive them."""

@@ -1,0 +1,186 @@
+"""A ProfileKernel request that outlives workers: what is concluded already, and what is left to ask for.
+
+The worker counts the variants of what it is asked for, which are fewer after each death; all numbers are translated
+here. No input and output: supervision.py runs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from gputune.runtime.measuring.watcher import Step
+from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress, Trial, TrialStatus
+from gputune.server.protocol.same_as import renumbered
+from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
+
+_RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # who dies here dies of what it does there
+_COMPILES: tuple[Step, ...] = ("building", "starting")  # who dies here may die of the code of others in its program
+KILLS_FORGIVEN = 2  # SIGKILL comes from outside, and may come again by chance
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A limit that a worker has missed, by its name in Limits, and the seconds that it was allowed: less than the
+    limit where they were scaled by what is known to work. step: what took so long, None for the request as a whole."""
+
+    step: Step | None
+    limit: str
+    seconds: float
+    scaled: bool = False
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        what = "the request" if self.limit == "total_seconds" else self.step or "it"
+        why = f"limit {self.limit}"
+        if self.scaled:
+            known = "expected" if self.step == "measuring" else "fastest"
+            why = f"{EXPECTED_FACTOR}x the {known}, at least {LAUNCH_FLOOR_SECONDS:g} s"
+        return f"{what} took longer than {self.seconds:.4g} s ({why})"
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a worker ended, and what it was doing: the step, and the number of the variant in what it was asked for.
+
+    how: a phrase such as "SIGSEGV"; killed: by SIGKILL that was not ours, which says nothing about the variant;
+    missed: the limit that we have ended it for; ours: why we have ended it, for that or for another reason.
+    """
+
+    how: str
+    step: Step | None
+    variant: int | None
+    killed: bool = False
+    missed: Missed | None = None
+    ours: str = ""
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        if self.missed is not None:
+            return self.missed.message
+        how = f"the worker was ended: {self.ours}" if self.ours else f"the worker ended with {self.how}"
+        return how + (f" while {self.step}" if self.step else "")
+
+    @property
+    def final(self) -> bool:
+        """Whether the request has no time left."""
+        return self.missed is not None and self.missed.limit == "total_seconds"
+
+    @property
+    def trial(self) -> Trial:
+        """What becomes of a variant that is to blame."""
+        status: TrialStatus = "crash" if self.missed is None else "timeout"
+        return Trial(status, self.message, (), (), 0, 0, {})
+
+    @property
+    def error(self) -> Error:
+        """The reply to a request that nothing can be blamed for but itself."""
+        if self.missed is None:
+            return Error("worker_died", self.message, {"ended_with": self.how})
+        allowed = math.ceil(self.missed.seconds)
+        return Error("worker_timeout", self.message, {"limit": self.missed.limit, "allowed": allowed})
+
+
+class Batch:
+    """The variants of one request: ask a worker for what is `remaining`, until one lives to the end of it."""
+
+    def __init__(self, request: ProfileKernel) -> None:
+        self._request = request
+        self._baseline = request.baseline
+        self._together = request.together
+        self._failed: dict[int, Trial] = {}
+        self._asked: tuple[int, ...] = ()
+        self._concluded: set[int] = set()  # by the worker that is at it
+        self._suspected: Counter[int | None] = Counter()
+        self._doubted: set[int] = set()  # who was only at hand, perhaps, when what another one had damaged was noticed
+
+    def remaining(self) -> ProfileKernel | None:
+        """The request for all that has no verdict yet; None when every variant has failed. What the worker says
+        next is about this. Who may have died of what another one did comes first, before that one."""
+        variants = self._request.variants
+        left = (index for index in range(len(variants)) if index not in self._failed)
+        self._asked = tuple(sorted(left, key=lambda index: index not in self._doubted))
+        self._concluded = set()
+        if not self._asked:
+            return None
+        asked = tuple(variants[index] for index in self._asked)
+        return replace(self._request, variants=asked, baseline=self._baseline, together=self._together)
+
+    def progress(self, message: Progress) -> Progress:
+        """The worker's words in the numbers of the request; a failure in them is kept."""
+        variant = self._number(message.variant)
+        trial = message.trial if variant is not None else None
+        if variant is not None:
+            self._concluded.add(variant)
+        if variant is not None and trial is not None and trial.status != "ok":
+            self._failed.setdefault(variant, trial)
+        total = len(self._request.variants)
+        before = total - len(self._asked)
+        done = min(before + message.done, total)
+        return replace(message, done=done, total=total, variant=variant, trial=trial)
+
+    def lost(self, death: Death, fresh: bool = True) -> Progress | None:
+        """Draws the conclusion from a worker's death: what to tell the client before going on, or None when it
+        would be no use to go on. fresh: the worker had done nothing before this batch."""
+        if death.final:
+            return None
+        if self._together and death.step in _COMPILES:
+            self._together = False
+            return self._recovering(death, "the batch is tried again, with a program for each variant")
+        baseline = len(self._asked) if self._baseline is not None else None
+        is_baseline = death.variant is not None and death.variant == baseline
+        culprit = len(self._request.variants) if is_baseline else self._number(death.variant)
+        if culprit in self._failed:
+            culprit = None
+        self._suspected[culprit] += 1
+        again = self._suspected[culprit] > (KILLS_FORGIVEN if death.killed else 1)
+        if culprit is None:
+            return None if again else self._recovering(death, "the batch is tried again")
+        certain = death.missed is not None or death.step in _RUNS or (fresh and self._alone(culprit))
+        if not certain and not death.killed:
+            self._doubted.add(culprit)
+        if (death.killed or not certain) and not again:
+            return self._recovering(death, "what it worked on is tried again")
+        if is_baseline:
+            self._baseline = None
+            return self._recovering(death, "the batch goes on without its baseline")
+        self._failed[culprit] = death.trial
+        if self._request.variants[culprit] == self._baseline:
+            self._baseline = None
+        told = self._recovering(death, "the batch goes on without it")
+        return replace(told, variant=culprit, trial=death.trial)
+
+    def result(self, reply: Profiled | None, recover_ns: int) -> Profiled:
+        """The whole reply, of what remained (None when nothing did) and of what had failed before.
+
+        recover_ns: what was spent on workers that died. Raises ValueError when the reply makes no sense.
+        """
+        if reply is None:
+            reply = Profiled((), None, b"", None, {}, {})
+        if len(reply.trials) != len(self._asked):
+            raise ValueError(f"{len(reply.trials)} trials for {len(self._asked)} variants")
+        if reply.best is not None and not (reply.best < len(self._asked) and reply.trials[reply.best].status == "ok"):
+            raise ValueError(f"the best variant is {reply.best}, which is none that is ok")
+        measured = [renumbered(trial, self._asked) for trial in reply.trials]
+        trials = {**self._failed, **dict(zip(self._asked, measured, strict=True))}
+        return replace(
+            reply,
+            trials=tuple(trials[index] for index in range(len(self._request.variants))),
+            best=self._number(reply.best),
+            spent_ns={"build": 0, "verify": 0, "measure": 0, **reply.spent_ns, "recover": recover_ns},
+        )
+
+    def _alone(self, culprit: int) -> bool:
+        """Whether this worker has run nothing else of this batch."""
+        baseline = self._baseline
+        told = baseline is None or baseline in self._request.variants or culprit == len(self._request.variants)
+        return told and not self._concluded - {culprit}
+
+    def _number(self, asked: int | None) -> int | None:
+        return self._asked[asked] if asked is not None and asked < len(self._asked) else None
+
+    def _recovering(self, death: Death, then: str) -> Progress:
+        return Progress("recovering", len(self._failed), len(self._request.variants), f"{death.message}; {then}")

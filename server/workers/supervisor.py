@@ -1,0 +1,368 @@
+"""Keeps a worker alive, has it do what clients ask for, and draws the conclusions when it hangs or dies.
+
+The supervisor knows what it has put on the worker's device. With the worker that record is gone, so buffers and
+contexts come back by themselves: they are put there again before the next request that names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gputune.core.errors import LimitExceeded
+from gputune.core.launches import OUTPUT
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.messages import (
+    REPLIES,
+    ContextLoaded,
+    Done,
+    Error,
+    Handle,
+    Limits,
+    Profiled,
+    ProfileKernel,
+    Progress,
+)
+from gputune.server.sessions.jobs import Assignment
+from gputune.server.sessions.session import Materials
+from gputune.server.worker.link import (
+    CompileAhead,
+    Forget,
+    PutAhead,
+    PutBuffer,
+    PutContext,
+    PutPrograms,
+    PutSources,
+    WorkerReady,
+)
+from gputune.server.workers.batch import Batch
+from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
+from gputune.server.workers.second_compiler import SecondCompiler, with_what_it_took
+from gputune.server.workers.watchdog import Worker, WorkerLost, watched
+
+log = logging.getLogger("gputune.server")
+
+STARTS_AT_MOST = 3  # in a row, when the process is killed from outside while it opens the device
+LIVED_SECONDS = 1.0  # a worker that has lived shorter, and was asked nothing, is not replaced before the next request
+
+_UNFINISHED = ("cancelled", "internal_error")  # errors of a batch that may have damaged something by then
+
+
+@dataclass
+class _Handles:
+    """Handles of buffers and contexts that the worker knows, and those of them that it can forget; fresh: nothing was
+    asked of it yet."""
+
+    buffers: set[Handle] = field(default_factory=set)
+    contexts: set[Handle] = field(default_factory=set)
+    freed_buffers: set[Handle] = field(default_factory=set)
+    freed_contexts: set[Handle] = field(default_factory=set)
+    fresh: bool = True
+
+
+class Supervisor:
+    """One worker at a time, replaced as soon as it dies; one assignment at a time.
+
+    `start` makes a worker or raises DeviceUnavailable; `second` compiles half of a batch for workers that find what
+    others have compiled. restarts: how many workers were replaced; last_restart: why the last of them was.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Worker]],
+        limits: Limits,
+        second: SecondCompiler | None = None,
+    ) -> None:
+        self._start = start
+        self._limits = limits
+        self._second = second
+        self._worker: Worker | None = None
+        self._known = _Handles()  # to this worker
+        self._starting: asyncio.Task[Worker] | None = None
+        self._busy = False
+        self._may_go_on = asyncio.Event()
+        self._may_go_on.set()
+        self._stopped = False
+        self._until = math.inf  # when what is asked now must be over
+        self.restarts = 0
+        self.last_restart = ""
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    async def start(self) -> WorkerReady:
+        """Starts the first worker. Raises DeviceUnavailable."""
+        return (await self._living()).ready
+
+    async def stop(self) -> None:
+        """Ends the worker; no other is started."""
+        self._stopped = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        if self._second is not None:
+            await self._second.stop()
+        if self._worker is not None:
+            await self._worker.stop()
+
+    async def end_worker(self) -> None:
+        """Ends the worker, and what compiles for it, until the next request; all that it had comes back then."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.stop()
+        if self._second is not None:
+            await self._second.stop()
+
+    async def _living(self) -> Worker:
+        """The worker, once there is one. Raises DeviceUnavailable."""
+        if self._worker is not None and self._worker.ended.done():
+            self._replace(self._worker)
+        if self._worker is not None:
+            return self._worker
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start_one())
+        return await asyncio.shield(self._starting)
+
+    async def _start_one(self) -> Worker:
+        try:
+            worker = await self._start_unless_killed()
+        finally:
+            self._starting = None
+        self._worker, self._known = worker, _Handles()
+        born = time.monotonic()
+
+        def ended(_: asyncio.Future[int]) -> None:
+            # one that dies by itself at once would do so again and again
+            self._replace(worker, at_once=self._busy or time.monotonic() - born > LIVED_SECONDS)
+
+        worker.ended.add_done_callback(ended)
+        return worker
+
+    async def _start_unless_killed(self) -> Worker:
+        for _ in range(STARTS_AT_MOST - 1):
+            try:
+                return await self._start()
+            except DeviceUnavailable as error:
+                if not error.killed:
+                    raise
+        return await self._start()
+
+    def _replace(self, worker: Worker, at_once: bool = True) -> None:
+        if worker is not self._worker or self._stopped:
+            return
+        self._worker = None
+        self.restarts += 1
+        self.last_restart = str(WorkerEnded(worker.ended.result(), worker.killed_for))
+        log.warning("%s; it is started again", self.last_restart)
+        if at_once:
+            self._starting = asyncio.ensure_future(self._start_one())
+            self._starting.add_done_callback(_note_failure)
+
+    # --- work -----------------------------------------------------------------------------------------
+
+    async def run(self, work: Assignment) -> Any:
+        """The reply to the assignment's request; every failure becomes an Error with a name."""
+        self._busy = True
+        self._may_go_on.set()
+        self._until = time.monotonic() + self._limits.total_seconds
+        try:
+            return await (self._profile(work) if isinstance(work.request, ProfileKernel) else self._do(work))
+        except DeviceUnavailable as error:
+            return Error("device_unavailable", f"the worker cannot be started again: {error}")
+        except ProtocolError as error:
+            return Error(error.name, error.message, error.details)
+        finally:
+            self._busy = False
+
+    def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
+        """These handles are not used any more; the worker is told at the next occasion, if it knows any of them:
+        whether it does."""
+        known = self._known
+        known.freed_buffers |= known.buffers.intersection(buffers)
+        known.freed_contexts |= known.contexts.intersection(contexts)
+        return bool(known.freed_buffers or known.freed_contexts)
+
+    def give_way(self) -> None:
+        """Asks the batch to let others have the device between two variants. It says so by Progress, "queued"."""
+        if self._worker is not None:
+            self._worker.activity.give_way(True)
+
+    def paused(self) -> None:
+        """The batch has given way: a worker that is started again for it, too, waits until it may `go_on`."""
+        self._may_go_on.clear()
+
+    def give_up(self) -> None:
+        """The batch that has given way is cancelled, and is to find that out without the device."""
+        self._may_go_on.set()
+
+    def go_on(self) -> None:
+        """The batch has the device again."""
+        self._may_go_on.set()
+        if self._worker is not None:
+            self._worker.activity.give_way(False)
+
+    async def tidy(self) -> None:
+        """Tells the worker what it can forget."""
+        if self._worker is not None:
+            self._until = time.monotonic() + self._limits.total_seconds
+            with suppress(WorkerLost, ProtocolError):
+                await self._tell_freed(self._worker, self._known)
+
+    async def _do(self, work: Assignment) -> Any:
+        again = False
+        while True:
+            worker = await self._living()
+            try:
+                return await self._attempt(worker, work, work.request, work.progress)
+            except WorkerLost as lost:
+                _go_on_unless(work.cancelled)
+                if again or not lost.death.killed or lost.death.final:
+                    return lost.death.error
+                again = True  # SIGKILL comes from outside, where memory runs out for example
+                work.progress(Progress("recovering", 0, 1, f"{lost.death.message}; the request is tried once more"))
+
+    async def _profile(self, work: Assignment) -> Any:
+        batch = Batch(work.request)
+        recover_ns = 0  # from the loss of a worker until the next one is ready
+        lost_ns = None
+        while True:
+            await self._may_go_on.wait()
+            request, worker = batch.remaining(), await self._living()
+            if lost_ns is not None:
+                recover_ns += time.perf_counter_ns() - lost_ns
+            if request is None:
+                return batch.result(None, recover_ns)
+            fresh = self._known.fresh
+            try:
+                reply = await self._attempt(worker, work, request, lambda told: work.progress(batch.progress(told)))
+                if reply.name in _UNFINISHED if isinstance(reply, Error) else reply.state.get("damaged"):
+                    self._renew()
+                return reply if isinstance(reply, Error) else batch.result(reply, recover_ns)
+            except WorkerLost as lost:
+                lost_ns = time.perf_counter_ns()
+                _go_on_unless(work.cancelled)
+                if (told := batch.lost(lost.death, fresh)) is None:
+                    return lost.death.error
+                work.progress(told)
+            except ValueError as error:
+                raise _nonsense(worker, str(error)) from None
+
+    def _renew(self) -> None:
+        """Copies on the device may be damaged: they are put there again before the next request that names them."""
+        self.forget(self._known.buffers, self._known.contexts)
+
+    async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: OnProgress) -> Any:
+        """The reply of this worker, once it has all that the request needs. Raises WorkerLost, ProtocolError."""
+        known, materials = self._known, work.materials()
+        await self._tell_freed(worker, known)
+        puts = [
+            *((known.buffers, handle, PutBuffer(handle, data)) for handle, data in materials.buffers.items()),
+            *((known.contexts, handle, PutContext(handle, *how)) for handle, how in materials.contexts.items()),
+        ]
+        for there, handle, message in puts:
+            if handle not in there:
+                reply = await self._put(worker, there, handle, message, work)
+                if isinstance(reply, Error) and _no_room(reply) and self._make_room(materials):
+                    await self._tell_freed(worker, known)
+                    reply = await self._put(worker, there, handle, message, work)
+                if isinstance(reply, Error):
+                    return reply
+        if materials.sources:
+            await self._ask(worker, PutSources(dict(materials.sources)), work.cancelled)
+        if work.programs:
+            await self._ask(worker, PutPrograms(dict(work.programs)), work.cancelled)
+        known.fresh = False
+        if isinstance(request, PutContext):
+            return await self._put(worker, known.contexts, request.context, request, work)
+        second = self._second if worker.ready.finds_compiled and isinstance(request, ProfileKernel) else None
+        if second is not None and (first := second.first_of(request)) is not None:
+            return await self._ask_both(worker, second, first, work, request, materials, progress)
+        return await self._ask(worker, request, work.cancelled, progress)
+
+    async def _ask_both(
+        self,
+        worker: Worker,
+        second: SecondCompiler,
+        first: int,
+        work: Assignment,
+        request: ProfileKernel,
+        materials: Materials,
+        progress: OnProgress,
+    ) -> Any:
+        """The worker's reply, while the variants from `first` on are compiled for it. Raises WorkerLost."""
+        await self._ask(worker, PutAhead(first), work.cancelled)
+        sizes = {name: memoryview(materials.buffers[handle]).nbytes for name, handle in request.buffers.items()}
+        variants = tuple(replace(variant, prepare=()) for variant in request.variants[first:])
+        ahead = CompileAhead(variants, sizes | {OUTPUT: request.output_bytes}, dict(materials.sources))
+        worker.activity.accompany(True)
+        asking = asyncio.ensure_future(self._ask(worker, request, work.cancelled, progress))
+        compiling = asyncio.ensure_future(second.compile(ahead, worker.activity, asking))
+        try:
+            await asyncio.wait({asking, compiling})
+        finally:  # nothing of it is left, also when the server is being stopped
+            asking.cancel()
+            compiling.cancel()
+        reply, took = asking.result(), compiling.result()
+        return with_what_it_took(reply, first, took) if isinstance(reply, Profiled) and took is not None else reply
+
+    def _make_room(self, materials: Materials) -> bool:
+        """Lets the worker forget what this request does not name, which comes back when it is named; whether there is
+        any."""
+        known = self._known
+        others = known.buffers - materials.buffers.keys(), known.contexts - materials.contexts.keys()
+        return self.forget(*others)
+
+    async def _put(self, worker: Worker, there: set[Handle], handle: Handle, message: Any, work: Assignment) -> Any:
+        _go_on_unless(work.cancelled)
+        there.add(handle)  # also while it is on the way, so that it is not forgotten to be freed
+        reply = await self._ask(worker, message, work.cancelled)
+        if isinstance(reply, Error):
+            there.discard(handle)
+        return reply
+
+    async def _tell_freed(self, worker: Worker, known: _Handles) -> None:
+        buffers, contexts = known.freed_buffers, known.freed_contexts
+        if buffers or contexts:
+            known.buffers -= buffers
+            known.contexts -= contexts
+            known.freed_buffers, known.freed_contexts = set(), set()
+            await self._ask(worker, Forget(tuple(buffers), tuple(contexts)))
+
+    async def _ask(
+        self,
+        worker: Worker,
+        message: Any,
+        cancelled: asyncio.Future[None] | None = None,
+        progress: OnProgress = lambda message: None,
+    ) -> Any:
+        if cancelled is not None:
+            _go_on_unless(cancelled)
+        reply = await watched(worker, message, self._limits, self._until, cancelled, progress)
+        expected = ContextLoaded if isinstance(message, PutContext) else REPLIES.get(type(message), Done)
+        if not isinstance(reply, (expected, Error)):
+            raise _nonsense(worker, f"{type(reply).__name__} in reply to {type(message).__name__}")
+        return reply
+
+
+def _go_on_unless(cancelled: asyncio.Future[None]) -> None:
+    if cancelled.done():
+        raise ProtocolError("cancelled", "the client has cancelled the request")
+
+
+def _no_room(error: Error) -> bool:
+    return error.details.get("status") == LimitExceeded.status
+
+
+def _nonsense(worker: Worker, what: str) -> ProtocolError:
+    worker.kill(f"it sent nonsense: {what}")
+    return ProtocolError("internal_error", f"the worker sent nonsense and was ended: {what}")
+
+
+def _note_failure(starting: asyncio.Task[Worker]) -> None:
+    if not starting.cancelled() and (error := starting.exception()) is not None:
+        log.error("no worker can be started: %s", error)
