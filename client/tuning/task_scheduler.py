@@ -39,8 +39,8 @@ class Todo(Enum):
 @dataclass(eq=False)
 class Entry:
     """A task on the agenda. place: among the tasks of the model; before: the winner that it is to replace; lane: the
-    number of the target where it was begun; dry: the strategy has nothing more to ask for; hurried: a budget has kept
-    it from a batch."""
+    number of the target where it was begun; stepped: it had a batch; dry: the strategy has nothing more to ask for;
+    hurried: a budget has kept it from a batch."""
 
     place: int
     search: TaskSearch
@@ -48,6 +48,7 @@ class Entry:
     lane: int | None = None
     tuning: TaskTuning | None = None
     busy: bool = field(default=False, init=False)
+    stepped: bool = field(default=False, init=False)
     finished: bool = field(default=False, init=False)
     dry: bool = field(default=False, init=False)
     hurried: bool = field(default=False, init=False)
@@ -107,6 +108,7 @@ class Agenda:
             elif not self._concluding and todo is Todo.STEP:
                 self._concluding.append(seconds)  # the finalists take about as long as any other batch
             entry.finished = todo is not Todo.STEP
+            entry.stepped = entry.stepped or todo is Todo.STEP
             entry.dry = entry.dry or (todo is Todo.STEP and not trials)
 
     def stop(self) -> None:
@@ -121,11 +123,12 @@ class Agenda:
             return {search.key: best for search in idle if (best := search.best) is not None}
 
     def batch(self, entry: Entry) -> int:
-        """How many configurations the next batch of a task may have. The first one, with the default in it, is measured
-        whatever is left."""
-        if entry.search.begun:
+        """How many configurations the next batch of a task may have. The first one is measured whatever is left, and
+        takes of the pool no more than the task has brought."""
+        if entry.stepped and entry.search.begun:
             return min(BATCH, self.pool)
-        most = min(BATCH, entry.search.base)
+        search = entry.search
+        most = min(BATCH, max(search.base - len(search.known), 0) if search.begun else search.base)
         if not self._selective:
             return most
         with self._lock:

@@ -135,6 +135,26 @@ def test_time_is_kept_back_to_conclude_what_was_begun() -> None:
     assert agenda.take(0) is None
 
 
+def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
+    """What a task resumes with counts as had: 12 tasks that lack two trials each are all measured."""
+    entries = [Entry(place, search(SMALL)) for place in range(12)]
+    for entry in entries:
+        knows_its_default(entry.search)
+        entry.search.base = 3
+    agenda = Agenda(entries, QUICK, 24, None)
+    got = []
+    while len(got) < len(entries):
+        taken = agenda.take(0)
+        assert taken is not None
+        entry, todo = taken
+        assert todo is Todo.STEP
+        entry.tuning = object()  # type: ignore[assignment]
+        got.append(agenda.batch(entry))
+        agenda.give_back(entry, todo, got[-1], 0.1)
+    assert got == [2] * 12
+    assert agenda.pool == 0
+
+
 def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:
     agenda = Agenda([Entry(0, search(BIG))], QUICK, 100, None)
     taken = agenda.take(0)

@@ -305,6 +305,15 @@ def test_settings_of_the_target_keep_measurements_apart(cache: PerformanceCache)
     assert not tune(other, cache).hit
 
 
+def test_more_effort_is_a_hit_where_nothing_is_left_to_measure(cache: PerformanceCache) -> None:
+    everything = replace(QUICK, trials=None, light_trials=None, share=1.0)
+    task = Task("Softmax", SoftmaxProblem(1, 4, 1), 1)
+    tune(AnsweringTarget(lambda c: ok(100.0)), cache, task, effort=everything)
+    again = AnsweringTarget(lambda c: ok(100.0))
+    assert tune(again, cache, task, effort=EFFORTS["full"]).hit
+    assert not again.requests
+
+
 def test_more_effort_goes_on_where_less_effort_stopped(cache: PerformanceCache) -> None:
     tune(AnsweringTarget(by_width), cache)
     target = AnsweringTarget(by_width)

@@ -179,6 +179,10 @@ class TaskSearch:
         again unasked."""
         return self._counting(self._last_holding(records), retry)
 
+    def lacks(self, records: Iterable[TrialRecord]) -> int:
+        """How many configurations the effort has for the task beyond those of which there are trials that hold."""
+        return max(self.base - len(self.counting(records, ())), 0)
+
     def _counting(self, last: Mapping[str, TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
         kept = {key: one for key, one in last.items() if one.status not in retry}
         if all(cost_of(record) is None for record in kept.values()):

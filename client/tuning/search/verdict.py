@@ -71,7 +71,7 @@ def judge(
         return Verdict("stale", before=winner, reason=lapsed)
     if usable is None:
         return Verdict("new")
-    if EFFORTS[usable.effort].rank < effort.rank:
+    if EFFORTS[usable.effort].rank < effort.rank and search.lacks(cache.trials_of(search.key, search.validity)):
         return Verdict("stale", usable, changes=(Change("effort", usable.effort, effort.name),))
     if options.retry_failures:
         failed = search.to_retry(cache.trials_of(search.key, search.validity), options.retry_failures)
