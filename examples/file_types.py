@@ -20,7 +20,7 @@ import gputune.runtime
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts"))
-import material  # noqa: E402
+from models import material  # noqa: E402
 
 CONTEXTS = ROOT / "build" / "file_types"
 INPUT, OUTPUT = "bytes", "target_label"

@@ -27,7 +27,7 @@ import gputune.runtime
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts"))
-import material  # noqa: E402
+from models import material  # noqa: E402
 
 Floats = npt.NDArray[np.floating]
 

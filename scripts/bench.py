@@ -15,28 +15,20 @@ import numpy as np
 import onnx
 import onnxruntime
 
-import builds_bench
-import cache_bench
-import channel_bench
-import contention_bench
-import executor_bench
-import kernels_bench
-import load_bench
-import material
-import models_bench
-import rpc_bench
-import search_bench
-import survive_bench
 import tool
-import tune_bench
-import validity_agreement
-import validity_bench
-from comparing import LARGEST_DEVIATION, Failed
+from benchmarks import builds, channel, contention, executor, kernels, load, networks, rpc, survive
+from benchmarks import cache as cache_bench
+from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
+from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
+from benchmarks.search import bench as search_bench
+from benchmarks.tuning import bench as tune_bench
+from benchmarks.validity import agreement
+from benchmarks.validity import bench as validity_bench
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import find, wanted_device
-from limits import LARGEST_DRIFT, FmaLimit, Refused, spread
+from models import material
 
-WORK = material.ROOT / "build" / "bench"
+WORK = tool.ROOT / "build" / "bench"
 CHANNELS, SIDE, KERNEL = 64, 56, 3
 
 RANDOM_INPUTS = 8
@@ -122,7 +114,7 @@ def bench_cache(options: argparse.Namespace) -> None:
 def bench_validity(options: argparse.Namespace) -> None:
     """What a change of each field of a record's validity makes a generation measure again, and what it says of that."""
     if options.agree:
-        agreed = validity_agreement.measure(options.device, validity_bench.WORK)
+        agreed = agreement.measure(options.device, validity_bench.WORK)
         told = [(row["model"], row["step"], f"{row['said']} of {row['tasks']}", row["line"]) for row in agreed]
         print("\n" + tool.table(["model", "generation", "to be measured", "said"], told), flush=True)
         write({"device": options.device, "agreement": agreed}, options.json)
@@ -217,29 +209,29 @@ def deviations_of(
 
 def bench_rpc(options: argparse.Namespace) -> None:
     """What the protocol costs beside plain sockets with MsgPack, and the framework per profiled variant."""
-    figures, rows = rpc_bench.run(options)
+    figures, rows = rpc.run(options)
     print("\n" + tool.table(["what", "gputune", "plain sockets", "ratio", "mark"], rows), flush=True)
     write(figures, options.json)
 
 
 def bench_survive(options: argparse.Namespace) -> None:
     """What a variant costs that hangs, crashes or fails otherwise."""
-    figures, rows = survive_bench.run(options)
+    figures, rows = survive.run(options)
     print("\n" + tool.table(["a variant that", "status", "cost", "serves again after", "mark"], rows), flush=True)
     write(figures, options.json)
 
 
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
-    "builds": builds_bench.run,
+    "builds": builds.run,
     "cache": bench_cache,
-    "channel": channel_bench.run,
+    "channel": channel.run,
     "accuracy": bench_accuracy,
-    "contention": contention_bench.run,
+    "contention": contention.run,
     "conv": bench_conv,
-    "executor": executor_bench.run,
-    "kernels": kernels_bench.run,
-    "load": load_bench.run,
-    "models": models_bench.run,
+    "executor": executor.run,
+    "kernels": kernels.run,
+    "load": load.run,
+    "models": networks.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
     "survive": bench_survive,
@@ -252,13 +244,13 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
     bench_cache: cache_bench.add_arguments,
     bench_validity: validity_bench.add_arguments,
-    builds_bench.run: builds_bench.add_arguments,
-    channel_bench.run: channel_bench.add_arguments,
-    contention_bench.run: contention_bench.add_arguments,
-    executor_bench.run: executor_bench.add_arguments,
-    kernels_bench.run: kernels_bench.add_arguments,
-    load_bench.run: load_bench.add_arguments,
-    models_bench.run: models_bench.add_arguments,
+    builds.run: builds.add_arguments,
+    channel.run: channel.add_arguments,
+    contention.run: contention.add_arguments,
+    executor.run: executor.add_arguments,
+    kernels.run: kernels.add_arguments,
+    load.run: load.add_arguments,
+    networks.run: networks.add_arguments,
     search_bench.main: search_bench.add_arguments,
     tune_bench.main: tune_bench.add_arguments,
 }

@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-import material
 import tool
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.devices.discovery import NULL, Choice, find, wanted_device
+from models import material
 
 ANGLES = tuple(material.TURNS)
-WORK = material.ROOT / "build" / "demo"
+WORK = tool.ROOT / "build" / "demo"
 DIMENSIONS = f"{material.ORIENTATION_INPUT}={','.join(map(str, material.ORIENTATION_SHAPE))}"
 LARGEST_DEVIATION = 1e-3
 """max|a-b| / max|b| against onnxruntime, as README promises."""

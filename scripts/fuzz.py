@@ -16,13 +16,8 @@ import random
 import sys
 from typing import Protocol
 
-import fuzz_cache
-import fuzz_connections
-import fuzz_context
-import fuzz_frames
-import fuzz_graphs
-import fuzz_models
-import fuzz_tests
+from stress.fuzz import cache, connections, context, frames, models, tests
+from stress.graphs import fuzzing
 
 
 class Command(Protocol):
@@ -38,13 +33,13 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, Command] = {
-    "cache": fuzz_cache,
-    "connections": fuzz_connections,
-    "context": fuzz_context,
-    "frames": fuzz_frames,
-    "graphs": fuzz_graphs,
-    "models": fuzz_models,
-    "tests": fuzz_tests,
+    "cache": cache,
+    "connections": connections,
+    "context": context,
+    "frames": frames,
+    "graphs": fuzzing,
+    "models": models,
+    "tests": tests,
 }
 
 

@@ -1,6 +1,7 @@
 """Running the gputune command from the demo and the benchmarks, reading its summaries, printing tables."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,19 @@ from typing import Any
 from gputune.client.run.net_run import file_stem
 
 ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "scripts"
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
+
+
+def module(name: str) -> list[str]:
+    """The command that runs a module of scripts/ in a process of its own, with `environment`."""
+    return [sys.executable, "-m", name]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment for one in which the modules of scripts/ can be imported, too."""
+    path = os.pathsep.join(filter(None, [str(SCRIPTS), os.environ.get("PYTHONPATH")]))
+    return {**more, **os.environ, "PYTHONPATH": path}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ COMMANDS = {
     "target-server": ("target_server", "Serve this machine's device to hosts."),
     "target-status": ("target_status", "Say how a target server is."),
     "doctor": ("doctor", "Say why a device or a target is not found."),
-    "performance-cache": ("performance_cache", "Look into performance caches."),
+    "performance-cache": ("cache.performance_cache", "Look into performance caches."),
     "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
     "devices": ("devices", "List OpenCL devices and whether they work."),
 }

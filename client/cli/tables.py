@@ -1,12 +1,14 @@
 """Tables on standard output."""
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 
 from gputune.core.printable import printable
 
 
-def add_row(table: Table, *cells: object) -> None:
+def add_row(table: Table, cells: Iterable[object]) -> None:
     """Adds a row of plain texts to a table."""
     table.add_row(*map(printable, cells))
 

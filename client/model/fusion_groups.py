@@ -80,9 +80,20 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
     if second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
         return None
     problem = SeparableProblem(
-        first.batch, first.height, first.width, first.channels, second.n, first.kernel, first.strides, first.pads,
-        first.dilations, first.bias, second.bias, first.epilogue, second.epilogue,
-    )  # fmt: skip
+        batch=first.batch,
+        height=first.height,
+        width=first.width,
+        channels=first.channels,
+        out_channels=second.n,
+        kernel=first.kernel,
+        strides=first.strides,
+        pads=first.pads,
+        dilations=first.dilations,
+        depthwise_bias=first.bias,
+        bias=second.bias,
+        depthwise_epilogue=first.epilogue,
+        epilogue=second.epilogue,
+    )
     inputs = {
         **{FUSED_NAMES[name]: tensor for name, tensor in depthwise.inputs.items()},
         "weight": project.inputs["b"],
@@ -99,10 +110,23 @@ def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
     if second.channels <= LEAST_EXPANSION * first.k:
         return
     problem = InvertedResidualProblem(
-        second.batch, second.height, second.width, first.k, second.channels, second.out_channels, second.kernel,
-        second.strides, second.pads, second.dilations, first.bias, second.depthwise_bias, second.bias, first.epilogue,
-        second.depthwise_epilogue, second.epilogue,
-    )  # fmt: skip
+        batch=second.batch,
+        height=second.height,
+        width=second.width,
+        in_channels=first.k,
+        channels=second.channels,
+        out_channels=second.out_channels,
+        kernel=second.kernel,
+        strides=second.strides,
+        pads=second.pads,
+        dilations=second.dilations,
+        expand_bias=first.bias,
+        depthwise_bias=second.depthwise_bias,
+        bias=second.bias,
+        expand_epilogue=first.epilogue,
+        depthwise_epilogue=second.depthwise_epilogue,
+        epilogue=second.epilogue,
+    )
     inputs = {**separable.fused.inputs, "input": expand.inputs["a"], "expand_weight": expand.inputs["b"]}
     if first.bias:
         inputs["expand_bias"] = expand.inputs["bias"]

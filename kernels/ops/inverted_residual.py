@@ -64,10 +64,22 @@ class InvertedResidualProblem:
     def separable(self) -> SeparableProblem:
         """The separable convolution alone."""
         return SeparableProblem(
-            self.batch, self.height, self.width, self.channels, self.out_channels, self.kernel, self.strides, self.pads,
-            self.dilations, self.depthwise_bias, self.bias, self.depthwise_epilogue, self.epilogue, self.layout,
-            self.dtype,
-        )  # fmt: skip
+            batch=self.batch,
+            height=self.height,
+            width=self.width,
+            channels=self.channels,
+            out_channels=self.out_channels,
+            kernel=self.kernel,
+            strides=self.strides,
+            pads=self.pads,
+            dilations=self.dilations,
+            depthwise_bias=self.depthwise_bias,
+            bias=self.bias,
+            depthwise_epilogue=self.depthwise_epilogue,
+            epilogue=self.epilogue,
+            layout=self.layout,
+            dtype=self.dtype,
+        )
 
     @property
     def expansion(self) -> MatMulProblem:

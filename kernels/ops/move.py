@@ -134,16 +134,16 @@ def move(
     """The problem of these loops, outermost first; neighbours that walk on in one stride become one."""
     kept = merged(loops, border)
     return MoveProblem(
-        elements,
-        start,
-        tuple(loop.size for loop in kept),
-        tuple(loop.step for loop in kept),
-        tuple(loop.before for loop in kept),
-        tuple(loop.inside for loop in kept),
-        border,
-        fill,
-        epilogue,
-        dtype,
+        elements=elements,
+        start=start,
+        sizes=tuple(loop.size for loop in kept),
+        steps=tuple(loop.step for loop in kept),
+        before=tuple(loop.before for loop in kept),
+        extents=tuple(loop.inside for loop in kept),
+        border=border,
+        fill=fill,
+        epilogue=epilogue,
+        dtype=dtype,
     )
 
 

@@ -2,7 +2,7 @@
 
 A file is JSON lines, gzipped: first a header, then one row per configuration in the order in which they were measured.
 A row names its launch by what is compiled and how it is run, so that a replay knows a launch from its source,
-options, sizes and arguments alone. `scripts/record` makes such files.
+options, sizes and arguments alone. `scripts/recording/record` makes such files.
 """
 
 from __future__ import annotations

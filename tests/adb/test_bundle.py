@@ -17,7 +17,7 @@ import pytest
 import build_target
 from gputune.client.target.adb.bundle import bundle_bytes, write_bundle
 from gputune.client.target.client import TargetClient
-from tests.opencl.test_server_requests import profile_request, variant
+from tests.opencl.server.test_requests import profile_request, variant
 
 from .bare import LACKS, bare_python, driver_settings
 
@@ -76,7 +76,7 @@ def test_it_holds_what_a_device_needs_and_no_more() -> None:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         names = archive.namelist()
     tops = {"/".join(name.split("/")[:2]) for name in names if name.startswith("gputune/")}
-    assert tops == {"gputune/__init__.py", "gputune/runtime", "gputune/server"}
+    assert tops == {"gputune/__init__.py", "gputune/__main__.py", "gputune/core", "gputune/runtime", "gputune/server"}
     assert {name.split("/")[0] for name in names} == {
         "__main__.py",
         "gputune",

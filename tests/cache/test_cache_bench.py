@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import cache_bench
+from benchmarks import cache as cache_bench
 from gputune.cache import PerformanceCache
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import search_spaces
+from benchmarks.search import spaces
 from gputune.cache import PerformanceCache
 from gputune.client.cli.cache.performance_cache import command
 
@@ -39,6 +39,6 @@ def test_each_task_is_a_document_of_the_published_form(files: list[Path]) -> Non
 
 
 def test_our_own_bench_reads_it_as_a_space(files: list[Path]) -> None:
-    recording = search_spaces.load(files[0])
+    recording = spaces.load(files[0])
     assert recording.kernel.startswith("Conv-")
     assert len([samples for samples in recording.samples_ns.values() if samples]) == 2

@@ -66,7 +66,7 @@ def test_a_problem_says_what_to_do() -> None:
 
 def test_there_is_advice_for_every_error_of_a_target() -> None:
     client = Path(gputune.client.__file__).parent
-    files = [*client.glob("*.py"), *client.glob("cli/*.py")]
+    files = client.rglob("*.py")
     raised = set(ERROR_NAMES)
     for file in files:
         text = file.read_text(encoding="utf-8")
@@ -333,7 +333,7 @@ def test_a_device_that_is_ready_is_told_with_its_python(monkeypatch: pytest.Monk
 
 def test_a_missing_package_is_no_end_of_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gputune.client.target.adb.device", None)
-    monkeypatch.delattr(gputune.client, "adb_device")
+    monkeypatch.delattr("gputune.client.target.adb.device")
     (problem,) = of(check_adb(None, None), "problem")
     assert problem.startswith("adb cannot be used: ")
 

@@ -12,13 +12,12 @@ import onnx
 import onnxruntime
 import pytest
 
-import classic_models
-import comparing
-import kernels_bench
-import models_bench
-import naive
-import rivals
-from comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, digest_of, measure_all
+from benchmarks import kernels, networks
+from benchmarks.peers import comparing, naive, rivals
+from benchmarks.peers.comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, digest_of, measure_all
+from benchmarks.peers.limits import Refused
+from benchmarks.peers.turns import Contender, Entry
+from benchmarks.tuning.tools import NotTimed, Ratio
 from gputune.client.model.plan import Plan
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Array
@@ -29,10 +28,8 @@ from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context, GraphRecord, ProgramRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from limits import Refused
+from models import classic_models
 from tests.devices import device
-from tune_tools import NotTimed, Ratio
-from turns import Contender, Entry
 
 
 def options_of(*words: str) -> argparse.Namespace:
@@ -44,7 +41,7 @@ def options_of(*words: str) -> argparse.Namespace:
 @pytest.fixture
 def product(tmp_path: Path) -> Entry:
     """A contender that needs no device."""
-    onnx.save(kernels_bench.gemm(4, 5, 6), tmp_path / "gemm.onnx")
+    onnx.save(kernels.gemm(4, 5, 6), tmp_path / "gemm.onnx")
     np.savez(tmp_path / "inputs.npz", x=np.ones((4, 6), np.float32))
     return Entry("blas", "numpy", {"model": str(tmp_path / "gemm.onnx"), "inputs": str(tmp_path / "inputs.npz")})
 
@@ -106,7 +103,7 @@ def test_a_limit_that_drifts_is_refused_or_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = [measured("one", limits[0]), measured("two", limits[1])]
-    cases = [Case(one.name, kernels_bench.CONV, [], 1000) for one in found]
+    cases = [Case(one.name, kernels.CONV, [], 1000) for one in found]
     monkeypatch.setattr(comparing, "measure_all", lambda *_: found)
     monkeypatch.setattr(comparing, "machine", lambda _: {"device": "none"})
     page = tmp_path / "page.md"
@@ -114,9 +111,9 @@ def test_a_limit_that_drifts_is_refused_or_told(
     page.write_text(f"a\n{begin}\nb\n{end}\nc\n")
     given = ["--device", "null", "--page", str(page), "--json", str(tmp_path / "numbers.json")]
     with pytest.raises(Refused, match="the multiply-add limit drifted"):
-        comparing.compare("kernels", options_of(*given), lambda settings: cases, kernels_bench.tell)
+        comparing.compare("kernels", options_of(*given), lambda settings: cases, kernels.tell)
     assert "\nb\n" in page.read_text()
-    comparing.compare("kernels", options_of(*given, "--force"), lambda settings: cases, kernels_bench.tell)
+    comparing.compare("kernels", options_of(*given, "--force"), lambda settings: cases, kernels.tell)
     assert "These numbers prove nothing" in capsys.readouterr().out
     before, _, after = page.read_text().partition("begin -->")
     assert before.startswith("a\n")
@@ -132,7 +129,7 @@ def test_outputs_that_are_wrong_are_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(comparing, "machine", lambda _: {"device": "none"})
     cases = [Case("one", "", [], 1000)]
     with pytest.raises(comparing.Failed, match=r"one, defaults \(nan\)"):
-        comparing.compare("models", options_of("--device", "null"), lambda settings: cases, models_bench.tell)
+        comparing.compare("models", options_of("--device", "null"), lambda settings: cases, networks.tell)
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
@@ -151,7 +148,7 @@ def test_only_what_has_drifted_is_measured_again(tmp_path: Path, monkeypatch: py
         done.append(case.name)
         return measured(case.name, drifts[case.name].pop(0), key)
 
-    monkeypatch.setattr("comparison.measure", measure)
+    monkeypatch.setattr("benchmarks.peers.comparison.measure", measure)
     settings = comparing.settings_of(options_of("--device", "null"))
     cases = [Case(name, "", [], 1) for name in drifts]
     file = tmp_path / "results.jsonl"
@@ -184,10 +181,10 @@ def test_a_case_that_there_is_not_is_refused() -> None:
 
 
 def test_the_blocks_of_a_network_are_all_there() -> None:
-    blocks = kernels_bench.block_kernels(224)
+    blocks = kernels.block_kernels(224)
     assert sum(block.weight for block in blocks) == 17
     assert [block.name for block in blocks if block.weight == 3] == ["block 64-384-64 14x14"]
-    assert sum(weight for *_, weight in kernels_bench.CONVS) == 16
+    assert sum(weight for *_, weight in kernels.CONVS) == 16
 
 
 @pytest.mark.parametrize(
@@ -260,12 +257,12 @@ def test_naive_kernels_are_right(problem: Any, backend: Backend) -> None:
 def test_kernels_are_compared_without_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = tmp_path / "numbers.json"
     given = ["--quick", "--only", "GEMM", "--work", str(tmp_path), "--json", str(numbers)]
-    kernels_bench.run(options_of(*given))
+    kernels.run(options_of(*given))
     (case,) = json.loads(numbers.read_text())["cases"]
-    assert set(case["rounds"]) == {TUNED, DEFAULTS, PEER, PEER_ALONE, NAIVE, kernels_bench.BLAS}
-    assert case["deviations"].keys() == {PEER_ALONE, kernels_bench.BLAS}
+    assert set(case["rounds"]) == {TUNED, DEFAULTS, PEER, PEER_ALONE, NAIVE, kernels.BLAS}
+    assert case["deviations"].keys() == {PEER_ALONE, kernels.BLAS}
     assert "[1/1]" in capsys.readouterr().out
-    kernels_bench.run(options_of(*given, "--resume"))
+    kernels.run(options_of(*given, "--resume"))
     out = capsys.readouterr().out
     assert "[1/1]" not in out
     assert "| GEMM 16x16x16 |" in out
@@ -273,5 +270,5 @@ def test_kernels_are_compared_without_a_device(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_networks_are_compared_without_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    models_bench.run(options_of("--quick", "--work", str(tmp_path)))
+    networks.run(options_of("--quick", "--work", str(tmp_path)))
     assert "| a small model |" in capsys.readouterr().out

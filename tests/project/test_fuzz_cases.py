@@ -8,21 +8,19 @@ from pathlib import Path
 
 import pytest
 
-import fuzz_cache
-import fuzz_cases
-import fuzz_context
 from gputune.runtime.context import loading
 from gputune.runtime.context.format import ContextFile, context_of
-from mutations import mutated_bytes, mutated_value
+from stress.fuzz import cache, cases, context
+from stress.fuzz.mutations import mutated_bytes, mutated_value
 
 
 def test_changed_context_binaries_are_refused_in_one_line_or_do_what_they_say(tmp_path: Path) -> None:
-    ended = Counter(fuzz_context.examine(fuzz_cases.chance_of(0, number), tmp_path) for number in range(80))
+    ended = Counter(context.examine(cases.chance_of(0, number), tmp_path) for number in range(80))
     assert {"MalformedHeader", "ChecksumMismatch", "ran"} <= ended.keys()
 
 
 def test_changed_caches_and_exports_are_refused_in_one_line_or_used(tmp_path: Path) -> None:
-    ended = Counter(fuzz_cache.examine(fuzz_cases.chance_of(0, number), tmp_path) for number in range(15))
+    ended = Counter(cache.examine(cases.chance_of(0, number), tmp_path) for number in range(15))
     assert {"CacheError", "used", "taken in"} <= ended.keys()
 
 
@@ -35,15 +33,15 @@ def test_the_context_that_is_changed_runs_in_both_forms(monkeypatch: pytest.Monk
         assert (executor.runs is None) == (executor.graph.name == "plain")
         return executor
 
-    monkeypatch.setattr(fuzz_context, "executor_on", executor_on)
-    with context_of(memoryview(fuzz_context.original()), "original") as file:
-        assert fuzz_context.run_graphs(file) == "ran"
+    monkeypatch.setattr(context, "executor_on", executor_on)
+    with context_of(memoryview(context.original()), "original") as file:
+        assert context.run_graphs(file) == "ran"
     assert warned == []
 
 
 def test_a_header_that_is_put_back_unchanged_gives_the_same_file() -> None:
-    whole = fuzz_context.original()
-    assert fuzz_context.with_header(whole, fuzz_context.header_of(whole)) == whole
+    whole = context.original()
+    assert context.with_header(whole, context.header_of(whole)) == whole
 
 
 def test_what_passes_unnoticed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,20 +52,20 @@ def test_what_passes_unnoticed_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         return file._view[start : start + file.header.sections[index].length]
 
     monkeypatch.setattr(ContextFile, "section", section)
-    with pytest.raises(fuzz_cases.Broken, match="it holds something else"):
+    with pytest.raises(cases.Broken, match="it holds something else"):
         for number in range(200):
-            fuzz_context.examine(fuzz_cases.chance_of(0, number), tmp_path)
-    with pytest.raises(fuzz_cases.Broken, match="not one printable line"):
-        fuzz_cases.check_line(ValueError("two\nlines"))
-    with pytest.raises(fuzz_cases.Broken, match="5000 characters"):
-        fuzz_cases.check_line(ValueError("x" * 5000))
+            context.examine(cases.chance_of(0, number), tmp_path)
+    with pytest.raises(cases.Broken, match="not one printable line"):
+        cases.check_line(ValueError("two\nlines"))
+    with pytest.raises(cases.Broken, match="5000 characters"):
+        cases.check_line(ValueError("x" * 5000))
 
 
 def test_a_case_is_its_seed_and_number_and_a_failure_says_how_to_repeat_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 1 << 46
-    monkeypatch.setattr(fuzz_cases, "MOST_BYTES", limit)
+    monkeypatch.setattr(cases, "MOST_BYTES", limit)
     before = resource.getrlimit(resource.RLIMIT_AS)
     drawn: list[float] = []
 
@@ -79,13 +77,13 @@ def test_a_case_is_its_seed_and_number_and_a_failure_says_how_to_repeat_it(
         return "fine"
 
     options = argparse.Namespace(seed=7, count=4, case=None)
-    assert fuzz_cases.explore("context", options, examine) == 1
+    assert cases.explore("context", options, examine) == 1
     assert resource.getrlimit(resource.RLIMIT_AS) == before
     said = capsys.readouterr().out
     assert "KeyError: 'not found'" in said
     assert "repeat with: scripts/fuzz context --seed 7 --case 2\n" in said
     assert "4 cases, 1 broken" in said and "{'fine': 3}" in said
-    assert fuzz_cases.explore("context", argparse.Namespace(seed=7, count=4, case=2), examine) == 0
+    assert cases.explore("context", argparse.Namespace(seed=7, count=4, case=2), examine) == 0
     assert drawn[-1] == drawn[2]
 
 

@@ -51,7 +51,7 @@ def test_exploring_runs_only_property_tests_with_the_seed(monkeypatch: pytest.Mo
         ran.append(command)
         return type("Done", (), {"returncode": next(codes)})
 
-    monkeypatch.setattr("fuzz_tests.subprocess.run", run)
+    monkeypatch.setattr("stress.fuzz.tests.subprocess.run", run)
     assert fuzz.main(["tests", "--seed", "7", "--rounds", "3", "-k", "bytes", "tests/cache"]) == 1
     assert [[word for word in command if "seed" in word] for command in ran] == [
         ["--hypothesis-seed=7"], ["--hypothesis-seed=8"],
@@ -63,7 +63,7 @@ def test_exploring_runs_only_property_tests_with_the_seed(monkeypatch: pytest.Mo
 def test_every_run_says_its_seed_and_how_to_repeat_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fuzz_tests.subprocess.run", lambda *_, **__: type("Done", (), {"returncode": 1}))
+    monkeypatch.setattr("stress.fuzz.tests.subprocess.run", lambda *_, **__: type("Done", (), {"returncode": 1}))
     assert fuzz.main(["tests", "-k", "a or b"]) == 1
     said = capsys.readouterr()
     seed = said.out.split()[-1]

@@ -10,13 +10,12 @@ import onnx
 import pytest
 
 import fuzz
-import fuzz_graphs
-import random_graphs
-from fuzz_graphs import AGREES, FAILED, REFUSED, by_references, outcome_of
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, Graph
-from random_graphs import Made, Maker, alone
-from random_nodes import DRAWS
+from stress.graphs import fuzzing, random_graphs
+from stress.graphs.fuzzing import AGREES, FAILED, REFUSED, by_references, outcome_of
+from stress.graphs.random_graphs import Made, Maker, alone
+from stress.graphs.random_nodes import DRAWS
 
 
 def made(seed: int) -> onnx.ModelProto:
@@ -73,17 +72,17 @@ DIFFERENT = [
 
 @pytest.mark.parametrize("made", DIFFERENT, ids=[made.model.graph.node[0].op_type for made in DIFFERENT])
 def test_each_documented_difference_is_one(made: Made) -> None:
-    node = fuzz_graphs.culprit(made, by_references)
+    node = fuzzing.culprit(made, by_references)
     assert node is not None, "agrees, and need not be documented"
-    assert fuzz_graphs.documented(node, {**made.values, **made.weights})
+    assert fuzzing.documented(node, {**made.values, **made.weights})
     del node.attribute[:]
-    assert not fuzz_graphs.documented(node, {"x": np.ones((1, 1, 3, 9), np.float32)})
+    assert not fuzzing.documented(node, {"x": np.ones((1, 1, 3, 9), np.float32)})
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where failed models go."""
-    monkeypatch.setattr("fuzz_graphs.FOLDER", tmp_path)
+    monkeypatch.setattr("stress.graphs.fuzzing.FOLDER", tmp_path)
     return tmp_path
 
 
@@ -121,16 +120,12 @@ def test_what_is_raised_is_a_failure_and_an_error_of_gputune_a_refusal(kept: Pat
 def test_a_run_prints_how_to_repeat_what_fails_and_writes_what_became_of_all(
     kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def outcome(seed: int, compute: Any) -> fuzz_graphs.Outcome:
+    def outcome(seed: int, compute: Any) -> fuzzing.Outcome:
         if seed == 13:
             raise KeyboardInterrupt
-        return (
-            fuzz_graphs.Outcome(seed, FAILED, f"seed {seed}: wrong")
-            if seed == 11
-            else fuzz_graphs.Outcome(seed, AGREES)
-        )
+        return fuzzing.Outcome(seed, FAILED, f"seed {seed}: wrong") if seed == 11 else fuzzing.Outcome(seed, AGREES)
 
-    monkeypatch.setattr("fuzz_graphs.outcome_of", outcome)
+    monkeypatch.setattr("stress.graphs.fuzzing.outcome_of", outcome)
     summary = kept / "summary.json"
     arguments = ["graphs", "--seed", "10", "--jobs", "1", "--json", str(summary)]
     assert fuzz.main([*arguments, "--count", "2"]) == 1

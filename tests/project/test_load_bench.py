@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import executor_bench
-import load_bench
+from benchmarks import executor, load
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.backends.null import NullBackend
 from tests.runtime.conftest import context, context_path
@@ -18,9 +17,9 @@ __all__ = ["context", "context_path"]
 def test_the_load_of_a_context_is_told_with_its_kernels(
     tmp_path: Path, context_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load_bench, "WORK", tmp_path)
+    monkeypatch.setattr(load, "WORK", tmp_path)
     found = tmp_path / "found.json"
-    load_bench.run(argparse.Namespace(context=context_path, device=None, rounds=2, json=found))
+    load.run(argparse.Namespace(context=context_path, device=None, rounds=2, json=found))
     told = json.loads(found.read_text(encoding="utf-8"))
     assert (told["kernels"], told["programs"]) == (2, 1)
     for run, over_ns in zip(told["runs"], told["over_steady_ns"], strict=True):
@@ -37,7 +36,7 @@ def test_the_overhead_is_that_of_the_longest_chain_without_its_copies(
 
     monkeypatch.setattr(NullBackend, "in_order", in_order)
     found = tmp_path / "found.json"
-    executor_bench.run(argparse.Namespace(device="null", rounds=2, json=found))
+    executor.run(argparse.Namespace(device="null", rounds=2, json=found))
     told = json.loads(found.read_text(encoding="utf-8"))
     assert launched == 5 * [0, 1, 50, 200]  # three runs to warm up, then in turns
     assert told["per_launch_ns"] == (told["run_ns"]["200"] - told["run_ns"]["0"]) / 200

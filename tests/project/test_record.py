@@ -1,4 +1,4 @@
-"""scripts/record: a space is measured once, kept, told in T4, and tuned from again without the device."""
+"""scripts/recording/record: a space is measured once, kept, told in T4, and tuned from again without the device."""
 
 import dataclasses
 import json
@@ -14,10 +14,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-import record
-import record_t4
-import recorder
-import search_spaces
+from benchmarks.search import spaces
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
 from gputune.client.report.problems import problem_of
@@ -31,6 +28,7 @@ from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.recording import Recording, Row
+from recording import record, recorder, t4
 
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -154,7 +152,7 @@ def test_t4_keeps_to_the_published_schema(whole: Path) -> None:
         )
         for status in recording.STATUSES[1:]
     ]
-    plain = record_t4.to_t4(Recording("x", recorded.header, (*recorded.rows, *failed)))
+    plain = t4.to_t4(Recording("x", recorded.header, (*recorded.rows, *failed)))
     check_t4(json.loads(json.dumps(plain)))
     words = [result["invalidity"] for result in plain["results"][SPACE:]]
     assert words == ["constraints", "compile", "runtime", "runtime", "correctness", "timeout", "runtime"]
@@ -176,7 +174,7 @@ def check_t4(plain: Any) -> None:
 
 
 def test_both_formats_are_the_same_space_to_the_replay_of_strategies(whole: Path) -> None:
-    ours, theirs = search_spaces.load(whole), search_spaces.load(whole.with_name("matmul_null_T4.json.gz"))
+    ours, theirs = spaces.load(whole), spaces.load(whole.with_name("matmul_null_T4.json.gz"))
     assert (theirs.title, ours.device) == ("matmul null", "null")
     assert ours.kernel.startswith("MatMul ") and len(ours.kernel) == len("MatMul 0123456789")
     assert list(ours.space.configurations()) == list(theirs.space.configurations())
@@ -189,8 +187,8 @@ def test_both_formats_are_the_same_space_to_the_replay_of_strategies(whole: Path
 def test_files_of_neither_format_are_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(search_spaces.NotRecorded, match=r"x\.json"):
-        search_spaces.load(path)
+    with pytest.raises(spaces.NotRecorded, match=r"x\.json"):
+        spaces.load(path)
 
 
 def matmul_model(folder: Path, sizes: dict[str, Any], then: str = "") -> Path:
@@ -223,7 +221,7 @@ def generate(folder: Path, model: Path, recorded: Path, effort: str) -> Any:
 def test_a_generation_without_hardware_finds_the_recorded_best(whole: Path, tmp_path: Path) -> None:
     model = matmul_model(tmp_path, SIZES)
     (task,) = generate(tmp_path, model, whole, "full")["tasks"]
-    best = search_spaces.load(whole).best_ns
+    best = spaces.load(whole).best_ns
     assert task["trials"] == {"ok": SPACE}
     assert task["tuned_ns"] == pytest.approx(best)
 
@@ -248,7 +246,7 @@ def test_tuning_from_a_recorded_device_comes_near_its_best(tmp_path: Path, kerne
     outcome, again = outcomes
     assert outcome == again and not again.hit, "a replay is the same each time"
     assert sum(outcome.trials.values()) < len(recorded.rows) / 2
-    found = search_spaces.load(today)
+    found = spaces.load(today)
     cost = found.costs_ns[configuration_key(outcome.configuration)]
     assert cost is not None and cost <= 1.03 * found.best_ns
     assert sum(other < cost for other in found.costs_ns.values() if other is not None) <= 0.01 * len(recorded.rows)
@@ -270,6 +268,6 @@ def test_the_recordings_of_the_repository_can_be_replayed() -> None:
     for path in paths:
         recorded = recording.read(path)
         assert len(recorded.rows) == recorded.header.space_size, "a strategy may ask for any of its space"
-        assert search_spaces.load(path).best_ns > 0
+        assert spaces.load(path).best_ns > 0
     everything = sum(path.stat().st_size for path in RECORDINGS.iterdir())
     assert everything < 150_000

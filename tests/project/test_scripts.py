@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import bench
-import comparing
 import demo
-import material
 import tool
+from benchmarks.peers import comparing
+from models import material
 from tests import conftest as rules
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_a_missing_device_is_a_failure_under_any_ci(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("value", "outcome"), [("true", "error"), ("", "skipped")])
 def test_where_no_driver_is_found_the_whole_run_says_so(tmp_path: Path, value: str, outcome: str) -> None:
     environment = os.environ | {"CI": value, "OCL_ICD_VENDORS": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/opencl/test_kernels_softmax.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/opencl/kernels/test_softmax.py"]
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert {word for word in ("passed", "error", "skipped") if f" {word}" in run.stdout.splitlines()[-1]} == {outcome}
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-import search_bench
+from benchmarks.search import bench
 
 SPACE = Path(__file__).parents[1] / "recordings" / "depthwise_pocl_T4.json.gz"
 
 
 def arguments(*given: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    search_bench.add_arguments(parser)
+    bench.add_arguments(parser)
     return parser.parse_args(["--strategies", "random", "--seeds", "2", "--evaluations", "2,400", *given])
 
 
 def test_a_recorded_space_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    search_bench.main(arguments("--space", str(SPACE), "--json", str(tmp_path / "numbers.json")))
+    bench.main(arguments("--space", str(SPACE), "--json", str(tmp_path / "numbers.json")))
     assert "| random, cold             | " in capsys.readouterr().out
     found = json.loads((tmp_path / "numbers.json").read_text())["depthwise"]["random, cold"]
     assert found["400"] == {"percent": 100, "low": 100, "high": 100}, "after all of a space its best is known"
@@ -26,9 +26,9 @@ def test_a_recorded_space_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_an_interpreter_that_is_not_there_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search_bench.load", lambda path: pytest.fail("a space was read"))
+    monkeypatch.setattr("benchmarks.search.bench.load", lambda path: pytest.fail("a space was read"))
     with pytest.raises(SystemExit, match="there is no program no/such/python"):
-        search_bench.main(arguments("--space", str(SPACE), "--kernel_tuner_python", "no/such/python"))
+        bench.main(arguments("--space", str(SPACE), "--kernel_tuner_python", "no/such/python"))
 
 
 def test_an_interpreter_may_be_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,4 +38,4 @@ def test_an_interpreter_may_be_named_from_here(tmp_path: Path, monkeypatch: pyte
     python.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=f"{python} ended with exit code 3"):
-        search_bench.main(arguments("--space", str(SPACE), "--kernel_tuner_python", "./python"))
+        bench.main(arguments("--space", str(SPACE), "--kernel_tuner_python", "./python"))

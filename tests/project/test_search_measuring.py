@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import search_measuring
-from search_measuring import Drawing, Samples, at_once, in_batches, judged
+from benchmarks.search import measuring
+from benchmarks.search.measuring import Drawing, Samples, at_once, in_batches, judged
 
 
 def samples(configurations: int, noise: float = 0.01) -> Samples:
@@ -47,12 +47,12 @@ def test_the_samples_that_judge_have_not_picked(monkeypatch: pytest.MonkeyPatch)
         seen.append((picks, judges))
         return judged(all_of_them, picks, judges, *others)
 
-    monkeypatch.setattr(search_measuring, "judged", noted)
-    monkeypatch.setattr(search_measuring, "samples_of", lambda recording: recorded)
+    monkeypatch.setattr(measuring, "judged", noted)
+    monkeypatch.setattr(measuring, "samples_of", lambda recording: recorded)
     found = [
-        *search_measuring.in_order(None),  # type: ignore[arg-type]
-        *search_measuring.shuffled(None, 2, rounds=True),  # type: ignore[arg-type]
-        *search_measuring.shuffled(None, 2, rounds=False, batch=8),  # type: ignore[arg-type]
+        *measuring.in_order(None),  # type: ignore[arg-type]
+        *measuring.shuffled(None, 2, rounds=True),  # type: ignore[arg-type]
+        *measuring.shuffled(None, 2, rounds=False, batch=8),  # type: ignore[arg-type]
     ]
     assert len(found) == len(seen) == 8
     for picks, judges in seen:

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-import tune_bench
-import tune_exhaustive
-import tune_models
-import tune_tools
+from benchmarks.tuning import bench as tune_bench
+from benchmarks.tuning import exhaustive, tools
+from benchmarks.tuning.in_process import InProcess
+from benchmarks.tuning.tools import NotTimed, TaskOnTarget
 from gputune.client.errors import TargetError
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
-from in_process import InProcess
-from tune_tools import NotTimed, TaskOnTarget
+from models import tune_models
 
 FAKE_KERNEL_TUNER = """
 import json, pathlib, sys
@@ -64,12 +63,12 @@ def test_exhaustive_is_at_least_as_good_as_what_it_has_measured(tmp_path: Path) 
 def test_the_exhaustive_measurement_goes_on_where_it_was(tmp_path: Path, here: InProcess) -> None:
     task = tune_models.ten_tasks()[6]
     with TaskOnTarget(here.as_client(), task) as bench:
-        costs = tune_exhaustive.measure_all(here.as_client(), bench, 40, tmp_path)
+        costs = exhaustive.measure_all(here.as_client(), bench, 40, tmp_path)
         (file,) = tmp_path.iterdir()
         kept = file.read_bytes().splitlines(keepends=True)[:33]
         file.write_bytes(b"".join(kept) + b'{"configuration": {"MR"')  # killed while it wrote
         before = here.requests["profile"]
-        again = tune_exhaustive.measure_all(here.as_client(), bench, 40, tmp_path)
+        again = exhaustive.measure_all(here.as_client(), bench, 40, tmp_path)
     assert here.requests["profile"] - before == 1
     assert again == costs
     assert len(costs) == 40
@@ -138,10 +137,10 @@ def test_drift_between_rounds_is_no_difference_within_them() -> None:
     def rounds(time_ns: float) -> list[list[float]]:
         return [[time_ns * level * numbers.uniform(0.99, 1.01) for _ in range(16)] for level in levels]
 
-    compared = tune_tools.ratio(rounds(100), rounds(80))
+    compared = tools.ratio(rounds(100), rounds(80))
     assert compared.low < 1.25 < compared.high
     assert compared.high - compared.low < 0.03
-    assert tune_tools.ratio(rounds(100), rounds(100)).value == pytest.approx(1, abs=0.01)
+    assert tools.ratio(rounds(100), rounds(100)).value == pytest.approx(1, abs=0.01)
 
 
 def test_drift_within_a_round_is_no_difference_between_those_that_take_turns() -> None:
@@ -152,9 +151,9 @@ def test_drift_within_a_round_is_no_difference_between_those_that_take_turns() -
         return [[time_ns * level * numbers.uniform(0.99, 1.01) for level in levels] for _ in range(4)]
 
     mine, other = rounds(100), [samples[:16] for samples in rounds(80)]
-    compared = tune_tools.raced_ratio(mine, other)
+    compared = tools.raced_ratio(mine, other)
     assert 1.24 < compared.low < 1.25 < compared.high < 1.26
-    assert tune_tools.ratio(mine, other).high - tune_tools.ratio(mine, other).low > 0.2
+    assert tools.ratio(mine, other).high - tools.ratio(mine, other).low > 0.2
 
 
 def test_a_variant_that_fails_is_not_timed(here: InProcess) -> None:

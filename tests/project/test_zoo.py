@@ -1,4 +1,4 @@
-"""scripts/zoo: what it takes and feeds to models, and when it calls them right; and the weights that are refilled."""
+"""scripts/models/zoo: what it takes and feeds to models, and when it calls them right; refilled weights."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,11 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-import classic_models
-import material
-import zoo
-import zoo_models
-from zoo_models import ENTRIES, Entry
+from models import classic_models, material, zoo, zoo_models
+from models.zoo_models import ENTRIES, Entry
 
 
 class Refused(Exception):

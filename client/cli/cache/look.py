@@ -30,16 +30,18 @@ def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
         table = Table("tier", "device", "tasks", "trials", "size", "last change", title=str(folder))
         for entry in files:
             if "problem" in entry:
-                add_row(table, entry["tier"], entry["problem"], "", "", size_words(entry["size_bytes"]), "")
+                add_row(table, (entry["tier"], entry["problem"], "", "", size_words(entry["size_bytes"]), ""))
                 continue
             add_row(
                 table,
-                entry["tier"],
-                ", ".join(entry["devices"]),
-                str(entry["tasks"]),
-                str(entry["trials"]),
-                size_words(entry["size_bytes"]),
-                _date(entry["last_change"]),
+                (
+                    entry["tier"],
+                    ", ".join(entry["devices"]),
+                    str(entry["tasks"]),
+                    str(entry["trials"]),
+                    size_words(entry["size_bytes"]),
+                    _date(entry["last_change"]),
+                ),
             )
         print_table(table)
 
@@ -131,23 +133,26 @@ def _trial_entry(trial: TrialRecord) -> dict[str, Any]:
     return {**vars(trial), "samples_ns": list(trial.samples_ns)}
 
 
+TASK_COLUMNS = ("task", "op", "problem", "trials", "default", "tuned", "device", "driver", "last change")
+
+
 def _task_table(path: Path, summaries: list[TaskSummary]) -> Table:
-    table = Table(
-        "task", "op", "problem", "trials", "default", "tuned", "device", "driver", "last change", title=str(path)
-    )
+    table = Table(*TASK_COLUMNS, title=str(path))
     for summary in summaries:
         winner = summary.winner
         add_row(
             table,
-            summary.task.digest[:12],
-            summary.task.op,
-            words(summary.task.problem),
-            ", ".join(f"{count} {status}" for status, count in summary.trials.items()),
-            time_words(winner.default_ns if winner else None),
-            time_words(winner.median_ns if winner else None),
-            summary.validity.device_name,
-            summary.validity.driver_version,
-            _date(summary.last_change.isoformat()),
+            (
+                summary.task.digest[:12],
+                summary.task.op,
+                words(summary.task.problem),
+                ", ".join(f"{count} {status}" for status, count in summary.trials.items()),
+                time_words(winner.default_ns if winner else None),
+                time_words(winner.median_ns if winner else None),
+                summary.validity.device_name,
+                summary.validity.driver_version,
+                _date(summary.last_change.isoformat()),
+            ),
         )
     return table
 
@@ -159,14 +164,16 @@ def _trial_table(summary: TaskSummary, trials: list[TrialRecord]) -> Table:
     for trial in trials:
         add_row(
             table,
-            "winner" if trial.configuration == winner and trial.status == "ok" else "",
-            words(trial.configuration),
-            trial.status,
-            time_words(trial.median_ns),
-            time_words(trial.minimum_ns),
-            "" if trial.spread is None else f"{trial.spread:.1%}",
-            time_words(trial.compile_ns),
-            trial.message,
+            (
+                "winner" if trial.configuration == winner and trial.status == "ok" else "",
+                words(trial.configuration),
+                trial.status,
+                time_words(trial.median_ns),
+                time_words(trial.minimum_ns),
+                "" if trial.spread is None else f"{trial.spread:.1%}",
+                time_words(trial.compile_ns),
+                trial.message,
+            ),
         )
     return table
 

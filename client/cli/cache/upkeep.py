@@ -106,13 +106,15 @@ def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: boo
         a, b = one.left, one.right
         add_row(
             table,
-            one.task.digest[:12],
-            one.task.op,
-            words(a.configuration) if a else "-",
-            words(b.configuration) if b else "-",
-            time_words(a.median_ns if a else None),
-            time_words(b.median_ns if b else None),
-            "" if one.same_place or a is None or b is None else "measured in different places",
+            (
+                one.task.digest[:12],
+                one.task.op,
+                words(a.configuration) if a else "-",
+                words(b.configuration) if b else "-",
+                time_words(a.median_ns if a else None),
+                time_words(b.median_ns if b else None),
+                "" if one.same_place or a is None or b is None else "measured in different places",
+            ),
         )
     if table.row_count:
         print_table(table)

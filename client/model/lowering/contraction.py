@@ -97,17 +97,17 @@ def product_of(sizes: Mapping[str, int], tensors: Sequence[Reading], chain: Chai
     )
     first, second = tensors[1::-1] if swap else tensors[:2]
     problem = BatchedMatMulProblem(
-        tuple(axis.size for axis in outer),
-        row.size,
-        depth.size,
-        column.size,
-        a,
-        b,
-        output,
-        (first.elements, second.elements),
-        chain,
-        tuple(operands),
-        (first.start, second.start),
+        batch=tuple(axis.size for axis in outer),
+        m=row.size,
+        k=depth.size,
+        n=column.size,
+        a_steps=a,
+        b_steps=b,
+        output_steps=output,
+        elements=(first.elements, second.elements),
+        epilogue=chain,
+        operand_steps=tuple(operands),
+        starts=(first.start, second.start),
     )
     return Product(problem, not swap)
 

@@ -47,8 +47,10 @@ def conv(lowering: Lowering, node: Node) -> None:
         lowering.run(node, "DepthwiseConv", depthwise, inputs)
     else:
         conv = ConvProblem(
-            batch, *size, channels, filters, window.kernel, window.strides, window.pads, window.dilations,
-            groups, bias=bool(bias), epilogue=node.chain, layout="NHWC" if on_device else "NCHW",
+            batch, *size, in_channels=channels, out_channels=filters, kernel=window.kernel,
+            strides=window.strides, pads=window.pads, dilations=window.dilations, groups=groups, bias=bool(bias),
+            epilogue=node.chain,
+            layout="NHWC" if on_device else "NCHW",
         )  # fmt: skip
         lowering.run(node, "Conv", conv, {"input": source, "weight": weight, **biases})
 
@@ -90,9 +92,9 @@ def conv_transpose(lowering: Lowering, node: Node) -> None:
     window = pair(kernel)
     strides, dilations = pair(node.attributes.get("strides", (1, 1))), pair(node.attributes.get("dilations", (1, 1)))
     problem = ConvTransposeProblem(
-        batch, *size, channels, groups * group_filters, window, strides, output,
-        _cut_before(node, size, window, strides, dilations, output), dilations, groups,
-        bias=bool(bias), epilogue=node.chain,
+        batch, *size, in_channels=channels, out_channels=groups * group_filters, kernel=window, strides=strides,
+        output=output, pads=_cut_before(node, size, window, strides, dilations, output), dilations=dilations,
+        groups=groups, bias=bool(bias), epilogue=node.chain,
     )  # fmt: skip
     biases = {"bias": bias} if bias else {}
     inputs = {"input": lowering.layouts.get(node.inputs[0], on_device=True), "weight": weight}

@@ -11,8 +11,8 @@ from gputune.kernels.tiling.window import Pair
 
 
 class Lowering:
-    """Emits operations on device tensors. joined: by tensor, the Concat whose inputs the readers of that tensor read one
-    by one; see passes/joined_maps.py."""
+    """Emits operations on device tensors. joined: by tensor, the Concat whose inputs its readers read part by part;
+    see passes/joined_maps.py."""
 
     def __init__(self, graph: Graph, joined: Mapping[str, Node]) -> None:
         self.graph = graph

@@ -55,7 +55,16 @@ def _run(
     data, indices = node.inputs
     elements, indexed = graph.tensors[data].size, graph.tensors[indices].size
     problem = GatherProblem(
-        elements, indexed, sizes, steps, lookups, extents, spans, inner, layouts.dtype(indices), layouts.dtype(data)
+        elements=elements,
+        indices=indexed,
+        sizes=sizes,
+        steps=steps,
+        lookups=lookups,
+        extents=extents,
+        spans=spans,
+        inner=inner,
+        index_dtype=layouts.dtype(indices),
+        dtype=layouts.dtype(data),
     )
     inputs = {"input": layouts.get(data, on_device=False), "indices": layouts.get(indices, on_device=False)}
     lowering.run(node, "Gather", problem, inputs, on_device=False)

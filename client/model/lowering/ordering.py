@@ -33,7 +33,18 @@ def top(lowering: Lowering, node: Node) -> None:
         (inner, 1, 1),
     )
     sizes, steps, lookups = zip(*([loop for loop in loops if loop[0] > 1] or [(1, 0, 0)]), strict=True)
-    looked = GatherProblem(prod(shape), prod(found), sizes, steps, lookups, (shape[axis],), (inner,), 1, "int64", dtype)
+    looked = GatherProblem(
+        elements=prod(shape),
+        indices=prod(found),
+        sizes=sizes,
+        steps=steps,
+        lookups=lookups,
+        extents=(shape[axis],),
+        spans=(inner,),
+        inner=1,
+        index_dtype="int64",
+        dtype=dtype,
+    )
     target = layouts.define(values, on_device=False)
     lowering.emit(
         f"{node.name}/values", "Gather", looked, {"input": source, "indices": indices}, target, node.stands_for

@@ -65,7 +65,19 @@ def one_hot(lowering: Lowering, node: Node) -> None:
         tensors["indices"] = whole
     sizes = (outer, depth, inner)
     problem = ScatterProblem(
-        sizes, 1, 1, (inner, 0, 1), (0, 1, 0), sizes, (depth,), (1,), 1, 1, count, count, dtype=dtype
+        sizes=sizes,
+        inner=1,
+        count=1,
+        lookups=(inner, 0, 1),
+        heres=(0, 1, 0),
+        reached=sizes,
+        extents=(depth,),
+        spans=(1,),
+        index_step=1,
+        update_step=1,
+        indices=count,
+        updates=count,
+        dtype=dtype,
     )
     lowering.run(node, "Scatter", problem, tensors, on_device=False)
 

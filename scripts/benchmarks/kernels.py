@@ -1,0 +1,205 @@
+"""`scripts/bench kernels`: matrix products, convolutions and blocks beside onnxruntime, OpenBLAS and naive kernels.
+
+Ours is the host's clock over a batch of launches, gaps between them included; onnxruntime's is the sum of its nodes'
+times by its own profiler. Neither counts conversions of layout at the ends, which a network has once.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from benchmarks.peers.comparing import Table, chosen, compare, deviation_cell, geomean, shown
+from benchmarks.peers.comparing import add_arguments as add_arguments
+from benchmarks.peers.comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Case, Measured, Settings
+from benchmarks.peers.entrants import entries_of, flops_of
+from benchmarks.peers.turns import Entry
+from models.classic_models import INVERTED_RESIDUALS, saved
+from models.layered import Network
+
+GEMM, CONV, BLOCK = "matrix products", "3x3 convolutions of ResNet-18", "blocks of MobileNetV2"
+BLAS = "OpenBLAS"
+OTHERS = (PEER_ALONE, BLAS, TINYGRAD, DEFAULTS, NAIVE)
+
+GEMMS = {  # m, n, k: the share of the multiply-add limit that is promised
+    (512, 512, 512): 0.95,
+    (64, 3136, 576): 0.93,
+    (3136, 64, 576): 0.93,
+    (128, 784, 1152): 0.90,
+    (784, 128, 1152): 0.90,
+    (1024, 1024, 1024): 0.90,
+}
+CONVS = (  # channels in and out, side, stride: how many ResNet-18 has
+    (64, 64, 56, 1, 4),
+    (64, 128, 56, 2, 1),
+    (128, 128, 28, 1, 3),
+    (128, 256, 28, 2, 1),
+    (256, 256, 14, 1, 3),
+    (256, 512, 14, 2, 1),
+    (512, 512, 7, 1, 3),
+)
+MARKS = {CONV: "at least 1.3, none under 0.95", BLOCK: "at least 1.0"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A case before anything is made for it."""
+
+    name: str
+    group: str
+    model: Callable[[], onnx.ModelProto]
+    weight: int = 1
+
+
+def run(options: argparse.Namespace) -> None:
+    """Tuned kernels beside onnxruntime, OpenBLAS, defaults and naive ones, between blocks of the device's limits."""
+    wanted = quick_kernels() if options.quick else kernels()
+    names = chosen([kernel.name for kernel in wanted], options.only)
+
+    def make(settings: Settings) -> list[Case]:
+        return [case_of(kernel, settings, options.work) for kernel in wanted if kernel.name in names]
+
+    compare("kernels", options, make, tell)
+
+
+def kernels() -> list[Kernel]:
+    """Everything that the benchmark knows."""
+    found = [Kernel(f"GEMM {m}x{n}x{k}", GEMM, partial(gemm, m, n, k)) for m, n, k in GEMMS]
+    found += [conv_kernel(*each) for each in CONVS]
+    return found + block_kernels(224)
+
+
+def quick_kernels() -> list[Kernel]:
+    """One of each group, and small."""
+    return [
+        Kernel("GEMM 16x16x16", GEMM, partial(gemm, 16, 16, 16)),
+        conv_kernel(8, 8, 6, 2, 2),
+        block_kernels(32)[1],
+    ]
+
+
+def conv_kernel(channels: int, out_channels: int, side: int, stride: int, weight: int) -> Kernel:
+    """A 3x3 convolution and its activation."""
+
+    def model() -> onnx.ModelProto:
+        network = Network(channels, side)
+        network.conv("conv", out_channels, kernel=3, stride=stride)
+        network.relu("conv")
+        return network.model("conv")
+
+    strided = f" /{stride}" if stride > 1 else ""
+    return Kernel(f"conv 3x3 {channels}-{out_channels} {side}x{side}{strided}", CONV, model, weight)
+
+
+def block_kernels(side: int) -> list[Kernel]:
+    """The distinct inverted-residual blocks of MobileNetV2 for maps of that side, by occurrence."""
+    channels, side = 32, side // 2
+    counts: dict[tuple[int, int, int, int, int], int] = {}
+    for expansion, out_channels, repeats, first_stride in INVERTED_RESIDUALS:
+        for repeat in range(repeats):
+            stride = first_stride if repeat == 0 else 1
+            each = (channels, expansion, out_channels, side, stride)
+            counts[each] = counts.get(each, 0) + 1
+            channels, side = out_channels, -(-side // stride)
+    return [_block_kernel(*each, weight) for each, weight in counts.items()]
+
+
+def _block_kernel(channels: int, expansion: int, out_channels: int, side: int, stride: int, weight: int) -> Kernel:
+    def model() -> onnx.ModelProto:
+        network = Network(channels, side)
+        network.inverted_residual("block", 3, stride, expansion, out_channels)
+        return network.model("block")
+
+    strided = f" /{stride}" if stride > 1 else ""
+    return Kernel(
+        f"block {channels}-{expansion * channels}-{out_channels} {side}x{side}{strided}", BLOCK, model, weight
+    )
+
+
+def gemm(m: int, n: int, k: int) -> onnx.ModelProto:
+    """A matrix product [m, k] x [k, n] with a constant right side."""
+    value = onnx.helper.make_tensor_value_info
+    right = np.random.default_rng(0).standard_normal((k, n), dtype=np.float32) * np.float32(k**-0.5)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "right"], ["y"], "gemm")],
+        "gemm",
+        [value("x", onnx.TensorProto.FLOAT, [m, k])],
+        [value("y", onnx.TensorProto.FLOAT, [m, n])],
+        [onnx.numpy_helper.from_array(right, "right")],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+
+
+def case_of(kernel: Kernel, settings: Settings, work: Path) -> Case:
+    """The kernel's case, its contexts made. Raises GputuneError, CacheError."""
+    stem = "kernel_" + kernel.name.replace(" ", "_").replace("/", "s")
+    model = saved(kernel.name, stem, kernel.model)
+    plan = model.plan()
+    entries = entries_of(model, plan, settings, work, kernels=True)
+    if kernel.group == GEMM:
+        files = {name: entries[2].arguments[name] for name in ("model", "inputs")}
+        entries.append(Entry(BLAS, "numpy", files, blas_environment()))
+    return Case(kernel.name, kernel.group, entries, flops_of(plan), kernel.weight)
+
+
+def blas_environment() -> dict[str, str]:
+    """Lets OpenBLAS use AVX-512 where the processor has it: of processors that it does not know it takes them for older
+    ones."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text(encoding="utf-8").split() if info.exists() else []
+    return {"OPENBLAS_CORETYPE": "SkylakeX"} if "avx512vl" in flags else {}
+
+
+def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tuple[Table, list[str]]:
+    """The table, and what follows from it."""
+    others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
+    head = (
+        *("case", "times", "us", "GFLOP/s", "of the limit", "onnxruntime us"),
+        *("x onnxruntime", *(f"x {name}" for name in others), "deviation"),
+    )
+    rows = []
+    for case, one in zip(cases, measured, strict=True):
+        rate = case.flops / one.median_ns(TUNED)
+        share = share_of(case, one)
+        rows.append(
+            (
+                *(case.name, str(case.weight), f"{one.median_ns(TUNED) / 1e3:.1f}", f"{rate:.0f}"),
+                *("" if share is None else f"{share:.1%}", f"{one.median_ns(PEER) / 1e3:.1f}"),
+                shown(one.speed(TUNED, PEER), interval=True),
+                *(shown(one.speed(TUNED, other)) for other in others),
+                deviation_cell(one, TUNED),
+            )
+        )
+    return (head, rows), conclusions_of(cases, measured)
+
+
+def share_of(case: Case, one: Measured) -> float | None:
+    """The share of the multiply-add limit, by the operations of the definition: Winograd's are fewer, so it may be more
+    than 1."""
+    if not one.fma_gflops:
+        return None
+    return case.flops / one.median_ns(TUNED) / float(np.median(one.fma_gflops))
+
+
+def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[str]:
+    """One line for each mark."""
+    both = list(zip(cases, measured, strict=True))
+    lines = []
+    for case, one in both:
+        promised = next((mark for sizes, mark in GEMMS.items() if case.name == "GEMM {}x{}x{}".format(*sizes)), None)
+        share = share_of(case, one)
+        if promised and share is not None:
+            lines.append(f"{case.name}: {share:.1%} of the limit, mark: at least {promised:.0%}")
+    for group, mark in MARKS.items():
+        speeds = [(one.speed(TUNED, PEER), case.weight) for case, one in both if case.group == group]
+        if speeds:
+            least = min(speed.value for speed, _ in speeds if speed is not None)
+            lines.append(f"{group}: {geomean(speeds):.2f} x onnxruntime, the least {least:.2f}; mark: {mark}")
+    for other, mark in ((DEFAULTS, ""), (NAIVE, "; mark: at least 20")):
+        speeds = [(one.speed(TUNED, other), case.weight) for case, one in both]
+        lines.append(f"all: {geomean(speeds):.2f} x {other}{mark}")
+    return lines

@@ -1,0 +1,194 @@
+"""The outside of `scripts/bench kernels` and `scripts/bench models`: options, refusals, tables, pages."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tool
+from benchmarks.peers.comparison import ATTEMPTS, Case, Measured, Settings, measure_all
+from benchmarks.peers.limits import LARGEST_DRIFT, Refused, spread
+from benchmarks.tuning.tools import NotTimed, Ratio
+from gputune.client.errors import GputuneError
+from gputune.runtime.devices.discovery import NULL, find, wanted_device
+
+LARGEST_DEVIATION = 1e-3
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+class Failed(Exception):
+    """What was measured breaks a promise."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What both benchmarks are told."""
+    parser.add_argument("--only", default="", metavar="TEXT,...", help="cases whose names hold one of these texts")
+    parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal", help="of the tuning")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of a turn (default: %(default)s)")
+    parser.add_argument("--device", help="the device to use, as gputune's --device")
+    parser.add_argument("--prepare", action="store_true", help="only make the contexts, which may take hours of tuning")
+    parser.add_argument("--resume", action="store_true", help="go on where the last run ended or was refused")
+    parser.add_argument("--force", action="store_true", help="report even when the limit has drifted, and say so")
+    parser.add_argument("--quick", action="store_true", help="only show that everything works; needs no device")
+    parser.add_argument("--work", type=Path, default=tool.ROOT / "build" / "bench", metavar="DIR")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="put the tables into this page, between the marks that name this benchmark and its device",
+    )
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """What the options ask for."""
+    if options.quick:
+        return Settings(2, 0.01, "quick", options.device or NULL, options.device not in (None, NULL), most=5)
+    return Settings(options.rounds, options.seconds, options.effort, options.device, options.device != NULL)
+
+
+def chosen(names: Sequence[str], only: str) -> list[str]:
+    """The names that hold one of the texts in the comma list `only`; all of them when it is empty."""
+    texts = [text.strip().lower() for text in only.split(",") if text.strip()]
+    kept = [name for name in names if not texts or any(text in name.lower() for text in texts)]
+    if not kept:
+        sys.exit(f"--only: no case is called {only!r}; the cases are: {'; '.join(names)}")
+    return kept
+
+
+def compare(
+    name: str,
+    options: argparse.Namespace,
+    make: Callable[[Settings], list[Case]],
+    tell: Callable[[Sequence[Case], Sequence[Measured], str], tuple[Table, list[str]]],
+) -> None:
+    """`scripts/bench NAME`: the cases that `make` makes are measured, and `tell` tells of them, on a device of that
+    title, in a table and lines below it. Raises Refused, Failed."""
+    settings = settings_of(options)
+    try:
+        cases = make(settings)
+        if options.prepare:
+            return
+        facts = machine(settings)
+        attempts = 1 if options.force else ATTEMPTS
+        file = options.work / f"{name}_{settings.device_stem}.jsonl"
+        measured = measure_all(cases, settings, file, options.resume, attempts)
+    except (GputuneError, NotTimed) as error:
+        sys.exit(f"scripts/bench {name}: {error}")
+    drift = drift_of(measured)
+    if drift and not options.force:
+        raise Refused(f"{drift}: run this again with --resume on a quiet machine")
+    (head, rows), conclusions = tell(cases, measured, facts["device"])
+    lines = [
+        *([f"**Drifting: {drift}. These numbers prove nothing.**"] if drift else []),
+        "\n".join(f"* {what}: {value}" for what, value in facts.items()),
+        f"{settings.rounds} rounds of {settings.seconds} s for each contender, effort {settings.effort}. "
+        + limits_line(measured),
+        tool.table(head, rows),
+        "\n".join(f"* {line}" for line in conclusions),
+    ]
+    text = "\n\n".join(lines)
+    print("\n" + text, flush=True)
+    if options.json is not None:
+        figures = {"machine": facts, "settings": asdict(settings), "cases": list(map(asdict, measured)), "drift": drift}
+        options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+    if options.page is not None:
+        put_into(options.page, name if options.device is None else f"{name} --device {options.device}", text)
+    if wrong := wrong_ones(measured):
+        raise Failed(f"more than {LARGEST_DEVIATION} away from onnxruntime: {'; '.join(wrong)}")
+
+
+def machine(settings: Settings) -> dict[str, str]:
+    """What the numbers are of: processor, system, device, and the versions of who took part. Raises DeviceNotFound."""
+    report = find(wanted_device(settings.device)).report
+    assert report.identity is not None
+    return {
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "device": report.title,
+        "driver": f"{report.identity.platform_version}, {report.identity.driver_version}",
+        "onnxruntime": version("onnxruntime"),
+        "numpy": version("numpy"),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"
+
+
+def drift_of(measured: Sequence[Measured]) -> str:
+    """How the limit has drifted, in a case or from one to another, where that is too much; else nothing."""
+    found = [f"{one.name} by {spread(one.fma_gflops):.0%}" for one in measured if one.drifted]
+    levels = [statistics.median(one.fma_gflops) for one in measured if one.fma_gflops]
+    if levels and spread(levels) > LARGEST_DRIFT:
+        found.append(f"between the cases by {spread(levels):.0%}")
+    return f"the multiply-add limit drifted, {', '.join(found)} where {LARGEST_DRIFT:.0%} is allowed" if found else ""
+
+
+def limits_line(measured: Sequence[Measured]) -> str:
+    """What the device could do meanwhile."""
+    flops = [value for one in measured for value in one.fma_gflops]
+    if not flops:
+        return "The limits of this device are not measured."
+    bandwidth = [value for one in measured for value in one.gigabytes]
+    return (
+        f"Multiply-add limit {statistics.median(flops):.0f} GFLOP/s ({min(flops):.0f} to {max(flops):.0f} in "
+        f"{len(flops)} blocks), memory {statistics.median(bandwidth):.1f} GB/s "
+        f"({min(bandwidth):.1f} to {max(bandwidth):.1f}), in the same run."
+    )
+
+
+def wrong_ones(measured: Sequence[Measured]) -> list[str]:
+    """The contexts whose outputs are too far from onnxruntime's."""
+    return [
+        f"{one.name}, {name} ({deviation:.1e})"
+        for one in measured
+        for name, deviation in one.deviations.items()
+        if not deviation <= LARGEST_DEVIATION
+    ]
+
+
+def put_into(page: Path, command: str, text: str) -> None:
+    """Replaces what stands between the marks of `scripts/bench COMMAND` in a page; its tables go nowhere else. Raises
+    Failed."""
+    begin, end = f"<!-- scripts/bench {command}: begin -->", f"<!-- scripts/bench {command}: end -->"
+    before = page.read_text(encoding="utf-8")
+    after, count = re.subn(
+        f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n\n{text}\n\n{end}", before, flags=re.DOTALL
+    )
+    if count != 1:
+        raise Failed(f"--page: {page} does not hold {begin} and {end} once")
+    page.write_text(after, encoding="utf-8")
+
+
+def shown(speed: Ratio | None, interval: bool = False) -> str:
+    """A ratio of speeds in a table's cell."""
+    if speed is None:
+        return ""
+    return f"{speed.value:.2f} ({speed.low:.2f}-{speed.high:.2f})" if interval else f"{speed.value:.2f}"
+
+
+def geomean(speeds: Sequence[tuple[Ratio | None, int]]) -> float:
+    """The geometric mean of ratios by their weights; 0 when there is none."""
+    known: list[tuple[float, int]] = [(speed.value, weight) for speed, weight in speeds if speed is not None]
+    total = sum(weight for _, weight in known)
+    return math.exp(sum(weight * math.log(value) for value, weight in known) / total) if total else 0.0
+
+
+def deviation_cell(measured: Measured, contender: str) -> Any:
+    """How far a contender's outputs are off."""
+    return f"{measured.deviations[contender]:.0e}" if contender in measured.deviations else ""

@@ -1,0 +1,84 @@
+"""Who takes part in a comparison: contexts made by the generator, onnxruntime, naive kernels."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers import naive
+from benchmarks.peers.comparison import CONTEXT_SUFFIX, DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Settings
+from benchmarks.peers.turns import Entry
+from gputune.client.generation.config import Config
+from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.plan import Plan
+from gputune.client.progress import Reporter
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.kernels.catalogue import family_of
+from models.tune_models import Model
+
+
+def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels: bool) -> list[Entry]:
+    """Everybody who can run a model: its tuned context, that of its defaults, onnxruntime, tinygrad where it is
+    installed, and naive kernels. Makes the contexts first.
+
+    kernels: contexts without copies and conversions of layout, onnxruntime by its nodes' times; else whole inferences.
+    Raises GputuneError, CacheError.
+    """
+    inputs = inputs_of(plan, work / "inputs" / f"{model.path.stem}.npz")
+    files, device = {"model": str(model.path), "inputs": str(inputs)}, {"device": settings.device}
+    ours = [
+        Entry(
+            name,
+            "chain" if kernels else "context",
+            {"context": str(context_of(model, effort, settings, work)), "inputs": str(inputs)} | device,
+        )
+        for name, effort in ((TUNED, settings.effort), (DEFAULTS, "none"))
+    ]
+    theirs = [
+        Entry(
+            name,
+            "onnxruntime",
+            files | {"threads": threads, "nodes": kernels},
+        )
+        for name, threads in ((PEER, len(os.sched_getaffinity(0))), (PEER_ALONE, 1))
+    ]
+    if find_spec("tinygrad") is not None:
+        theirs.append(Entry(TINYGRAD, "tinygrad", files | {"kernels": kernels}, {"DEV": "CL", "POCL_AFFINITY": "1"}))
+    return [*ours, *theirs, Entry(NAIVE, "naive", {"launches": naive.launches_of(plan)} | device)]
+
+
+def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Path:
+    """The model's context. The performance cache makes the second time short, and what has changed since is tuned
+    again. Raises GputuneError, CacheError."""
+    file = work / "contexts" / f"{model.path.stem}_{settings.device_stem}_{effort}{CONTEXT_SUFFIX}"
+    print(f"generating {model.title}, {'defaults' if effort == 'none' else f'effort {effort}'}", flush=True)
+    request = GenerationRequest(
+        model=model.path,
+        input_dimensions=(model.dimensions,),
+        binary_file=file,
+        config=Config(),
+        effort=EFFORTS[effort],
+        performance_cache_dir=work / "performance_cache",
+        device=settings.device,
+    )
+    generate(request, os.environ, Reporter(sys.stderr))
+    return file
+
+
+def inputs_of(plan: Plan, file: Path) -> Path:
+    """The file, with random inputs of the model in it."""
+    numbers = np.random.default_rng(5)
+    inputs = {spec.name: numbers.standard_normal(spec.shape, dtype=np.float32) for spec in plan.inputs}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as stream:
+        np.savez(stream, **inputs)  # type: ignore[arg-type]  # it takes the arrays for its own options
+    return file
+
+
+def flops_of(plan: Plan) -> int:
+    """The floating-point operations of an inference by the definitions of its operations."""
+    return sum(family_of(each.task.op).work(each.task.problem).flops for each in plan.operations)

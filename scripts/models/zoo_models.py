@@ -1,0 +1,65 @@
+"""The models that `scripts/models/zoo` knows by name: where each comes from, and the inputs that it takes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from models import classic_models, material, tune_models
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model to run. `file` fetches or makes it, `dimensions` decides inputs whose shapes it leaves open, and whole
+    numbers are drawn from `ranges` (from, to), where an input is not named there from FLAGS. With `picture` maps are a
+    photographed page: on noise, what looks for text finds none, and its outputs are all rounding."""
+
+    file: Callable[[], Path]
+    dimensions: Mapping[str, Shape] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    picture: bool = False
+
+
+FLAGS = (0, 2)
+"""The whole numbers that any input takes, be it a mask, an index or a count."""
+
+
+def _light(name: str) -> Path:
+    return classic_models.light(name).path
+
+
+ENTRIES: Mapping[str, Entry] = {
+    "page orientation": Entry(material.orientation_model, {"x": material.ORIENTATION_SHAPE}, picture=True),
+    "text angle": Entry(material.angle_model, {"x": material.ANGLE_SHAPE}, picture=True),
+    "text detector 320": Entry(material.detector_model, {"x": (1, 3, 320, 320)}, picture=True),
+    "text detector 640": Entry(material.detector_model, {"x": (1, 3, 640, 640)}, picture=True),
+    "text recogniser": Entry(material.recogniser_model, {"x": (1, 3, 48, 320)}, picture=True),
+    "EfficientNet-Lite0": Entry(lambda: tune_models.classifier().path, picture=True),
+    "magika": Entry(material.magika_model, {"bytes": (1, 2048)}, {"bytes": (0, 257)}),
+    "MiniLM-L6": Entry(
+        material.minilm_model,
+        dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 128)),
+        {"input_ids": (0, 30522), "attention_mask": (1, 2), "token_type_ids": (0, 1)},
+    ),
+    "silero-vad 16k": Entry(material.silero_model, {"input": (8, 576)}),
+    **{name: Entry(partial(_light, name)) for name in classic_models.LIGHT_STEMS},
+}
+"""By the names that the command line takes."""
+
+
+def sample(entry: Entry, name: str, shape: Shape, dtype: str, numbers: np.random.Generator) -> npt.NDArray[Any]:
+    """A value for one input of a model: a picture, normal numbers, or whole ones from its range."""
+    if entry.picture and len(shape) == 4:
+        image = Image.open(material.page_picture()).convert("RGB").resize((shape[3], shape[2]))
+        maps = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / np.float32(127.5) - 1
+        return np.ascontiguousarray(np.broadcast_to(maps, shape))
+    if np.issubdtype(dtype, np.floating):
+        return numbers.standard_normal(shape).astype(dtype)
+    return numbers.integers(*entry.ranges.get(name, FLAGS), shape).astype(dtype)

@@ -1,0 +1,179 @@
+"""Loads and runs changed context binaries on the null device, and shows their headers.
+
+    scripts/fuzz context [--seed N] [--count 10000] [--case NUMBER]
+
+Half of the files have a changed header under the right checksum, persistent kernels included; the others are flipped,
+cut and spliced. Each must be refused with a ContextError or DeviceError of one printable line, or do what its header
+says within 4 GiB of address space; one whose bytes alone have changed must be refused or hold what it held.
+"""
+
+import argparse
+import functools
+import hashlib
+import json
+import random
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from gputune.core.errors import BuildFailed, ContextError, DeviceError
+from gputune.runtime.backends import open_backend
+from gputune.runtime.context.format import (
+    ALIGNMENT,
+    FORMAT_VERSION,
+    MAGIC,
+    ContextFile,
+    context_of,
+    read_header,
+    write_context,
+)
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import (
+    STATUS_BYTES,
+    BufferRef,
+    Context,
+    GraphRecord,
+    LaunchRecord,
+    ProgramRecord,
+    TensorRecord,
+)
+from gputune.runtime.devices.discovery import NULL_REPORT
+from stress.fuzz import cases
+from stress.fuzz.cases import Broken, check_line
+from stress.fuzz.mutations import mutated_bytes, mutated_value
+
+SOURCE = "__kernel void f(__global float *a) {}"
+PREFIX_BYTES = 48
+ODD = (b"bytes", msgpack.Timestamp(1, 2), msgpack.ExtType(5, b"a"), {1: 2}, "arena", "weights", "counters", "status",
+       "input", "float64", "int8")  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `scripts/fuzz context`."""
+    cases.add_arguments(parser, 10_000)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the cases and returns the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        return cases.explore("context", options, functools.partial(examine, folder=Path(folder)))
+
+
+def examine(chance: random.Random, folder: Path) -> str:
+    """How one changed context ends. Raises Broken, and whatever else is raised that must not be."""
+    whole = original()
+    header = chance.random() < 0.5
+    content = (
+        with_header(whole, mutated_value(header_of(whole), chance, ODD)) if header else mutated_bytes(whole, chance)
+    )
+    path = folder / "context.bin"
+    path.write_bytes(content)
+    try:
+        check_shown(path)
+        with context_of(memoryview(content), "context.bin") as file:
+            if not header and contents(file) != contents(context_of(memoryview(whole), "original")):
+                raise Broken("bytes of the file have changed, and it holds something else")
+            return run_graphs(file)
+    except (ContextError, DeviceError) as error:
+        return check_line(error)
+
+
+def check_shown(path: Path) -> None:
+    """What context-binary-utility shows is JSON. Raises ContextError."""
+    json.dumps(read_header(path).to_dict(), allow_nan=False)
+
+
+def run_graphs(file: ContextFile) -> str:
+    """Runs each graph once; on a device that computes nothing outputs are zeros of the shapes and types that the header
+    says."""
+    for graph in file.header.graphs:
+        try:
+            executor = executor_on(device(), file, graph.name, strict=False)
+        except BuildFailed as error:
+            return check_line(error)
+        outputs = executor.run({tensor.name: np.zeros(tensor.shape, tensor.dtype) for tensor in graph.inputs})
+        for tensor in graph.outputs:
+            found = outputs[tensor.name]
+            if found.shape != tensor.shape or found.dtype != np.dtype(tensor.dtype) or found.any():
+                raise Broken(f"output {tensor.name!r} is not what the header says")
+    return "ran"
+
+
+def contents(file: ContextFile) -> tuple[Any, ...]:
+    """All that a context holds."""
+    sections = [bytes(file.section(index)) for index in range(len(file.header.sections))]
+    return file.header, sections
+
+
+def header_of(whole: bytes) -> Any:
+    """The header as plain values."""
+    length = int.from_bytes(whole[12:16], "little")
+    return msgpack.unpackb(whole[PREFIX_BYTES : PREFIX_BYTES + length])
+
+
+def with_header(whole: bytes, fields: Any) -> bytes:
+    """A file with another header, its right checksum, and the same sections."""
+    length = int.from_bytes(whole[12:16], "little")
+    sections = whole[_aligned(PREFIX_BYTES + length) :]
+    try:
+        header: bytes = msgpack.packb(fields)
+    except OverflowError:  # MsgPack has no larger numbers
+        return whole
+    prefix = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(header).to_bytes(4, "little")
+    start = prefix + hashlib.sha256(header).digest() + header
+    return start + bytes(_aligned(len(start)) - len(start)) + sections
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+@functools.cache
+def device() -> Any:
+    """The null device with the name of one whose groups may wait for each other, so that persistent kernels are run."""
+    backend = open_backend(NULL_REPORT)
+    backend.identity = replace(
+        backend.identity,
+        name="pthread-null",
+        platform="Portable Computing Language",
+        device_type="cpu",
+        compute_units=1,
+    )
+    return backend
+
+
+@functools.cache
+def original() -> bytes:
+    """A small context: two graphs that share a program, the first with persistent kernels."""
+    program = device().build(SOURCE, "")
+
+    def launch(name: str, *arguments: BufferRef | int) -> LaunchRecord:
+        return LaunchRecord(name, "0" * 64, 0, "f", (8,), (4,), arguments)
+
+    between = BufferRef("arena", 0, 128, 32)
+    first = launch("first", BufferRef("input", 0, 0, 32), BufferRef("weights", 0, 128, 32), between, 3)
+    second = launch("second", between, BufferRef("weights", 0, 0, 32), BufferRef("output", 0, 0, 32), -1)
+    waiting = BufferRef("counters", 0, 0, 192), BufferRef("status", 0, 0, STATUS_BYTES)
+    persistent = replace(first, arguments=(*waiting, *second.refs), global_size=(1,), local_size=(1,))
+    graph = GraphRecord(
+        "main", (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),), (first, second), (256,), (persistent,), 192
+    )
+    plain = replace(graph, name="plain", launches=(first,), persistent=(), counter_bytes=0)
+    context = Context(
+        graphs=(graph, plain),
+        programs=(ProgramRecord(program.binary, SOURCE, ""),),
+        weights=(np.arange(40, dtype=np.float32),),
+        device=device().identity.to_dict(),
+        tier="null",
+        configuration={"tuning_effort": "none", "in_chain": {"a": [1, 2.5, None, True]}},
+        versions={"gputune": "0.1.0"},
+        computes=False,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "context.bin"
+        write_context(path, context)
+        return path.read_bytes()

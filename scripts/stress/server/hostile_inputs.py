@@ -1,0 +1,197 @@
+"""Hostile inputs for a live server: those of tests/protocol/hostile.py, and those that need a server to be hostile to.
+
+A request that is to be spoiled names the buffer HANDLE, in whose place attack.py puts one that its connection owns,
+so that what is still valid goes as deep as an honest client's request.
+"""
+
+import random
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import tool
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.frame_mac import FrameMac
+from gputune.server.protocol.messages import (
+    PROTOCOL_VERSION,
+    Cancel,
+    CompileKernel,
+    DownloadBuffer,
+    ExecuteContext,
+    ExecuteKernel,
+    FreeBuffers,
+    FreeContexts,
+    Hello,
+    LoadContext,
+    Ping,
+    ProfileContext,
+    Proof,
+    Status,
+    UploadBuffer,
+)
+from stress.server.attack import HANDLE, Input, Stage
+from stress.server.wire import frame
+from stress.server.workload import DATA, batch, variant
+
+sys.path.append(str(tool.ROOT))
+from tests.protocol.full import full_headers
+from tests.protocol.hostile import hostile_inputs
+
+Make = Callable[[random.Random], bytes]
+
+_VARIANT = variant()
+PROFILE = batch(HANDLE, (_VARIANT, _VARIANT))
+REQUESTS: tuple[Any, ...] = (
+    Ping(),
+    Status(),
+    Cancel(7),
+    UploadBuffer(DATA),
+    DownloadBuffer(HANDLE),
+    FreeBuffers((7,)),
+    CompileKernel(_VARIANT, {"input": len(DATA), "output": len(DATA)}),
+    PROFILE,
+    ExecuteKernel((_VARIANT.main,), {"input": HANDLE}, {"output": len(DATA)}),
+    LoadContext(HANDLE, "", True),
+    ExecuteContext(HANDLE, {"x": DATA}),
+    ProfileContext(HANDLE, {"x": DATA}, 3),
+    FreeContexts((HANDLE,)),
+)
+
+
+def nonce(chance: random.Random) -> str:
+    """64 hexadecimal digits."""
+    return f"{chance.getrandbits(256):064x}"
+
+
+def hello(chance: random.Random) -> bytes:
+    """A client's hello that is as it should be."""
+    return frame(Hello(PROTOCOL_VERSION, "fuzz", nonce(chance), "token"))
+
+
+def proof(chance: random.Random) -> bytes:
+    """A proof whose MAC is under another key than the token's."""
+    return frame(Proof(), mac=FrameMac(chance.randbytes(32)))
+
+
+def request(chance: random.Random) -> bytes:
+    """A request that is as it should be."""
+    return frame(chance.choice(REQUESTS), chance.randrange(1, 2**31))
+
+
+# --- kinds of inputs ------------------------------------------------------------------------------
+
+
+def spoiled(chance: random.Random) -> bytes:
+    """A request on a buffer that is there, with a few other bytes."""
+    data = bytearray(request(chance))
+    for _ in range(chance.randint(1, 4)):
+        data[chance.randrange(len(framing.MAGIC), len(data))] = chance.randrange(256)
+    return bytes(data)
+
+
+def guessed_proof(chance: random.Random) -> bytes:
+    """A proof under another key than the token's, and a request behind it."""
+    return proof(chance) + request(chance)
+
+
+def empty_proof(chance: random.Random) -> bytes:
+    """A proof that would do for a server without a token."""
+    return frame(Proof()) + request(chance)
+
+
+def another_hello(chance: random.Random) -> bytes:
+    """Without a token, with another version, or with a challenge that is none."""
+    valid = Hello(PROTOCOL_VERSION, "fuzz", nonce(chance), "token")
+    flawed = chance.choice(
+        (
+            replace(valid, authentication="none"),
+            replace(valid, protocol=chance.choice((0, 1, 3, 2**31 - 1))),
+            replace(valid, nonce=chance.choice(("", "0", "x" * 64))),
+        )
+    )
+    return frame(flawed) + chance.choice((b"", frame(Proof()), proof(chance)))
+
+
+def freed_in_use(chance: random.Random) -> bytes:
+    """A buffer is freed while a batch works on it, and asked for then."""
+    first = chance.randrange(1, 2**31)
+    requests = (PROFILE, FreeBuffers((HANDLE, HANDLE)), DownloadBuffer(HANDLE), PROFILE)
+    return b"".join(frame(one, first + n) for n, one in enumerate(requests))
+
+
+def somebody_elses(chance: random.Random) -> bytes:
+    """Handles that other clients may own."""
+    handle = chance.randint(1, 1000)
+    kinds = (DownloadBuffer(handle), FreeBuffers((handle,)), LoadContext(handle, "", False), FreeContexts((handle,)))
+    return frame(chance.choice(kinds), chance.randrange(1, 2**31))
+
+
+def bad_blobs(chance: random.Random) -> bytes:
+    """Blobs that nobody names, or that are named twice or not there."""
+    valid = codec.pack(ExecuteContext(1, {"x": b"1", "y": b"22"}), chance.randrange(1, 2**31))
+    header = valid.header.replace(struct.pack("<I", chance.randint(0, 1)), struct.pack("<I", chance.randint(0, 3)))
+    return b"".join(framing.encode(codec.Parts(header, valid.blobs[: chance.randint(0, 2)])))
+
+
+def odd_amounts(chance: random.Random) -> bytes:
+    """A valid batch that asks for very much or very little."""
+    amounts: dict[str, Any] = {
+        "samples": chance.choice((1, 256, 257, 2**31 - 1)),
+        "sample_ns": chance.choice((0, 10**9, 31 * 10**9, 10**18)),
+        "warm_up_ns": chance.choice((0, 10**8, 31 * 10**9, 10**18)),
+        "output_bytes": chance.choice((0, 1, len(DATA), 2**24, 2**48)),
+        "best_ns": chance.choice((0.0, 1e-300, 1e18)),
+    }
+    names = chance.sample(sorted(amounts), 2)
+    return frame(replace(PROFILE, **{name: amounts[name] for name in names}), chance.randrange(1, 2**31))
+
+
+@cache
+def _large() -> tuple[bytes, ...]:
+    return tuple(b"".join(framing.encode(parts)) for parts in full_headers().values())
+
+
+def as_large_as_allowed(chance: random.Random) -> bytes:
+    """A header that is full: of launches, of entries of a map, or of lists within lists."""
+    return chance.choice(_large())
+
+
+KINDS: dict[Stage, tuple[Make, ...]] = {
+    "start": (another_hello, request),
+    "greeted": (hello, guessed_proof, empty_proof, request),
+    "ready": (spoiled, spoiled, spoiled, freed_in_use, somebody_elses, bad_blobs, odd_amounts),
+}
+GENERAL = 0.5
+REPLAYED = 0.1
+LARGE = 0.001
+_ENDLESS = 1 << 62
+
+
+def inputs(seed: int, ready_share: float, hello: bytes, proof: bytes) -> Iterator[Input]:
+    """Inputs without end, the same for the same seed and handshake; so many of them come after authentication.
+
+    hello, proof: what an honest client has sent on another connection, to be replayed.
+    """
+    chance = random.Random(seed)
+    streams = {
+        False: (item for item in hostile_inputs(seed, _ENDLESS) if not item.authenticated),
+        True: (item for item in hostile_inputs(seed, _ENDLESS) if item.authenticated),
+    }
+    while True:
+        ready = chance.random() < ready_share
+        if chance.random() < GENERAL:
+            item = next(streams[ready])
+            yield Input(item.kind, item.data, "ready" if ready else "start", item.steps)
+            continue
+        early: Stage = "start" if chance.random() < 0.5 else "greeted"
+        stage: Stage = "ready" if ready else early
+        if chance.random() < REPLAYED:
+            yield Input("recorded", (b"" if stage == "greeted" else hello) + proof + request(chance), stage)
+        elif ready and chance.random() < LARGE:
+            yield Input("as_large_as_allowed", as_large_as_allowed(chance), stage)
+        else:
+            make = chance.choice(KINDS[stage])
+            yield Input(make.__name__, make(chance), stage)

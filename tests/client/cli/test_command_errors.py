@@ -1,0 +1,112 @@
+"""However a command ends: one line on standard error, and the right exit code."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.client.cli import main as command_line
+from gputune.client.errors import ConfigError
+from gputune.client.generation.config import read_config
+from tests.client.commands import Gputune, config_file
+from tests.client.contexts import small_context
+from tests.client.models import build, save
+
+GPUTUNE = [sys.executable, "-m", "gputune.client.cli.main"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(build("(float[2] x) => (float[2] y)", "y = Relu(x)"), tmp_path)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(command_line.cli, "main", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("it\x1b[2K"), "unexpected KeyError: 'it\\x1b[2K'; "),
+        (ValueError("one\ntwo\r\x1b[31mthree"), "unexpected ValueError: one two ?[31mthree; "),
+        (RecursionError(), "unexpected RecursionError; "),
+        (MemoryError(), "unexpected MemoryError; "),
+        (OSError(errno.ENOSPC, "No space", "cache.db"), "unexpected OSError: [Errno 28] No space: 'cache.db'; "),
+    ],
+)
+def test_whatever_is_raised_is_one_line(
+    gputune: Gputune, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    failing(monkeypatch, error)
+    ran = gputune("devices")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"error: {said}GPUTUNE_TRACEBACK=1 shows where it comes from\n"
+
+
+def test_where_an_error_comes_from_is_shown_on_request(gputune: Gputune, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, KeyError("it"))
+    monkeypatch.setenv("GPUTUNE_TRACEBACK", "1")
+    ran = gputune("devices")
+    assert "Traceback" in ran.err and ran.last_line.startswith("error: unexpected KeyError")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "stream", "code"),
+    [
+        (["context-binary-utility", "--context_binary", "{context}"], "stdout", 6),
+        (["model-check", "missing.onnx"], "stderr", 3),
+    ],
+)
+def test_full_streams(tmp_path: Path, arguments: list[str], stream: str, code: int) -> None:
+    context = small_context(tmp_path / "context.bin") if "{context}" in arguments else ""
+    command = [*GPUTUNE, *(argument.format(context=context) for argument in arguments)]
+    with Path("/dev/full").open("w") as full:
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
+        done = subprocess.run(command, **streams, text=True, cwd=tmp_path)
+    assert done.returncode == code
+    if stream == "stdout":
+        assert done.stderr == "error: standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are always texts")
+def test_names_of_files_that_are_no_text_here(model: Path, tmp_path: Path) -> None:
+    """The bytes of an e with an accent in UTF-8, where names are ASCII."""
+    named = os.fsencode(tmp_path) + b"/\xc3\xa9.onnx"
+    model.rename(os.fsdecode(named))
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([*GPUTUNE, "model-check", named], capture_output=True, env=ascii_only)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("a\0b", "no path may hold"), ("\ud800", "surrogates not allowed"), ("~no such user/a", "home")]
+)
+def test_paths_that_are_none(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"performance_cache_dir: .* is no path: .*{why}"):
+        read_config(config_file(tmp_path, performance_cache_dir=text))
+
+
+@pytest.mark.parametrize("name", ["", ".bin", "folder/", "..", "folder/.."])
+def test_a_context_binary_has_a_name(gputune: Gputune, model: Path, name: str) -> None:
+    ran = gputune("context-binary-generator", "--model", model, "--binary_file", name)
+    assert (ran.code, ran.last_line) == (2, f"error: --binary_file {name!r} names no file")
+
+
+def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
+    gputune: Gputune, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no check at import has seen."""
+    monkeypatch.setattr("gputune.runtime.context.records.LARGEST_RANK", 0)
+    command = ["context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path]
+    ran = gputune(*command, "--tuning_effort", "none", "--device", "null")
+    assert ran.code == 6
+    assert "cannot be written: tensor 'x'" in ran.last_line
+    assert not (tmp_path / "m.bin").exists()

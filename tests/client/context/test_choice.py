@@ -1,0 +1,251 @@
+"""Generations that compare whole contexts, on the null device as if it computed: what is chosen and remembered."""
+
+import io
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.context import race as context_race
+from gputune.client.context.race import ContextRace, OutOfTime
+from gputune.client.errors import TargetError, TuningError
+from gputune.client.generation import generation
+from gputune.client.progress import Reporter
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.target.transport.credentials import Credentials
+from gputune.client.tuning.measuring import finalists
+from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.runtime.context.format import open_context
+from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.contexts import small_context
+from tests.client.model.test_alternatives import two_blocks
+from tests.client.models import save
+
+TASK_NS = ContextRace.task_ns
+
+
+def by_kernels(
+    race: ContextRace, contexts: Sequence[RemoteExecutor], rounds: int = context_race.ROUNDS
+) -> list[list[float]]:
+    """Whole inferences that take what their kernels do and 1 us per launch: those of the null device take the host's
+    time."""
+    found = []
+    for one, times in zip(contexts, race.task_ns(contexts), strict=True):
+        kernels = [sum(own) for own in zip(*times.values(), strict=True)]
+        found.append([ns + 1000 * len(one.graph.launches) for ns in kernels])
+    return found
+
+
+def later_is_faster(race: ContextRace, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
+    """In the chain each context but the first takes a tenth less than it does."""
+    first, *others = TASK_NS(race, contexts)
+    return [first, *({key: [0.9 * ns for ns in samples] for key, samples in own.items()} for own in others)]
+
+
+@pytest.fixture
+def generate(
+    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, null_target: tuple[object, ...]
+) -> Callable[..., tuple[Ran, Any]]:
+    """Generates into a folder; returns how it ended and the summary."""
+    monkeypatch.setattr(generation, "SIMULATED", frozenset())
+    monkeypatch.setattr(ContextRace, "inference_ns", by_kernels)
+    monkeypatch.setattr(context_race, "ROUNDS", 2)
+    monkeypatch.setattr(context_race, "MOST_INFERENCES", 2)
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], trials=8, light_trials=8))
+    monkeypatch.setattr(ContextRace, "task_ns", later_is_faster)
+    monkeypatch.setattr(finalists, "NEAR", 10.0)
+    model = save(two_blocks(), tmp_path)
+
+    def run(output: str, *arguments: object) -> tuple[Ran, Any]:
+        summary = tmp_path / output / "summary.json"
+        ran = gputune(
+            "context-binary-generator", "--model", model, "--binary_file", "small", "--output_dir", tmp_path / output,
+            "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick",
+            "--summary_json", summary, "--log_level", "verbose", *arguments,
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        return ran, read_json(summary)
+
+    return run
+
+
+def operations(path: Path) -> list[str]:
+    with open_context(path) as file:
+        return [launch.operation for launch in file.header.graphs[0].launches]
+
+
+def test_a_choice_is_remembered_so_that_a_warm_generation_asks_for_nothing(generate: Any, tmp_path: Path) -> None:
+    ran, first = generate("one")
+    told = first["in_chain"]
+    assert told["remembered"] is False
+    assert told["groups"] == 3
+    assert told["fused"], "a launch of the null device costs 3 us here, and its kernels next to nothing"
+    assert told["changed"]
+    assert "end to end, " in ran.err
+    changed = {change["key"]: change["chosen"] for change in told["changed"]}
+    for task in first["tasks"]:
+        assert task["in_chain"] == (task["key"] in changed)
+        assert task["configuration"] == changed.get(task["key"], task["configuration"])
+    assert sum(task["weight"] for task in first["tasks"]) == len(operations(tmp_path / "one" / "small.bin"))
+
+    ran, second = generate("two")
+    totals = second["totals"]
+    assert (totals["profile_requests"], totals["compile_requests"], totals["cache_misses"]) == (0, 0, 0)
+    assert second["in_chain"] == {**told, "remembered": True}
+    assert "as compared before" in ran.err
+    one, two = (tmp_path / name / "small.bin" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_what_the_user_has_chosen_stays(generate: Any) -> None:
+    _, first = generate("one")
+    change = first["in_chain"]["changed"][0]
+    pin = ",".join(f"{name}={value}" for name, value in change["winner"].items())
+    _, second = generate("two", "--pin", f"{change['key']}={pin}")
+    assert change["key"] not in {each["key"] for each in second["in_chain"]["changed"]}
+    (task,) = (task for task in second["tasks"] if task["key"] == change["key"])
+    assert task["configuration"] == change["winner"]
+
+
+def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise TargetError("launch_failed", "the device is tired")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ContextRace, "task_ns", failing)
+        ran, summary = generate("one")
+    assert "warning: whole contexts were not compared" in ran.err
+    assert "the device is tired" in ran.err
+    assert summary["in_chain"] is None
+    assert not any(task["in_chain"] for task in summary["tasks"])
+    assert len(operations(tmp_path / "one" / "small.bin")) == sum(task["weight"] for task in summary["tasks"])
+    _, again = generate("two")
+    assert again["in_chain"]["remembered"] is False, "a failure is not remembered"
+    assert again["totals"]["profile_requests"] == 0
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], contexts=3))  # more is to be compared
+    monkeypatch.setattr(ContextRace, "task_ns", failing)
+    ran, third = generate("three")
+    assert "the last choice stays" in ran.err
+    assert third["in_chain"]["fused"] == again["in_chain"]["fused"]
+
+
+def test_a_budget_that_leaves_no_time_keeps_the_last_choice(generate: Any, tmp_path: Path) -> None:
+    _, first = generate("one")
+    assert first["in_chain"]["fused"]
+    ran, second = generate("two", "--tuning_effort", "normal", "--tuning_budget", "0.01s")
+    assert "the last choice stays" in ran.err
+    assert second["in_chain"]["fused"] == first["in_chain"]["fused"]
+    assert second["end_to_end"] == first["end_to_end"]
+    one, two = (tmp_path / name / "small.bin" for name in ("one", "two"))
+    assert operations(one) == operations(two)
+
+
+def test_a_budget_that_leaves_no_time_for_the_first_choice_goes_by_the_kernels(
+    generate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*arguments: Any) -> Any:
+        raise OutOfTime("--tuning_budget is used up")
+
+    monkeypatch.setattr(ContextRace, "load", late)
+    ran, summary = generate("one")
+    assert "the times of single kernels decide" in ran.err
+    assert summary["end_to_end"] is None
+    assert "SeparableConv" in {task["op"] for task in summary["tasks"] if task["weight"]}
+
+
+def test_the_gain_is_told_last(generate: Any, tmp_path: Path) -> None:
+    ran, summary = generate("one")
+    told = summary["end_to_end"]
+    assert told["untuned_ns"] > told["tuned_ns"]
+    assert told["gain"]["low"] <= told["gain"]["median"] <= told["gain"]["high"]
+    last = ran.err.strip().splitlines()[-1]
+    assert last.startswith("inference ") and f"{told['gain']['median']:.2f}x" in last
+    with open_context(tmp_path / "one" / "small.bin") as file:
+        (found,) = file.header.configuration["end_to_end"].values()
+    assert found == told
+
+
+def test_code_that_has_changed_since_is_compared_again(
+    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, first = generate("one")
+    assert first["in_chain"]["changed"]
+    monkeypatch.setattr("gputune.client.tuning.tuner.Tuner.still_holds", lambda *arguments: False)
+    _, again = generate("two")
+    assert again["in_chain"]["remembered"] is False
+
+
+def test_without_fusion_where_nothing_is_compared(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    _, summary = generate("one")
+    assert summary["in_chain"] is None
+    assert {task["op"] for task in summary["tasks"]} == {"Transpose", "DepthwiseConv", "MatMul"}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TargetClient]:
+    server = EmbeddedServer.start("null")
+    try:
+        with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
+            yield client
+    finally:
+        server.stop()
+
+
+class TestRace:
+    """On a null server, which computes zeros and whose kernels take what a model says."""
+
+    @pytest.fixture
+    def race(self, client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ContextRace]:
+        """A race whose files are all the same small context."""
+        monkeypatch.setattr("gputune.client.context.builder.build", lambda *what: None)
+
+        def make(**how: Any) -> ContextRace:
+            return ContextRace(
+                client, client, lambda _, path: small_context(path), lambda *_: None, Reporter(io.StringIO()), **how
+            )
+
+        return make
+
+    def test_it_times_contexts_in_turns_and_leaves_nothing_behind(self, race: Any, client: TargetClient) -> None:
+        before = client.status().memory_bytes
+        with race() as running:
+            contexts = [running.load(None, {}) for _ in range(2)]
+            tasks, whole = running.task_ns(contexts), running.inference_ns(contexts)
+        assert [list(times) for times in tasks] == [["0" * 64]] * 2
+        assert tasks[0] == tasks[1], "the null device takes the same time for the same launch"
+        assert [len(times["0" * 64]) for times in tasks] == [context_race.ROUNDS] * 2
+        assert [len(samples) for samples in whole] == [context_race.ROUNDS] * 2
+        assert min(map(min, whole)) > 0
+        with pytest.raises(TargetError, match="there is no context"):
+            contexts[0].run_timed({"x": np.zeros((2, 4), np.float32)})
+        assert client.status().memory_bytes == before
+
+    def test_contexts_that_do_not_agree_end_it(self, race: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        run_timed = RemoteExecutor.run_timed
+        with race() as running:
+            running.load(None, {})
+            monkeypatch.setattr(
+                RemoteExecutor, "run_timed", lambda *what: ({"y": run_timed(*what)[0]["y"] + np.float32(1)}, 5)
+            )
+            with pytest.raises(TuningError, match="do not agree on output 'y'"):
+                running.load(None, {})
+
+    def test_it_ends_with_the_budget(self, race: Any) -> None:
+        with race(deadline=time.monotonic() - 1) as running, pytest.raises(TuningError, match="budget is used up"):
+            running.load(None, {})
+
+
+def test_neighbouring_turns_are_compared() -> None:
+    """Whatever the device does from round to round, the one is twice as fast."""
+    drifting = [100.0 * 1.5**number for number in range(12)]
+    interval = paired_interval([2 * ns for ns in drifting], drifting)
+    assert (interval.low, interval.high) == (2.0, 2.0)
+    assert paired_interval(drifting, drifting[::-1]).low < 1 < paired_interval(drifting, drifting[::-1]).high

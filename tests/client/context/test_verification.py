@@ -1,0 +1,89 @@
+"""--verify: what counts as the same, and what is refused before anything takes time. Misses are in tests/opencl."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.client.context.verification import ALLOWED, distance, random_inputs
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.oracle import Oracle
+from tests.client import models
+from tests.client.commands import Gputune, config_file
+
+
+def floats(*values: float) -> models.Array:
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "right"),
+    [
+        (floats(1, 2), floats(1, 2.001), True),
+        (floats(1, 2), floats(1, 2.1), False),
+        (floats(1e-7, 0), floats(0, 0), True),
+        (floats(1e-5, 0), floats(0, 0), False),
+        (floats(np.nan, 1), floats(np.nan, 1), True),
+        (floats(np.nan, 1), floats(1, 1), False),
+        (floats(np.inf, 1), floats(np.inf, 1), True),
+        (floats(-np.inf, 1), floats(np.inf, 1), False),
+        (floats(1, 2), floats(1, 2, 3), False),
+        (np.array([1000]), np.array([1001]), False),
+        (np.array([True]), np.array([True]), True),
+        (np.array([1], np.int32), np.array([1], np.int64), False),
+    ],
+)
+def test_what_is_the_same(got: models.Array, want: models.Array, right: bool) -> None:
+    assert (distance(got, want) <= ALLOWED) == right
+
+
+def test_random_inputs_are_the_same_each_time_and_valid_indices(tmp_path: Path) -> None:
+    model = models.build("(float[2,3] x, int64[4] i) => (float[2,3] y, int64[4] j)", "y = Relu(x) j = Add(i, i)")
+    plan = lower(read_model(models.save(model, tmp_path)))
+    one, two = random_inputs(plan), random_inputs(plan)
+    assert one["x"].dtype == np.float32 and one["i"].dtype == np.int64
+    assert set(one["i"]) <= {0, 1}
+    np.testing.assert_array_equal(one["x"], two["x"])
+
+
+def test_the_oracle_shows_inner_tensors_in_the_models_order(tmp_path: Path) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    oracle, inputs = Oracle(path), random_inputs(lower(read_model(path)))
+    found = oracle.tensors(["y", "r", "no such", "c"], inputs)
+    assert list(found) == ["c", "r", "y"]
+    np.testing.assert_array_equal(found["r"], np.maximum(found["c"], 0))
+    np.testing.assert_array_equal(found["y"], oracle.run(inputs)["y"])
+
+
+def test_without_onnxruntime(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    ran = gputune("context-binary-generator", "--model", path, "--binary_file", tmp_path / "m", "--verify")
+    assert ran.code == 2
+    assert "--verify needs onnxruntime: pip install onnxruntime" in ran.last_line
+
+
+def test_what_cannot_be_verified(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    start = ("context-binary-generator", "--model", path, "--binary_file", tmp_path / "m", "--tuning_effort", "none")
+    ran = gputune(*start, *null_target, "--verify")
+    assert (ran.code, "the device null computes nothing" in ran.last_line) == (2, True)
+    ran = gputune(*start, *null_target, "--input_list", tmp_path / "list")
+    assert (ran.code, "give --verify, too" in ran.last_line) == (2, True)
+    ran = gputune(*start, *null_target, "--verify", "--input_list", tmp_path / "list")
+    assert (ran.code, "cannot be read" in ran.last_line) == (2, True)
+    assert not (tmp_path / "m.bin").exists()
+
+
+def test_another_precision_is_refused_with_what_the_device_has(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    start = ("context-binary-generator", "--model", path, "--binary_file", tmp_path / "m", *null_target)
+    ran = gputune(*start, "--config_file", config_file(tmp_path, precision_mode="float16"))
+    assert ran.code == 2
+    assert "'float16' is not there for null, which does not have cl_khr_fp16" in ran.last_line
+    ran = gputune(*start, "--tuning_effort", "quick", "--config_file", config_file(tmp_path, precision_mode="float32"))
+    assert ran.code == 0, ran.err

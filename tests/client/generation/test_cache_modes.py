@@ -1,0 +1,161 @@
+"""Cache modes on the null device: what is read, what is kept, what fails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.cache import PerformanceCache
+from gputune.client.errors import CacheMiss
+from tests.client import models
+from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.models import save
+
+
+@pytest.fixture
+def generate(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Any:
+    """Generates a small model in a cache mode; how it ended, and the summary's totals."""
+    model = save(models.conv_relu_gemm(), tmp_path)
+
+    def run(mode: str, effort: str = "quick") -> tuple[Ran, Any]:
+        summary = tmp_path / "summary.json"
+        summary.unlink(missing_ok=True)
+        ran = gputune(
+            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+            "--config_file", config_file(tmp_path, cache_mode=mode), *null_target, "--tuning_effort", effort,
+            "--summary_json", summary,
+        )  # fmt: skip
+        return ran, read_json(summary)["totals"] if summary.exists() else None
+
+    return run
+
+
+def trials(tmp_path: Path) -> int:
+    (file,) = (tmp_path / "cache").glob("*.sqlite")
+    with PerformanceCache.open_readonly(file) as cache:
+        return sum(sum(summary.trials.values()) for summary in cache.tasks())
+
+
+def test_off_neither_reads_nor_keeps(generate: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        ran, totals = generate("off")
+        assert ran.code == 0, ran.err
+        assert totals["profile_requests"] > 0
+        assert not (tmp_path / "cache").exists()
+
+
+def test_frozen_uses_what_is_there_and_fails_on_anything_else(generate: Any, tmp_path: Path) -> None:
+    ran, _ = generate("frozen")
+    assert ran.code == 7, "there is no cache at all"
+    ran, _ = generate("use")
+    assert "0 of 3 tasks are known, 3 are new" in ran.err
+    before = {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()}
+    ran, totals = generate("frozen")
+    assert ran.code == 0, ran.err
+    assert "3 of 3 tasks are known" in ran.err
+    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 0)
+    ran, _ = generate("frozen", "normal")
+    assert ran.code == CacheMiss.exit_code
+    assert "does not hold 3 tasks" in ran.last_line
+    assert "effort: quick -> normal" in ran.last_line
+    assert {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()} == before
+
+
+def test_refresh_measures_again_and_loses_nothing(generate: Any, tmp_path: Path) -> None:
+    _, first = generate("use")
+    once = trials(tmp_path)
+    ran, again = generate("refresh")
+    assert "0 of 3 tasks are known, 3 are stale (what was stored before this refresh does not count: 3" in ran.err
+    assert again["profile_requests"] >= first["profile_requests"]
+    assert trials(tmp_path) >= 2 * once
+    _, warm = generate("use")
+    assert warm["profile_requests"] == 0
+
+
+def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    model, system, mine = save(models.conv_relu_gemm(), tmp_path), tmp_path / "system", tmp_path / "mine"
+
+    def run(folder: Path, **config: object) -> tuple[Ran, Any]:
+        summary = tmp_path / "summary.json"
+        config = {"performance_cache_dir": str(folder), **config}
+        ran = gputune(
+            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+            "--config_file", config_file(tmp_path, **config), *null_target, "--tuning_effort", "quick",
+            "--summary_json", summary,
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        return ran, read_json(summary)["totals"]
+
+    run(system)
+    ran, totals = run(mine, system_performance_cache_dir=str(system))
+    assert "3 tasks are taken from there" in ran.err
+    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 3)  # programs are not taken from elsewhere
+    (file,) = mine.glob("*.sqlite")
+    with PerformanceCache.open_readonly(file) as cache:
+        assert [one.source for one in cache.origins()] == [str(system / file.name)]
+    assert "0 tasks are taken from there" in run(mine, system_performance_cache_dir=str(system))[0].err
+    assert "there is none for this device" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
+
+
+@pytest.mark.parametrize("key", ["performance_cache_dir", "system_performance_cache_dir", "kernel_repo_path"])
+def test_a_cache_that_others_can_change_is_not_used(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GPUTUNE_TRUSTED_FOLDERS", raising=False)
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    config = config_file(tmp_path, **{"performance_cache_dir": str(tmp_path / "mine"), key: str(folder)})
+    words = (
+        "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m", "--output_dir", tmp_path,
+        "--config_file", config, *null_target, "--tuning_effort", "quick",
+    )  # fmt: skip
+    ran = gputune("context-binary-generator", *words)
+    assert ran.code == 7
+    (line,) = (line for line in ran.err.splitlines() if "error" in line)
+    assert f"its folder {folder} can be written by every user; " in line
+    assert "GPUTUNE_TRUSTED_FOLDERS: programs in it would run as yours" in line
+    assert not list(folder.iterdir())
+    folder.chmod(0o755)
+    assert gputune("context-binary-generator", *words).code == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"cache_mode": "frozen", "invalidate_performance_cache": True}, "invalidate_performance_cache has no meaning"),
+        ({"cache_mode": "refresh", "system_performance_cache_dir": "x"}, "system_performance_cache_dir has no meaning"),
+        ({"cache_mode": "off", "invalidate_kernel_repo": True}, "name one with kernel_repo_path"),
+    ],
+)
+def test_what_a_mode_could_only_ignore_is_refused(
+    gputune: Gputune, tmp_path: Path, keys: dict[str, object], says: str
+) -> None:
+    ran = gputune(
+        "context-binary-generator", "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
+        "--output_dir", tmp_path, "--config_file", config_file(tmp_path, **keys), "--device", "null",
+    )  # fmt: skip
+    assert ran.code == 2
+    assert says in ran.last_line
+
+
+def test_a_tier_of_ones_own_has_its_file(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> None:
+    model = save(models.conv_relu_gemm(), tmp_path)
+    words = (
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+        "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick", "--device_tier",
+    )  # fmt: skip
+    ran = gputune(*words, "our-boards")
+    assert ran.code == 0, ran.err
+    assert [path.name for path in (tmp_path / "cache").glob("*.sqlite")] == ["our-boards.sqlite"]
+    ran = gputune(*words, "../other")
+    assert ran.code == 2
+    assert "'../other' is no tier's name" in ran.last_line
+
+
+def test_an_unknown_mode_is_named(generate: Any) -> None:
+    ran, _ = generate("sometimes")
+    assert ran.code == 2
+    assert "'sometimes' is no cache mode; there are use, off, refresh, frozen" in ran.last_line

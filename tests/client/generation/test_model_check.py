@@ -1,0 +1,206 @@
+"""gputune model-check: what runs, what does not and why, and what it costs."""
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from gputune import client
+from gputune.client.errors import Refusal
+from gputune.client.generation.model_check import COUNTED, check_model, describe
+from gputune.client.model.importer import SUPPORTED_OPS, read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.nearest import NEAREST, nearest_form
+from gputune.client.model.plan import Task
+from gputune.client.tuning.measuring import peaks
+from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
+from gputune.client.tuning.search.effort import EFFORTS, trials_for
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.chain import EMPTY
+from gputune.kernels.family import Work
+from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.runtime.devices.discovery import NULL_REPORT
+from tests.client import models
+from tests.client.commands import Gputune
+
+assert NULL_REPORT.identity is not None
+LIMITS = device_limits(NULL_REPORT.identity)
+
+
+def checked(path: Path, *arguments: object, gputune: Gputune) -> tuple[int, Any]:
+    ran = gputune("model-check", path, "--json", *arguments)
+    return ran.code, json.loads(ran.out)
+
+
+def test_a_model_that_runs(gputune: Gputune, tmp_path: Path) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    code, content = checked(path, "--gflops", 2, "--gbps", 4, gputune=gputune)
+    assert (code, content["runs_wholly"], content["unsupported"]) == (0, True, [])
+    graph, plan = read_model(path), lower(read_model(path))
+    assert [one["node"] for one in content["supported"]] == [node.name for node in graph.nodes]
+    assert {one["op"]: one["operation"] for one in content["supported"]}["Relu"] == plan.operations[0].name, "fused"
+    works = [family_of(each.task.op).work(each.task.problem) for each in plan.operations]
+    assert content["flops"] == sum(work.flops for work in works)
+    assert content["bytes"] == sum(work.bytes for work in works)
+    assert content["roofline_ns"] == pytest.approx(sum(max(work.flops / 2, work.bytes / 4) for work in works))
+    assert content["constant_bytes"] == sum(value.nbytes for value in plan.constants.values())
+    assert content["peaks"]["origin"] == "given"
+
+
+def test_trials_are_those_of_the_tuner(tmp_path: Path) -> None:
+    found = check_model(models.save(models.conv_relu_gemm(), tmp_path), {})
+    assert found.model is not None
+    content = describe(found, ASSUMED, LIMITS)
+    sizes = [(task.op, family_of(task.op).space(task.problem, LIMITS).size) for task in found.model.tasks]
+    for name in ("quick", "normal"):
+        assert content["tuning"][name]["trials"] == sum(trials_for(EFFORTS[name], op, size) for op, size in sizes)
+    assert content["tuning"]["full"]["at_least"] == any(size >= COUNTED for _, size in sizes)
+    assert content["tuning"]["none"] == {"trials": 0, "seconds": 0.0, "at_least": False}
+    seconds = [content["tuning"][name]["seconds"] for name in ("none", "quick", "normal", "full")]
+    assert seconds == sorted(seconds)
+
+
+def test_every_node_without_kernels_is_named(gputune: Gputune, tmp_path: Path) -> None:
+    model = models.build(
+        "(float[1,3,5,5] x) => (float[1,3] y, int64[4,n] z)",
+        "a = Relu(x) y = Det(a) z = NonZero(x)",
+    )
+    code, content = checked(models.save(model, tmp_path), gputune=gputune)
+    assert (code, content["runs_wholly"], content["nodes"]) == (9, False, 3)
+    assert [one["op"] for one in content["unsupported"]] == ["Det", "NonZero"]
+    assert "on the host" in content["unsupported"][1]["nearest"]
+    ran = gputune("model-check", tmp_path / "model.onnx")
+    assert ran.code == 9
+    assert "of 3 nodes that were looked at, 2 cannot" in ran.out and "instead: " in ran.out
+
+
+def test_a_supported_operator_in_an_unsupported_way_has_its_reason(gputune: Gputune, tmp_path: Path) -> None:
+    model = models.build(
+        "(float[1,3,5,5] x, float[4,3,3,3] w) => (float[1,4,3,3] y, float[1,3,5,5] z)", "y = Conv(x, w) z = Relu(x)"
+    )
+    code, content = checked(models.save(model, tmp_path), gputune=gputune)
+    assert code == 9
+    (one,) = content["unsupported"]
+    assert one["op"] == "Conv" and "'w' is computed at run time" in one["why"]
+    assert [each["op"] for each in content["supported"]] == ["Relu"]
+
+
+def test_a_quantised_model_has_each_of_its_nodes_listed(gputune: Gputune, tmp_path: Path) -> None:
+    model = models.build(
+        "(float[2,3] x) => (uint8[2,3] y, uint8[2,3] z)",
+        "y = QuantizeLinear(x, scale) r = Relu(x) z = QuantizeLinear(r, scale)",
+        {"scale": models.numbers(0.5)},
+    )
+    code, content = checked(models.save(model, tmp_path), gputune=gputune)
+    assert (code, content["nodes"]) == (9, 3)
+    assert [one["op"] for one in content["unsupported"]] == ["QuantizeLinear"] * 2
+    assert all("the float32 model" in one["nearest"] for one in content["unsupported"])
+
+
+def test_a_roofline_at_assumed_peaks_is_called_an_estimate(gputune: Gputune, tmp_path: Path) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    assumed = gputune("model-check", path).out
+    assert "roofline, an estimate:" in assumed and "assumed as of two cores of a CPU" in assumed
+    assert "; a faster device takes less" in assumed
+    given = gputune("model-check", path, "--gflops", 2, "--gbps", 4).out
+    assert "roofline:" in given and "estimate" not in given.split("roofline", 1)[1].splitlines()[0]
+    assert "can be faster" not in given + gputune("model-check", "--help").out
+
+
+def test_peaks_are_measured_on_a_device(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the null device, which models time; on a small copy and a small product."""
+    small = ElementwiseProblem((4096,), (), (4096,), EMPTY)
+    monkeypatch.setattr(peaks, "MEMORY", Task("Elementwise", small, 1))
+    monkeypatch.setattr(peaks, "ARITHMETIC", Task("MatMul", MatMulProblem(32, 32, 32), 1))
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    code, content = checked(path, "--device", "null", gputune=gputune)
+    assert (code, content["peaks"]["origin"]) == (0, "measured on null with a matrix product and a copy")
+    assert content["peaks"]["gflops"] > 0 and content["peaks"]["gbps"] > 0
+    assert content["roofline_ns"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--gflops", 3), "give --gflops and --gbps"),
+        (("--gflops", 3, "--device", "null"), "--gflops: with --device the peaks are measured"),
+        (("--input_dimensions", "x=1,3,9,7;x=2,3,9,7"), "one shape at a time"),
+    ],
+)
+def test_options_that_contradict(
+    gputune: Gputune, tmp_path: Path, arguments: tuple[object, ...], complaint: str
+) -> None:
+    ran = gputune("model-check", models.save(models.conv_relu_gemm(), tmp_path), *arguments)
+    assert ran.code == 2
+    assert complaint in ran.last_line
+
+
+def test_a_broken_model_is_no_unsupported_one(gputune: Gputune, tmp_path: Path) -> None:
+    assert gputune("model-check", tmp_path / "none.onnx").code == 3
+
+
+def test_the_roofline_is_the_slower_of_both() -> None:
+    device = Peaks(10.0, 2.0, "")
+    assert [device.roofline_ns(Work(100, 10)), device.roofline_ns(Work(10, 10))] == [10.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("op", "advice"),
+    [
+        ("If", "control flow decided"),
+        ("SequenceAt", "in place of sequences"),
+        ("com.example.Foo", "an op package that lowers com.example.Foo"),
+        ("Softmix", "Softmax, or"),
+        ("Conv", "as the reason says"),
+        ("TopK", "TopK as the reason says"),
+        ("QLinearConv", "the float32 model"),
+        ("Zzz", "operators that are supported"),
+    ],
+)
+def test_the_nearest_form(op: str, advice: str) -> None:
+    assert advice in nearest_form(Refusal(op, "n", ""))
+
+
+OPERATORS = frozenset(schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain)
+
+
+def named_in(text: str) -> set[str]:
+    """The ONNX operators that a text names. Words that are also plain English count where they are written as names."""
+    return set(re.findall(r"[A-Z]\w+", text)) & OPERATORS
+
+
+def test_no_advice_is_against_an_operator_that_is_supported() -> None:
+    assert not set(NEAREST) & SUPPORTED_OPS
+    assert set(NEAREST) <= OPERATORS
+
+
+def test_advice_names_only_operators_that_are_supported() -> None:
+    advice = {op: nearest_form(Refusal(op, "n", "")) for op in OPERATORS}
+    assert not {op: text for op, text in advice.items() if named_in(text) - SUPPORTED_OPS - {op}}
+    assert all(advice[op].startswith(f"{op} as the reason says") for op in SUPPORTED_OPS & OPERATORS)
+
+
+def refusals_in_the_source() -> list[tuple[str, str]]:
+    """(where, text) of every literal text with which the importer and the lowering refuse a node."""
+    found = []
+    for path in sorted(Path(client.__file__).parent.glob("model/importer/*.py")) + sorted(
+        Path(client.__file__).parent.glob("model/lowering/*.py")
+    ):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and "unsupported" in ast.unparse(call.func):
+                texts = [one.value for one in ast.walk(call) if isinstance(one, ast.Constant)]
+                found += [(f"{path.name}:{call.lineno}", text) for text in texts if isinstance(text, str)]
+    return found
+
+
+def test_reasons_name_only_operators_that_are_supported() -> None:
+    """A reason that says which form is supported must not lead to an operator that is refused, too."""
+    reasons = refusals_in_the_source()
+    assert len(reasons) > 30
+    assert {where: named_in(text) - SUPPORTED_OPS for where, text in reasons if named_in(text) - SUPPORTED_OPS} == {}

@@ -1,0 +1,404 @@
+"""Reading ONNX files: what comes out, and one clear line for everything that cannot be tuned."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.external_data_helper
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gputune.client.errors import ModelError
+from gputune.client.model.importer import operators, read_model
+from gputune.client.model.lowering import lower
+from tests.client import models
+from tests.client.models import build, integers, numbers, save
+
+
+def refusal(path: Path, dimensions: dict[str, tuple[int, ...]] | None = None) -> str:
+    """The message of the error, which is one line that names the file."""
+    with pytest.raises(ModelError) as caught:
+        read_model(path, dimensions)
+    message = caught.value.message
+    assert "\n" not in message
+    assert caught.value.exit_code != 0
+    return message
+
+
+def test_nodes_shapes_and_weights_arrive_without_onnx_types(tmp_path: Path) -> None:
+    graph = read_model(save(models.conv_relu_gemm(), tmp_path))
+    assert [node.op for node in graph.nodes] == ["Conv", "Relu", "Flatten", "Gemm"]
+    assert (graph.inputs, graph.outputs, graph.opset) == (("x",), ("y",), 13)
+    assert graph.nodes[0].attributes["pads"] == (1, 0, 1, 2)
+    assert graph.shape("c") == (1, 4, 5, 7)
+    assert graph.shape("f") == (1, 140)
+    assert graph.constants["w"].shape == (4, 3, 3, 3)
+    assert all(type(value).__module__ == "numpy" for value in graph.constants.values())
+
+
+def test_shape_arithmetic_and_constants_fold_away(tmp_path: Path) -> None:
+    graph = read_model(save(models.shape_arithmetic(), tmp_path))
+    assert [node.op for node in graph.nodes] == ["Relu", "Reshape"]
+    assert graph.shape("y") == (2, 48)
+    assert graph.constants["c"].tolist() == [2, -1]
+
+
+def test_constants_of_old_operator_sets_may_be_integers(tmp_path: Path) -> None:
+    """Operator sets before 9 allow floats only, but exporters have written sizes so."""
+    size = helper.make_node("Constant", [], ["size"], value=numpy_helper.from_array(np.array([3, 2], np.int64)))
+    info = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [6]), ("y", [3, 2]))
+    ]
+    graph = helper.make_graph([size, helper.make_node("Reshape", ["x", "size"], ["y"])], "g", info[:1], info[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 7)], ir_version=8)
+    assert read_model(save(model, tmp_path)).shape("y") == (3, 2)
+
+
+def test_weights_computed_from_constants_fold_by_the_models_own_operator_set(tmp_path: Path) -> None:
+    """Operator set 10 squeezes by attribute; the newest one would read an input."""
+    body = "s = Squeeze<axes=[0]>(w) t = Transpose<perm=[1,0]>(s) y = MatMul(x, t)"
+    graph = read_model(save(build("(float[2,3] x) => (float[2,4] y)", body, {"w": (1, 4, 3)}, opset=10), tmp_path))
+    assert [node.op for node in graph.nodes] == ["MatMul"]
+    assert graph.constants["t"].shape == (3, 4)
+
+
+def test_initializers_listed_as_inputs_are_not_inputs(tmp_path: Path) -> None:
+    model = build("(float[1,3] x, float[3,2] w) => (float[1,2] y)", "y = MatMul(x, w)", {"w": (3, 2)}, 8, 3)
+    assert read_model(save(model, tmp_path)).inputs == ("x",)
+
+
+def test_weights_in_another_file_are_read_and_missed_by_name(tmp_path: Path) -> None:
+    model = models.conv_relu_gemm()
+    want = numpy_helper.to_array(model.graph.initializer[0])
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert np.array_equal(read_model(path).constants[model.graph.initializer[0].name], want)
+    (tmp_path / "weights.bin").unlink()
+    assert "weights.bin" in refusal(path)
+
+
+def test_weights_in_another_file_that_ends_too_early_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(models.conv_relu_gemm(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    with (tmp_path / "weights.bin").open("r+b") as file:
+        file.truncate(100)
+    assert "are not in weights.bin" in refusal(path)
+
+
+def test_local_functions_are_inlined(tmp_path: Path) -> None:
+    opset = [helper.make_opsetid("", 13), helper.make_opsetid("mine", 1)]
+    function = helper.make_function(
+        "mine", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], opset[:1]
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Twice", ["x"], ["y"], domain="mine")], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=opset, functions=[function], ir_version=8)
+    assert [node.op for node in read_model(save(model, tmp_path)).nodes] == ["Add"]
+
+
+def test_a_second_output_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
+    """Shape inference knows nothing about the mask of the Dropout of operator set 9."""
+    model = build("(float[2] x) => (float[2] y)", "d, mask = Dropout(x) y = Relu(d)", opset=9)
+    assert [node.op for node in read_model(save(model, tmp_path)).nodes] == ["Dropout", "Relu"]
+
+
+def test_a_known_number_cast_like_another_folds(tmp_path: Path) -> None:
+    model = build("(float[2] x) => (float[2] y)", "c = CastLike(n, x) y = Mul(x, c)", {"n": integers(3)}, opset=21)
+    graph = read_model(save(model, tmp_path))
+    assert [node.op for node in graph.nodes] == ["Mul"]
+    assert graph.constants["c"].dtype == np.float32
+
+
+class TestDimensions:
+    """Making dynamic inputs static."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return save(build("(float[N,3,h,w] picture) => (float[N,3,h,w] y)", "y = Relu(picture)"), tmp_path)
+
+    def test_given_dimensions_reach_every_tensor(self, path: Path) -> None:
+        assert read_model(path, {"picture": (2, 3, 5, 7)}).shape("y") == (2, 3, 5, 7)
+
+    def test_a_dynamic_input_names_itself_its_dimensions_and_the_option(self, path: Path) -> None:
+        message = refusal(path)
+        assert "'picture'" in message
+        assert "Nx3xhxw" in message
+        assert "--input_dimensions picture=1,3,1,1" in message
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"picture": (1, 3, 5)}, "has 3 dimensions"),
+            ({"picture": (1, 4, 5, 5)}, "fixed at 3"),
+            ({"picture": (0, 3, 5, 5)}, "at least 1"),
+            ({"pictures": (1, 3, 5, 5)}, "did you mean 'picture'?"),
+            ({"q": (1, 3, 5, 5)}, "its inputs are 'picture'"),
+        ],
+    )
+    def test_dimensions_that_do_not_fit(self, path: Path, given: dict[str, tuple[int, ...]], said: str) -> None:
+        assert said in refusal(path, given)
+
+
+class TestFiles:
+    """What is wrong with the file itself."""
+
+    def test_missing(self, tmp_path: Path) -> None:
+        assert "does not exist" in refusal(tmp_path / "none.onnx")
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        assert "is not a file" in refusal(tmp_path)
+
+    def test_cut_short(self, tmp_path: Path) -> None:
+        path = save(models.conv_relu_gemm(), tmp_path)
+        path.write_bytes(path.read_bytes()[:-100])
+        assert str(path) in refusal(path)
+
+    @pytest.mark.parametrize("content", [b"", b"not a model", bytes(1000)])
+    def test_something_else(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(content)
+        assert str(path) in refusal(path)
+
+    def test_what_the_checker_refuses(self, tmp_path: Path) -> None:
+        model = models.conv_relu_gemm()
+        model.graph.node[1].input[0] = "nowhere"
+        assert "nowhere" in refusal(save(model, tmp_path))
+
+    def test_shapes_that_contradict_each_other_name_the_node(self, tmp_path: Path) -> None:
+        model = build("(float[2,3] x) => (float[2,5] y)", "y = MatMul(x, w)", {"w": (4, 5)})
+        model.graph.node[0].name = "first product"
+        assert "first product" in refusal(save(model, tmp_path))
+
+    def test_an_operator_set_too_new(self, tmp_path: Path) -> None:
+        model = build("(float[2] x) => (float[2] y)", "y = Relu(x)", opset=99)
+        assert "operator set 99" in refusal(save(model, tmp_path))
+
+    def test_an_old_operator_set_that_cannot_be_converted(self, tmp_path: Path) -> None:
+        model = build("(float[a,b] x, float[a] z) => (float[a,b] y)", "y = Add<axis=0, broadcast=1>(x, z)", opset=6)
+        message = refusal(save(model, tmp_path), {"x": (2, 3), "z": (2,)})
+        assert "operator set 6; 7 is the oldest supported, and onnx cannot convert it" in message
+
+    def test_old_operator_sets_are_converted(self, tmp_path: Path) -> None:
+        """Before operator set 7 a slope that is a vector belonged to channels, whatever the last axis is."""
+        body = "r = PRelu(x, s) y = Add<broadcast=1>(r, w)"
+        model = build("(float[2,3,5,3] x) => (float[2,3,5,3] y)", body, {"w": (5, 3), "s": (3,)}, opset=6)
+        graph = read_model(save(model, tmp_path))
+        assert graph.opset == 7
+        assert [(node.op, graph.shape(node.inputs[1])) for node in graph.nodes] == [
+            ("PRelu", (3, 1, 1)),
+            ("Add", (5, 3)),
+        ]
+
+
+class TestUnsupported:
+    """Valid models that are not for us."""
+
+    def test_all_operators_at_once_with_their_nodes(self, tmp_path: Path) -> None:
+        body = "r = Relu(x) l = Det(r) u = Bernoulli(l) e = Relu(u) y = GlobalLpPool(e)"
+        model = build("(float[1,3,4,4] x) => (float[1,3] y)", body, opset=22)
+        for index, node in enumerate(model.graph.node):
+            node.name = f"node{index}"
+        message = refusal(save(model, tmp_path))
+        assert all(part in message for part in ("Det node 'node1'", "RandomUniformLike node"))
+        assert "Relu" not in message
+
+    def test_shape_arithmetic_behind_an_unknown_operator_is_not_blamed(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 13, "mine" : 1]> g (float[2,3] x) => (float[N] y)
+                  <int64[1] rest = {-1}> {
+                    m = mine.Magic(x) s = Shape(m) c = Concat<axis=0>(s, rest) r = Reshape(x, c) y = Relu(r) }"""
+        message = refusal(save(onnx.parser.parse_model(text), tmp_path))
+        assert "mine.Magic" in message
+        assert "Concat" not in message
+
+    def test_a_branch_that_depends_on_the_data(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 13]> g (float[2] x, bool yes) => (float[2] y) {
+                    y = If(yes) <then_branch = a () => (float[2] p) { p = Relu(x) },
+                                 else_branch = b () => (float[2] q) { q = Exp(x) }> }"""
+        assert "If node" in refusal(save(onnx.parser.parse_model(text), tmp_path))
+
+    def test_random_numbers_are_not_folded(self, tmp_path: Path) -> None:
+        body = "r = RandomNormalLike(w) y = Add(x, r)"
+        model = build("(float[2] x) => (float[2] y)", body, {"w": (2,)})
+        assert "RandomNormalLike" in refusal(save(model, tmp_path))
+
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            ("q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z)", "QuantizeLinear node"),
+            ("q, t, u = DynamicQuantizeLinear(x) y = DequantizeLinear(q, t, u)", "DynamicQuantizeLinear node"),
+        ],
+    )
+    def test_quantised_models(self, tmp_path: Path, body: str, said: str) -> None:
+        weights = {"s": numbers(0.5), "z": np.array(3, dtype=np.uint8)}
+        message = refusal(save(build("(float[2] x) => (float[2] y)", body, weights), tmp_path))
+        assert "quantised" in message
+        assert said in message
+
+    def test_int8_weights_that_fold_are_no_quantisation(self, tmp_path: Path) -> None:
+        body = "f = DequantizeLinear(w, s) y = Mul(x, f)"
+        weights = {"w": np.array([1, -2], dtype=np.int8), "s": numbers(0.5)}
+        graph = read_model(save(build("(float[2] x) => (float[2] y)", body, weights), tmp_path))
+        assert graph.constants["f"].tolist() == [0.5, -1.0]
+
+    @pytest.mark.parametrize(
+        ("signature", "body", "said"),
+        [
+            ("(float16[2] x) => (float16[2] y)", "y = Add(x, x)", "float16"),
+            ("(seq(float[2]) x) => (float[2] y)", "y = ConcatFromSequence<axis=0>(x)", "not a tensor"),
+            ("(double[2] x) => (double[2] y)", "y = Add(x, x)", "float64"),
+        ],
+    )
+    def test_types_that_no_kernel_knows(self, tmp_path: Path, signature: str, body: str, said: str) -> None:
+        message = refusal(save(build(signature, body), tmp_path))
+        assert said in message
+        assert "float32" in message
+
+    def test_a_shape_that_depends_on_the_data_is_blamed_on_who_has_it(self, tmp_path: Path) -> None:
+        body = "s = Cast<to=7>(v) y = Reshape(x, s)"
+        message = refusal(save(build("(float[4,3] x, float[2] v) => (float[a,b] y)", body), tmp_path))
+        assert "Reshape node" in message
+        assert "depends on the data" in message
+
+
+def with_raw(dims: list[int], content: bytes, data_type: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    model = build("(float[2,3] x) => (float[2,3] y)", "y = Mul(x, w)")
+    model.graph.initializer.append(TensorProto(name="w", data_type=data_type, dims=dims, raw_data=content))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("dims", "content", "data_type", "complaint"),
+    [
+        ([3], bytes(4), TensorProto.FLOAT, "weight 'w' (3) of model"),
+        ([3], bytes(5), TensorProto.FLOAT, "buffer size must be a multiple of element size"),
+        ([-1], bytes(12), TensorProto.FLOAT, "weight 'w' (-1) of model"),
+        ([1 << 40], bytes(12), TensorProto.FLOAT, "cannot reshape"),
+        ([3], bytes(12), 99, "unknown data type 99"),
+    ],
+)
+def test_weights_that_are_not_what_they_say(
+    tmp_path: Path, dims: list[int], content: bytes, data_type: int, complaint: str
+) -> None:
+    """Some versions of onnx find it before we do; the weight is named either way."""
+    message = refusal(save(with_raw(dims, content, data_type), tmp_path))
+    assert complaint in message or re.search(r"model \S+ is not valid: .*\(tensor name: w\)", message)
+
+
+ROW, MAP, HUGE = "(float[2,3] x) => (float y)", "(float[1,4,8,8] x) => (float y)", "(float[1,4,1048576,1048576] x)"
+FILTERS = {"w": (4, 4, 3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "weights", "complaint"),
+    [
+        (
+            ROW,
+            "y = Clip(x, w)",
+            {"w": numbers(1, 2)},
+            "Clip node 'Clip_0' is not supported: one of its bounds has several elements",
+        ),
+        (ROW, "y = Clip(x, w)", {"w": numbers(float("nan"))}, "'Clip_0' is not supported: clip with NaN"),
+        (ROW, "y = Mul(x, w)", {"w": numbers(float("nan"))}, "Mul node 'Mul_0' is not supported: mul with NaN"),
+        (ROW, "y = Gemm(x, w)", {"w": (4, 3)}, "its right side is 4x3, rows of its left side 3"),
+        (ROW, "y = MatMul(x, w)", {"w": (3, 0)}, "output 'y' of model 'small' is a constant"),
+        (ROW, "y = Gemm(x, w, c)", {"w": (3, 4), "c": (5,)}, "'Gemm_0/add' is not supported: an input of shape (5,)"),
+        (MAP, "y = Conv<strides=[0,0]>(x, w)", FILTERS, "its strides (0, 0) must be positive"),
+        (MAP, "y = Conv<dilations=[-1,1]>(x, w)", FILTERS, "its dilations (-1, 1) must be positive"),
+        (MAP, "y = Conv<group=0>(x, w)", FILTERS, "its group 0 must be positive"),
+        (MAP, "y = Conv<pads=[-1,-1,-1,-1]>(x, w)", FILTERS, "pads not negative"),
+        (MAP, "y = Conv<kernel_shape=[5,5]>(x, w)", FILTERS, "its output has the shape (1, 4, 4, 4)"),
+        (MAP, "y = Conv(x, w)", {"w": (4, 4, 3)}, "its weight has 3 dimensions, its input has 4"),
+        (MAP, "y = Conv(x, w, b)", {**FILTERS, "b": (3,)}, "its bias has the shape (3,), its kernel takes (4,)"),
+        (MAP, "c = Conv(x, w, b) y = Mul(c, s)", {**FILTERS, "b": (3,), "s": numbers(2)}, "Conv node 'Conv_0'"),
+        (MAP, "y = AveragePool<kernel_shape=[0,2]>(x)", {}, "its kernel_shape (0, 2) must be positive"),
+        (MAP, "y = BatchNormalization(x,a,a,b,a)", {"a": numbers(1, 1, 1, 1), "b": (3,)}, "BatchNormalization_0"),
+        (MAP, "y = BatchNormalization(x,a,a,a,a)", {"a": numbers(1, 1, 1)}, "BatchNormalization_0"),
+        (MAP, "y = Reshape(x, s)", {"s": integers(3, 5)}, "its input has 256 elements, its output 15"),
+        (MAP, "y = Reshape(x, s)", {"s": integers(1 << 62, 1 << 62)}, "are supported"),
+        (f"{HUGE} => (float y)", "s = Shape(x) y = Reshape(x, s)", {}, "has 4398046511104 elements"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(
+    tmp_path: Path, signature: str, body: str, weights: dict[str, models.Array], complaint: str
+) -> None:
+    """Some versions of onnx find it before we do; the node is named either way."""
+    path = save(build(signature, body, weights), tmp_path)
+    with pytest.raises(ModelError) as caught:
+        lower(read_model(path))
+    message = caught.value.message
+    assert complaint in message or re.match(r"\w+ node '\w+' of model \S+ is not valid: \[ShapeInference", message)
+
+
+class TestInlining:
+    """What takes the place of a node: the body of its operator, or a branch."""
+
+    @pytest.fixture(autouse=True)
+    def _no_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(operators, "SUPPORTED_OPS", operators.SUPPORTED_OPS - {"MeanVarianceNormalization"})
+
+    def test_a_known_branch_takes_the_place_of_its_if(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 13]> g (float[2] x) => (float[2] y, float[2] z) <bool yes = {0}> {
+                    y, z = If(yes) <then_branch = a () => (float[2] p, float[2] p2) { p = Relu(x) p2 = Relu(p) },
+                                    else_branch = b () => (float[2] q, float[2] q) { r = Neg(x) q = Exp(r) }> }"""
+        graph = read_model(save(onnx.parser.parse_model(text), tmp_path))
+        assert [(node.op, node.inputs[0], node.output) for node in graph.nodes] == [
+            ("Neg", "x", "y/r"),
+            ("Exp", "y/r", "y"),
+            ("Identity", "y", "z"),
+        ]
+
+    def test_an_operator_becomes_the_body_that_onnx_gives_it(self, tmp_path: Path) -> None:
+        model = build("(float[2,3,5,7] x) => (float[2,3,5,7] y)", "y = MeanVarianceNormalization<axes=[0,2]>(x)")
+        graph = read_model(save(model, tmp_path))
+        assert {"ReduceMean", "Sub", "Div"} <= {node.op for node in graph.nodes}
+        assert {node.attributes["axes"] for node in graph.nodes if node.op == "ReduceMean"} == {(0, 2)}
+        assert {node.stands_for for node in graph.nodes} == {("MeanVarianceNormalization_0",)}
+
+    def test_a_body_never_takes_the_names_of_others(self, tmp_path: Path) -> None:
+        body = 's = Neg(x) "m/X_RM" = Relu(s) m = MeanVarianceNormalization("m/X_RM") y = Add(m, s)'
+        model = build("(float[2,3,5,7] x) => (float[2,3,5,7] y)", body)
+        graph = read_model(save(model, tmp_path))
+        outputs = [output for node in graph.nodes for output in node.outputs]
+        assert len(set(outputs)) == len(outputs)
+
+
+class TestNothing:
+    """Tensors without elements."""
+
+    def test_what_has_no_elements_is_a_constant(self, tmp_path: Path) -> None:
+        body = "none = Slice(x, from, to, axis) y = Concat<axis=1>(none, x)"
+        weights = {"from": integers(2), "to": integers(2), "axis": integers(1)}
+        graph = read_model(save(build("(float[2,3] x) => (float[2,3] y)", body, weights), tmp_path))
+        assert [node.op for node in graph.nodes] == ["Concat"]
+        assert graph.constants["none"].shape == (2, 0)
+
+
+@pytest.mark.parametrize("opset", range(12, 17))
+@pytest.mark.parametrize("op", ["GreaterOrEqual", "LessOrEqual"])
+def test_comparisons_that_were_functions_have_shapes(tmp_path: Path, op: str, opset: int) -> None:
+    node = helper.make_node(op, ["x", "w"], ["y"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3))
+    y = helper.make_tensor_value_info("y", TensorProto.BOOL, (2, 3))
+    graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(np.zeros(3, np.float32), "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    assert read_model(save(model, tmp_path)).shape("y") == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attributes", "want"),
+    [
+        ("Squeeze", (1, 2, 1, 1), {"axes": [3, 0, 2]}, (2,)),
+        ("Squeeze", (2, 1, 2, 1, 2), {"axes": [3, 1]}, (2, 2, 2)),
+        ("Slice", (3, 8, 12), {"axes": [1, 2, 0], "starts": [-4, -7, 2], "ends": [1000, -1, 1000]}, (1, 4, 6)),
+    ],
+)
+def test_axes_may_be_in_any_order(
+    tmp_path: Path, op: str, shape: tuple[int, ...], attributes: dict[str, Any], want: tuple[int, ...]
+) -> None:
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in (("x", shape), ("y", want))]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "g", info[:1], info[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=8)
+    assert read_model(save(model, tmp_path)).shape("y") == want

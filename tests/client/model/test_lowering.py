@@ -1,0 +1,203 @@
+"""Whole plans against onnxruntime, with the kernel families' references in the place of kernels."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import pytest
+
+from gputune.client.errors import ModelError
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import Plan, lower
+from gputune.client.model.reference import evaluate
+from gputune.kernels.catalogue import family_of
+from tests.client import models
+from tests.client.models import build, save
+
+TOLERANCE = 1e-5
+"""Of the largest value of an output; plans differ from onnxruntime by the order of their sums only."""
+
+Lowered = Callable[[onnx.ModelProto], Plan]
+
+
+@pytest.fixture(scope="session")
+def lowered(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
+    folder = tmp_path_factory.mktemp("models")
+    return lambda model: lower(read_model(save(model, folder)))
+
+
+def assert_agrees(model: onnx.ModelProto, plan: Plan) -> None:
+    """The plan's outputs, names and shapes are those of onnxruntime."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(1)
+    inputs = {tensor.name: generator.standard_normal(tensor.shape, dtype=np.float32) for tensor in plan.inputs}
+    wanted: dict[str, npt.NDArray[Any]] = dict(
+        zip([output.name for output in session.get_outputs()], session.run(None, inputs), strict=True)
+    )
+    got = evaluate(plan, inputs)
+    assert list(got) == list(wanted)
+    for name, want in wanted.items():
+        assert got[name].shape == want.shape
+        assert np.abs(got[name] - want).max() <= TOLERANCE * np.abs(want).max()
+
+
+def ops(plan: Plan) -> list[str]:
+    return [operation.task.op for operation in plan.operations]
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_plans_compute_what_onnxruntime_computes(lowered: Lowered, name: str) -> None:
+    model = models.MODELS[name]()
+    assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_plans_are_whole(lowered: Lowered, name: str) -> None:
+    """What is read was written before, sizes fit the families, and views are views of real tensors."""
+    plan = lowered(models.MODELS[name]())
+    written = {tensor.name for tensor in plan.inputs} | plan.constants.keys()
+    names = [operation.name for operation in plan.operations]
+    assert len(names) == len(set(names))
+    for operation in plan.operations:
+        family, problem = family_of(operation.task.op), operation.task.problem
+        specs = family.inputs(problem)
+        assert operation.inputs.keys() == {spec.name for spec in specs}
+        for spec in specs:
+            tensor = plan.tensors[operation.inputs[spec.name]]
+            assert plan.root(tensor.name) in written
+            assert tensor.nbytes == spec.nbytes
+            assert tensor.constant or not spec.constant
+        assert plan.tensors[operation.output].nbytes == family.output(problem).nbytes
+        assert plan.root(operation.output) not in written
+        written.add(plan.root(operation.output))
+    assert {tensor.name for tensor in plan.outputs} <= written
+    owners = {*(t.name for t in plan.inputs), *(t.name for t in plan.outputs), *plan.constants}
+    assert not owners & plan.aliases.keys()
+    assert not plan.aliases.keys() & set(plan.aliases.values())
+    assert plan.constants.keys() == {name for name, tensor in plan.tensors.items() if tensor.constant}
+    for name, value in plan.constants.items():
+        assert (str(value.dtype), value.shape) == ("float32", plan.tensors[name].shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("conv_relu_gemm", ["Conv", "Transpose", "MatMul"]),
+        ("residual_block", ["Conv", "Transpose", "Conv", "Transpose"]),
+        (
+            "squeeze_excite",
+            ["Transpose", "DepthwiseConv", "Pool", "MatMul", "MatMul", "Elementwise", "Transpose"],
+        ),
+        ("shape_arithmetic", ["Elementwise"]),
+        ("scaled_convolution", ["Transpose", "Conv", "Transpose"]),
+    ],
+)
+def test_nothing_runs_that_need_not(lowered: Lowered, name: str, operations: list[str]) -> None:
+    assert ops(lowered(models.MODELS[name]())) == operations
+
+
+def test_equal_problems_are_one_task_with_their_number(lowered: Lowered) -> None:
+    body = "a = Conv(x, u) r = Relu(a) b = Conv(r, v) s = Relu(b) c = Conv(s, w) y = Tanh(c)"
+    weights: Mapping[str, Any] = dict.fromkeys("uvw", (3, 3, 3, 3))
+    plan = lowered(build("(float[1,3,40,40] x) => (float[1,3,34,34] y)", body, weights))
+    assert len(plan.tasks) == 4
+    pads = "<pads=[1,1,1,1]>"
+    same = body.replace("Conv", f"Conv{pads}").replace("Tanh", "Relu")
+    plan = lowered(build("(float[1,3,8,8] x) => (float[1,3,8,8] y)", same, weights))
+    assert [(task.op, task.weight) for task in plan.tasks] == [("Conv", 1), ("Conv", 2), ("Transpose", 1)]
+    assert [operation.task for operation in plan.operations][1:3] == [plan.tasks[1]] * 2
+
+
+def test_few_channels_are_read_as_the_model_has_them(lowered: Lowered) -> None:
+    """The first convolution reads the model's planes; one that finds the map converted already reads that, as one does
+    where there are more channels or several groups."""
+
+    def of(body: str, channels: int, **weights: tuple[int, ...]) -> list[str]:
+        return ops(lowered(build(f"(float[1,{channels},9,8] x) => (float[a,b,c,d] y)", body, weights)))
+
+    assert of("y = Conv(x, w)", 8, w=(5, 8, 3, 3)) == ["Conv", "Transpose"]
+    assert of("y = Conv(x, w)", 9, w=(5, 9, 3, 3)) == ["Transpose", "Conv", "Transpose"]
+    assert of("y = Conv<group=2>(x, w)", 4, w=(6, 2, 3, 3)) == ["Transpose", "Conv", "Transpose"]
+    pooled = of("r = MaxPool<kernel_shape=[2,2]>(x) y = Conv(r, w)", 3, w=(5, 3, 3, 3))
+    assert pooled == ["Transpose", "Pool", "Conv", "Transpose"]
+
+
+def test_operations_say_which_nodes_they_stand_for(lowered: Lowered) -> None:
+    model = models.residual_block()
+    for node in model.graph.node:
+        node.name = f"the {node.output[0]}"
+    plan = lowered(model)
+    assert [operation.nodes for operation in plan.operations] == [
+        ("the a", "the n", "the r"),
+        (),
+        ("the c", "the s", "the y"),
+        (),
+    ]
+
+
+def test_a_pointwise_convolution_is_a_matrix_product_unless_it_strides_or_groups(lowered: Lowered) -> None:
+    for attributes, op in (("", "MatMul"), ("<strides=[2,2]>", "Conv"), ("<pads=[0,0,0,1]>", "Conv")):
+        model = build("(float[2,6,5,4] x) => (float[a,b,c,d] y)", f"y = Conv{attributes}(x, w)", {"w": (8, 6, 1, 1)})
+        plan = lowered(model)
+        assert ops(plan) == (["Transpose", op, "Transpose"] if op == "MatMul" else [op, "Transpose"])
+        if op == "MatMul":
+            problem = plan.operations[1].task.problem
+            assert (problem.m, problem.k, problem.n) == (40, 6, 8)
+    grouped = build("(float[2,6,5,4] x) => (float[a,b,c,d] y)", "y = Conv<group=2>(x, w)", {"w": (8, 3, 1, 1)})
+    assert ops(lowered(grouped))[1] == "Conv"
+
+
+def test_maps_of_one_position_or_one_channel_are_never_converted(lowered: Lowered) -> None:
+    model = build("(float[2,1,5,4] x) => (float[2,3,1,1] y)", "y = Conv(x, w)", {"w": (3, 1, 5, 4)})
+    plan = lowered(model)
+    assert ops(plan) == ["Conv"]
+    assert plan.operations[0].output in (plan.outputs[0].name, *plan.aliases)
+    assert_agrees(model, plan)
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "weights", "said"),
+    [
+        (
+            "(float[1,3,5,5,5] x) => (float[a,b,c,d,e] y)",
+            "y = ConvTranspose<output_shape=[6,6,6]>(x, w)",
+            {"w": (3, 4, 2, 2, 2)},
+            "3 spatial dimensions",
+        ),
+        ("(float[1,3,5,5] x) => (float[1,4,5,5] y)", "y = Conv(x, w)", {"w": (4, 2, 1, 1)}, "sees 2 channels"),
+        ("(float[1,3,5,5] x, float[4,3,1,1] v) => (float[1,4,5,5] y)", "y = Conv(x, v)", {}, "'v' is computed"),
+    ],
+)
+def test_unsupported_uses_name_the_node(
+    lowered: Lowered, signature: str, body: str, weights: Mapping[str, tuple[int, ...]], said: str
+) -> None:
+    model = build(signature, body, weights)
+    model.graph.node[0].name = "culprit"
+    with pytest.raises(ModelError, match="culprit") as caught:
+        lowered(model)
+    assert said in caught.value.message
+
+
+def test_all_unsupported_uses_are_named_at_once(lowered: Lowered) -> None:
+    body = "a = Conv(x, v) b = Relu(a) y = ConvTranspose(b, v)"
+    model = build("(float[1,3,5,5] x, float[3,3,2,2] v) => (float[n,c,h,w] y)", body)
+    for node in model.graph.node:
+        node.name = f"the {node.op_type}"
+    with pytest.raises(ModelError, match=r"the Conv'.*; .*the ConvTranspose"):
+        lowered(model)
+
+
+def test_an_output_that_nothing_computes_is_refused(lowered: Lowered) -> None:
+    with pytest.raises(ModelError, match="also an input"):
+        lowered(build("(float[2] x) => (float[2] r, float[2] x)", "r = Relu(x)"))
+
+
+def test_an_output_that_is_a_constant_is_copied(lowered: Lowered) -> None:
+    body = "c = Exp(k) r = MatMul(x, c) s = Shape(r)"
+    model = build("(float[3] x) => (float[2] r, float[3,2] c, int64[1] s)", body, {"k": (3, 2)})
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert sorted(ops(plan)) == ["Elementwise", "MatMul", "Typed"]

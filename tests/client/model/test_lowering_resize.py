@@ -1,0 +1,162 @@
+"""Resize: nearest elements and weighted sums, in all the ways that ONNX knows, against onnxruntime."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from gputune.client.errors import ModelError
+from tests.client.models import build, integers, numbers
+
+from .test_lowering import Lowered, assert_agrees, lowered, ops
+
+__all__ = ["lowered"]
+
+
+def resized(attributes: str, scales: Any = None, sizes: Any = None, opset: int = 13) -> onnx.ModelProto:
+    """A model that resizes [2, 3, 6, 5] by scales (height, width) or to sizes."""
+    weights: dict[str, Any] = {}
+    if scales is not None:
+        weights["scales"] = numbers(1, 1, *scales)
+    if sizes is not None:
+        weights["sizes"] = integers(2, 3, *sizes)
+    given = "x, scales" if opset == 10 else f"x, , {'scales' if scales else ''}{', sizes' if sizes else ''}"
+    return build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", f"y = Resize{attributes}({given})", weights, opset)
+
+
+MODES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+class TestResize:
+    """All ways to say which element is the nearest."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("rounding", ROUNDINGS)
+    @pytest.mark.parametrize(
+        "size", [{"scales": (2, 3)}, {"scales": (1.5, 0.6)}, {"sizes": (11, 4)}, {"sizes": (1, 15)}]
+    )
+    def test_places_are_those_of_onnxruntime(
+        self, lowered: Lowered, mode: str, rounding: str, size: dict[str, Any]
+    ) -> None:
+        attributes = f'<coordinate_transformation_mode="{mode}", nearest_mode="{rounding}">'
+        model = resized(attributes, **size)
+        assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize("size", [{"scales": (2, 0.5)}, {"scales": (1.7, 1)}, {"sizes": (7, 4)}])
+    def test_defaults_and_symmetric_half_pixels(self, lowered: Lowered, size: dict[str, Any]) -> None:
+        for attributes in ("", '<coordinate_transformation_mode="half_pixel_symmetric">'):
+            model = resized(attributes, **size, opset=19)
+            assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize("scales", [(2, 3), (0.5, 0.4), (1.3, 2.5)])
+    def test_operator_set_10_has_rules_of_its_own(self, lowered: Lowered, scales: tuple[float, float]) -> None:
+        model = resized("", scales, opset=10)
+        assert_agrees(model, lowered(model))
+
+    def test_axes_say_what_the_scales_are_of(self, lowered: Lowered) -> None:
+        weights = {"scales": numbers(3, 2)}
+        body = "y = Resize<axes=[3,-2]>(x, , scales)"
+        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, weights, opset=18)
+        assert_agrees(model, lowered(model))
+
+    def test_an_addition_behind_it_is_fused(self, lowered: Lowered) -> None:
+        body = "a = Conv(x, u) b = Conv<strides=[2,2]>(x, u) r = Resize(b, , s) t = Add(a, r) y = Relu(t)"
+        weights: dict[str, Any] = {"u": (5, 3, 1, 1), "s": numbers(1, 1, 2, 2)}
+        model = build("(float[1,3,8,6] x) => (float[i,j,k,l] y)", body, weights)
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Transpose", "MatMul", "Conv", "Resize", "Transpose"]
+
+
+class TestInterpolation:
+    """Weighted sums of neighbours, in the order in which the input lies."""
+
+    @pytest.mark.parametrize("mode", ["linear", "cubic"])
+    @pytest.mark.parametrize("coordinates", [*MODES, "half_pixel_symmetric"])
+    @pytest.mark.parametrize(
+        "size", [{"scales": (2, 3)}, {"scales": (1.5, 0.6)}, {"sizes": (11, 4)}, {"sizes": (1, 15)}]
+    )
+    def test_weights_are_those_of_onnxruntime(
+        self, lowered: Lowered, mode: str, coordinates: str, size: dict[str, Any]
+    ) -> None:
+        attributes = f'<mode="{mode}", coordinate_transformation_mode="{coordinates}">'
+        model = resized(attributes, **size, opset=19)
+        assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            '<mode="linear", antialias=1>',
+            '<mode="cubic", antialias=1>',
+            '<mode="cubic", antialias=1, exclude_outside=1>',
+            '<mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5>',
+        ],
+    )
+    def test_wider_windows_and_what_lies_outside(self, lowered: Lowered, attributes: str) -> None:
+        model = resized(attributes, (0.6, 0.45), opset=18)
+        assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+    def test_a_part_is_cut_out_and_enlarged(self, lowered: Lowered, mode: str) -> None:
+        attributes = 'coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=10.0'
+        body = f'y = Resize<mode="{mode}", {attributes}>(x, region, , sizes)'
+        weights = {"region": numbers(0, 0, 0.2, -0.31, 1, 1, 0.8, 1.17), "sizes": integers(2, 3, 4, 7)}
+        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, weights)
+        if mode == "cubic":  # onnxruntime takes none; ONNX's own implementation is the same formula
+            assert ops(lowered(model)) == ["Resample"]
+        else:
+            assert_agrees(model, lowered(model))
+
+    def test_a_map_stays_where_it_lies_and_takes_a_chain(self, lowered: Lowered) -> None:
+        body = 'a = Conv(x, u) r = Resize<mode="linear">(a, , s) t = Mul(r, r) y = Conv(t, v)'
+        weights: dict[str, Any] = {"u": (5, 3, 1, 1), "s": numbers(1, 1, 2, 2), "v": (2, 5, 1, 1)}
+        model = build("(float[1,3,8,6] x) => (float[i,j,k,l] y)", body, weights)
+        plan = lowered(model)
+        assert_agrees(model, plan)
+        assert ops(plan) == ["Transpose", "MatMul", "Resample", "MatMul", "Transpose"]
+
+    @pytest.mark.parametrize("shape", [(6, 5), (2, 6, 5), (2, 3, 2, 3, 5)])
+    @pytest.mark.parametrize("mode", ["nearest", "linear"])
+    def test_lines_and_other_ranks(self, lowered: Lowered, mode: str, shape: tuple[int, ...]) -> None:
+        scales = (1,) * (len(shape) - 2) + (2.5, 0.8)
+        weights = {"s": np.array(scales, np.float32)}
+        names = ",".join("ijklm"[: len(shape)])
+        signature = f"(float[{','.join(map(str, shape))}] x) => (float[{names}] y)"
+        model = build(signature, f'y = Resize<mode="{mode}">(x, , s)', weights)
+        assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+    @pytest.mark.parametrize("mode", ["nearest", "linear"])
+    def test_the_aspect_ratio_may_be_kept(self, lowered: Lowered, mode: str, policy: str) -> None:
+        attributes = f'<mode="{mode}", keep_aspect_ratio_policy="{policy}", axes=[2,3]>'
+        body = f"y = Resize{attributes}(x, , , sizes)"
+        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, {"sizes": integers(9, 9)}, opset=18)
+        assert_agrees(model, lowered(model))
+
+    @pytest.mark.parametrize("mode", ["nearest", "linear"])
+    def test_upsample_is_its_old_name(self, lowered: Lowered, mode: str) -> None:
+        body = f'y = Upsample<mode="{mode}">(x, s)'
+        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, {"s": numbers(1, 1, 2, 3)}, opset=9)
+        assert_agrees(model, lowered(model))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ('<mode="sinc">', "its mode 'sinc' is none of nearest, linear and cubic"),
+        (
+            '<mode="linear", coordinate_transformation_mode="middle">',
+            "its coordinate transformation 'middle' is unknown",
+        ),
+        ('<nearest_mode="up">', "its nearest mode 'up' is unknown"),
+        ('<coordinate_transformation_mode="tf_crop_and_resize">', "it has no region (roi) to cut out"),
+    ],
+)
+def test_what_is_not_supported_is_said(lowered: Lowered, attributes: str, message: str) -> None:
+    body = f"y = Resize{attributes}(x, , , sizes)"
+    model = build("(float[2,3,6,5] x) => (float[2,3,9,9] y)", body, {"sizes": integers(2, 3, 9, 9)}, opset=18)
+    with pytest.raises(ModelError) as caught:
+        lowered(model)
+    assert message in caught.value.message

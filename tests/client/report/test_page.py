@@ -1,0 +1,450 @@
+"""The report of a tuning: what is gathered, that nothing from a file becomes markup, and the page in a browser."""
+
+import math
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputune.cache import PerformanceCache, TaskKey, TaskSummary, TrialRecord, WinnerRecord, tier_of
+from gputune.client.report import write_report
+from gputune.client.report.data import Place, Report, TaskView
+from gputune.client.report.gather import Peak, gather
+from gputune.client.report.html.markup import text
+from gputune.client.report.html.page import page
+from gputune.client.report.task_view import task_view
+from gputune.client.report.uses import uses_of
+from gputune.client.report.writer import read_report
+from gputune.kernels.family import problem_to_dict
+from gputune.runtime.context.format import read_header
+from pages.headless import Browser, chromium, find_chromium
+from stress import made_up_cache
+
+VOID = {"meta", "link", "br", "input"}
+CONV, WIDE, *_ = made_up_cache.TASKS
+HAND = TaskKey(op="MatMul", problem=problem_to_dict(made_up_cache.TASKS[3].problem))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return made_up_cache.make(tmp_path_factory.mktemp("made_up"))
+
+
+@pytest.fixture(scope="module")
+def report(made: tuple[Path, Path]) -> Report:
+    return read_report(*made)
+
+
+@pytest.fixture(scope="module")
+def html(made: tuple[Path, Path]) -> str:
+    output = made[0].with_name("deep") / "report.html"
+    write_report(made[0], output, made[1])
+    return output.read_text(encoding="utf-8")
+
+
+def view(place: Place, task: made_up_cache.MadeUp) -> TaskView:
+    return next(one for one in place.tasks if one.digest == task.key.digest)
+
+
+def by_hand(path: Path, trials: list[TrialRecord], winner: WinnerRecord | None) -> TaskView:
+    """The view of one task with these records."""
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(HAND, made_up_cache.VALIDITY, trials)
+        if winner is not None:
+            cache.conclude(HAND, made_up_cache.VALIDITY, winner)
+        (place,) = gather(cache, None, Peak(), datetime.now(UTC)).places
+    (task,) = place.tasks
+    return task
+
+
+# What is gathered.
+
+
+def test_measurements_that_compare_are_shown_together(report: Report) -> None:
+    first, second = report.places
+    own = len(made_up_cache.TASKS) + 1
+    assert [(len(place.tasks), len(place.others)) for place in (first, second)] == [(own, 2), (1, 0)]
+    assert second.facts["driver"] == "6.9 <beta>"
+    assert (first.set_aside, first.missing, second.missing) == (1, 1, len(made_up_cache.TASKS))
+
+
+def test_times_are_weighed_by_the_operations_of_the_context(report: Report) -> None:
+    place = report.places[0]
+    known = [task for task in place.tasks if task.default and task.tuned and task.weight]
+    before = sum((task.weight or 0) * task.default.median_ns for task in known if task.default)
+    after = sum((task.weight or 0) * task.tuned.median_ns for task in known if task.tuned)
+    assert place.before_ns == pytest.approx(before)
+    assert place.after_ns == pytest.approx(after)
+    assert (place.summed, place.operations) == (18, 20)
+    assert view(place, CONV).weight == 4
+    assert view(place, CONV).operations == ("/layer0/<0>", "/layer1/<1>", "/layer2/<2>")
+
+
+def test_a_run_of_several_launches_counts_once(made: tuple[Path, Path], report: Report) -> None:
+    """Winograd's algorithm takes three launches, and its time is that of all of them."""
+    (graph,) = read_header(made[1]).graphs
+    assert sum(launch.task == CONV.key.digest for launch in graph.launches) == CONV.weight * CONV.launches == 8
+    place = report.places[0]
+    assert [run.operation for run in place.runs] == [f"/layer{n}/<{n}>" for n in range(19)]
+    task = view(place, CONV)
+    assert task.weight == 4
+    assert task.tuned is not None and place.after_ns is not None
+    rest = sum((one.weight or 0) * one.tuned.median_ns for one in place.tasks if one.tuned and one is not task)
+    assert place.after_ns == pytest.approx(4 * task.tuned.median_ns + rest)
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3])
+def test_persistent_kernels_and_launches_change_no_run(made: tuple[Path, Path], launches: int) -> None:
+    header = read_header(made[1])
+    (graph,) = header.graphs
+    apart = replace(graph, persistent=(), counter_bytes=0)
+    several = replace(graph, launches=tuple(one for one in graph.launches for _ in range(launches)))
+    expected = uses_of(header, "c").runs
+    assert len(expected) == 20 and graph.persistent
+    for other in (apart, several):
+        assert uses_of(replace(header, graphs=(other,)), "c").runs == expected
+    both = (graph, replace(graph, name="larger"))
+    assert uses_of(replace(header, graphs=both), "c").weights[CONV.key.digest] == 2 * CONV.weight
+
+
+def test_the_context_comes_first_and_other_models_behind_a_fold(report: Report, html: str) -> None:
+    place = report.places[0]
+    assert {task.digest for task in place.tasks if not task.weight} == {made_up_cache.ALTERNATIVE.key.digest}
+    assert made_up_cache.OTHER.key.digest in {task.digest for task in place.others}
+    shown, _, folded = html.split("<h2>")[1].partition("Tasks of other models</b>")
+    for task in place.tasks:
+        assert task.digest[:10] in shown and task.digest[:10] not in folded
+    for task in place.others:
+        assert text(task.title) in folded and f'id="t0-{task.digest[:16]}"' not in shown
+    trials = [sum(len(task.attempts) for task in tasks) for tasks in (place.tasks, place.others)]
+    assert f"<dt>Trials</dt><dd>{trials[0]:,}</dd>" in shown
+    assert f"2 tasks in this cache, {trials[1]:,} trials" in folded
+
+
+def test_the_place_of_the_context_comes_before_a_later_one(made: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    path.write_bytes(made[0].read_bytes())
+    later = replace(made_up_cache.VALIDITY, driver_version="9")
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(made_up_cache.OTHER.key, later, [TrialRecord({"A": 1}, "ok", [1e3])])
+    with_context, without = read_report(path, made[1]), read_report(path)
+    assert without.places[0].facts["driver"] == with_context.places[-1].facts["driver"] == "9"
+    assert with_context.places[-1].tasks == ()
+
+
+def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], html: str) -> None:
+    said = re.sub("<[^>]+>", "", html.split("<h2>")[0]).replace("\u00a0", " ")
+    assert "Tuning of net &lt;1&gt;" in said
+    assert "inference 2.09 ms, untuned 2.41 ms: 1.15× (1.12–1.18), measured end to end" in said
+    assert "an estimate" not in html
+    untuned, tuned = (
+        float(width) for width in re.findall(r'<rect class="whole \w+" x="50" y="\d+" width="([\d.]+)"', html)[:2]
+    )
+    assert untuned / tuned == pytest.approx(2.41 / 2.09, abs=0.01), "bars from 0"
+    header = read_header(made[1])
+    without = replace(header, configuration={})
+    assert uses_of(without, "c").end_to_end == ()
+
+
+def test_without_an_end_to_end_measurement_the_sum_is_called_an_estimate(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    header = read_header(made[1])
+    with PerformanceCache.open_readonly(made[0]) as cache:
+        report = gather(cache, uses_of(replace(header, configuration={}), "c"), Peak(), datetime.now(UTC))
+        alone = gather(cache, None, Peak(), datetime.now(UTC))
+    assert "is an estimate of what tuning gains" in page(report)
+    assert "×, an estimate; sum of the kernels of 18 of 20 operations" in page(report)
+    assert "estimate" not in page(alone)
+
+
+GOOD = made_up_cache.END_TO_END
+GAIN = GOOD["gain"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None, 3, [], {}, {"net <1>": None}, {"net <1>": 2.0}, {"net <1>": {**GOOD, "gain": None}}, {"other": GOOD},
+        {"net <1>": {**GOOD, "tuned_ns": "2"}}, {"net <1>": {**GOOD, "tuned_ns": math.nan}},
+        {"net <1>": {**GOOD, "untuned_ns": 0}}, {"net <1>": {**GOOD, "gain": {"median": 1, "low": 2, "high": 1}}},
+        {"net <1>": {**GOOD, "gain": {"median": 1, "low": 0, "high": 1}}}, {"net <1>": {**GOOD, "untuned_ns": 10**400}},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_measurement_is_none(made: tuple[Path, Path], told: object) -> None:
+    header = replace(read_header(made[1]), configuration={"end_to_end": told, "tuned_tasks": [3, None]})
+    uses = uses_of(header, "c")
+    assert (uses.end_to_end, uses.alternatives) == ((), frozenset())
+
+
+def test_the_longest_in_the_context_comes_first(report: Report) -> None:
+    tasks = [task for task in report.places[0].tasks if task.tuned]
+    times = [(task.weight or 0) * task.tuned.median_ns for task in tasks if task.tuned]
+    assert times == sorted(times, reverse=True)
+    assert tasks[-1].digest == made_up_cache.ALTERNATIVE.key.digest
+
+
+def test_default_and_tuned_are_those_that_were_raced_last(report: Report) -> None:
+    task = view(report.places[0], CONV)
+    assert task.default is not None
+    assert task.tuned is not None
+    assert len(task.default.samples_ns) == len(task.tuned.samples_ns) == 16
+    assert task.gain_interval is not None
+    pairs = zip(task.default.samples_ns, task.tuned.samples_ns, strict=True)
+    gain = statistics.median(before / after for before, after in pairs)
+    assert task.gain == pytest.approx(gain)
+    assert task.gain_interval.low < gain < task.gain_interval.high
+
+
+def test_a_gain_is_taken_on_one_level_of_the_device(tmp_path: Path) -> None:
+    trials = [
+        TrialRecord({"A": 1}, "ok", [1000.0] * 7, measured={"drift": 2.0}),
+        TrialRecord({"A": 2}, "ok", [400.0] * 7, measured={"drift": 1.0}),
+        TrialRecord({"A": 3}, "ok", [390.0] * 7, measured={"drift": 0.5}),
+    ]
+    task = by_hand(tmp_path / "c.sqlite", trials, WinnerRecord({"A": 2}, 400.0, 1000.0, "quick"))
+    assert task.gain == pytest.approx(1000 / 2 / 400)
+    assert [timed.configuration["A"] for timed in task.best] == [2, 1, 3]
+    assert [timed.median_ns for timed in task.best] == [400, 500, 780]
+    assert [attempt.cost_ns for attempt in task.attempts] == [500, 400, 780]
+    assert task.default is not None and task.default.median_ns == 500
+
+
+def test_the_default_is_found_by_its_configuration(tmp_path: Path) -> None:
+    """The winner's record has its time on the winner's level, which is the median of none of its trials."""
+    trials = [
+        TrialRecord({"A": 1}, "ok", [900.0] * 7, measured={"batch": 0}),
+        TrialRecord({"A": 2}, "ok", [410.0] * 7, measured={"batch": 0}),
+        TrialRecord({"A": 1}, "ok", [1000.0] * 7, measured={"batch": 1}),
+        TrialRecord({"A": 2}, "ok", [400.0] * 7, measured={"batch": 1}),
+        TrialRecord({"A": 1}, "ok", [950.0] * 7, measured={"batch": 2}),
+    ]
+    task = by_hand(tmp_path / "c.sqlite", trials, WinnerRecord({"A": 2}, 400.0, 987.0, "quick"))
+    assert task.default is not None
+    assert (task.default.configuration, task.default.median_ns) == ({"A": 1}, 1000), "as it was beside the winner"
+    assert task.gain == 2.5
+    assert task.gain_interval is not None
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(1e2, 1e6), st.floats(0.2, 5.0), st.integers(0, 2)), min_size=1, max_size=12),
+    st.integers(0, 11),
+)
+def test_line_level_and_table_agree(told: list[tuple[float, float, int]], number: int) -> None:
+    """Whatever the device's speed was when each was measured: the table is in the order of its times, the line of the
+    best so far ends at the fastest, and neither the default nor the winner lies below that."""
+    trials = [
+        TrialRecord({"A": n}, "ok", [time_ns] * 3, measured={"drift": drift, "batch": batch})
+        for n, (time_ns, drift, batch) in enumerate(told)
+    ]
+    won = trials[number % len(trials)]
+    winner = WinnerRecord(won.configuration, won.median_ns or 1.0, trials[0].median_ns, "quick")
+    summary = TaskSummary(
+        HAND, made_up_cache.VALIDITY, tier_of("GPU", 8, "", ""), {"ok": len(trials)}, winner, datetime.now(UTC)
+    )
+    task = task_view(summary, trials, None, ())
+    assert task.default is not None and task.tuned is not None
+    times = [timed.median_ns for timed in task.best]
+    assert times == sorted(times)
+    line = min(attempt.cost_ns for attempt in task.attempts if attempt.cost_ns is not None)
+    assert line == pytest.approx(times[0])
+    assert min(task.default.median_ns, task.tuned.median_ns) >= line * (1 - 1e-9)
+    assert task.tuned.median_ns == won.median_ns
+    if told[0][2] == won.measured["batch"]:
+        assert task.default.median_ns == trials[0].median_ns, "raced side by side, as the summary has it"
+
+
+def test_a_task_that_is_not_concluded_shows_its_fastest(report: Report) -> None:
+    task = view(report.places[0], made_up_cache.TASKS[5])
+    assert task.effort is None
+    assert task.tuned == task.best[0]
+
+
+def test_a_winner_without_its_trials_is_shown_without_intervals(tmp_path: Path) -> None:
+    winner = WinnerRecord({"A": 2}, 400.0, 1000.0, "quick")
+    task = by_hand(tmp_path / "c.sqlite", [TrialRecord({"A": 9}, "compile", message="no")], winner)
+    assert (task.gain, task.gain_interval) == (2.5, None)
+
+
+def test_failures_keep_their_names_and_an_example(report: Report) -> None:
+    task = view(report.places[0], WIDE)
+    assert task.failed == sum(attempt.status != "ok" for attempt in task.attempts) > 5
+    assert all(failure.message == made_up_cache.MESSAGES[failure.status] for failure in task.failures)
+    assert sum(failure.count for failure in task.failures) == task.failed
+
+
+def test_the_host_time_is_summed_by_phase(made: tuple[Path, Path], report: Report) -> None:
+    task = view(report.places[0], CONV)
+    with PerformanceCache.open_readonly(made[0]) as cache:
+        trials = cache.trials_of(CONV.key, made_up_cache.VALIDITY)
+    build = sum(trial.measured["spent_ns"]["build"] for trial in trials)
+    assert task.spent_ns["build"] == pytest.approx(build)
+    assert task.untold == 0
+    assert {attempt.batch for attempt in task.attempts} == set(range(15)) - {13}
+
+
+def test_records_of_an_older_gputune_are_shown(report: Report) -> None:
+    task = view(report.places[0], made_up_cache.TASKS[4])
+    assert (task.spent_ns, task.untold) == ({}, len(task.attempts))
+    assert task.gain is not None
+    assert "protocol 1" in task.how[0]
+
+
+def test_a_record_says_how_it_was_measured(report: Report) -> None:
+    how = view(report.places[0], CONV).how
+    assert how[0].startswith("event time, 1 to 16 samples of at least 1 ms, after 200 ms of warm-up, caches warm")
+    assert any(line.endswith("settled the order") for line in how)
+    assert any("very code of another" in line for line in how)
+
+
+def test_the_best_task_is_on_the_roof_and_none_above(report: Report) -> None:
+    place = report.places[0]
+    shares = [task.roofline.share for task in place.tasks if task.roofline]
+    assert max(shares) == pytest.approx(1)
+    assert place.roof is not None
+    assert place.roof.gflops == pytest.approx(max(t.roofline.gflops for t in place.tasks if t.roofline))
+
+
+def test_a_peak_that_is_given_is_the_roof(made: tuple[Path, Path], report: Report) -> None:
+    place = read_report(*made, Peak(gflops=1e5)).places[0]
+    before, now = (view(one, CONV).roofline for one in (report.places[0], place))
+    assert before is not None
+    assert now is not None
+    assert place.roof is not None
+    ideal_ns = max(now.flops / 1e5, now.bytes / place.roof.gb_per_s)
+    assert now.share == pytest.approx(ideal_ns / (now.flops / now.gflops))
+    assert now.share < before.share
+
+
+def test_times_that_cannot_be_true_are_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    by_hand(path, [TrialRecord({"A": 1}, "ok", [5e-320]), TrialRecord({"A": 2}, "ok", [1e300])], None)
+    assert read_report(path).notes == ("2 rows of the cache cannot be true and are left out",)
+    write_report(path, tmp_path / "report.html")
+
+
+# The page.
+
+
+class Tags(HTMLParser):
+    """What a page is made of; fails on a tag that is not closed in its turn."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_nothing_from_a_file_becomes_markup(html: str) -> None:
+    tags = Tags(html)
+    assert tags.seen.count("script") == 1
+    assert not {"img", "iframe", "object", "b onerror"} & set(tags.seen)
+    assert not [name for name, _ in tags.attributes if name.startswith("on")]
+    addresses = [value for name, value in tags.attributes if name in ("href", "src", "action")]
+    assert {address for address in addresses if not (address or "").startswith("#")} == {"data:,"}
+    assert "alert(1)" in html
+    assert not set(html) & {"\x1b", "\u202e"}
+
+
+def test_every_number_in_a_picture_is_one(html: str) -> None:
+    pictures = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    assert len(pictures) > 20
+    assert not [picture for picture in pictures if re.search(r"\b(nan|inf|None)\b", picture)]
+
+
+def test_an_empty_cache_says_so(tmp_path: Path) -> None:
+    PerformanceCache.open(tmp_path / "c.sqlite").close()
+    write_report(tmp_path / "c.sqlite", tmp_path / "report.html")
+    assert "holds no measurements" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        pytest.skip("there is no Chromium on this machine")
+    with chromium(path, 300) as running:
+        yield running
+
+
+def shown(browser: Browser) -> list[str]:
+    """The titles of the first table's rows, in their order."""
+    rows = "document.querySelectorAll('section.place .tasks tbody')[0].rows"
+    titles: list[str] = browser.value(f"[...{rows}].filter(r => !r.hidden).map(r => r.querySelector('a').textContent)")
+    return titles
+
+
+def test_the_page_loads_in_silence_and_asks_for_nothing(browser: Browser, html: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(html, encoding="utf-8")
+    for width, dark in ((1180, False), (360, True), (320, False)):
+        browser.look(width, dark=dark)
+        browser.load(page.as_uri())
+        browser.value("document.querySelectorAll('details').forEach(task => { task.open = true; })")
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        cut = "[...document.querySelectorAll('.tasks')].filter(t => t.scrollWidth > t.parentElement.clientWidth).length"
+        assert browser.value(cut) == 0
+        assert browser.complaints() == []
+        assert browser.requests() == [page.as_uri()]
+
+
+def test_columns_sort_and_the_filter_filters(browser: Browser, html: str, report: Report, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(html, encoding="utf-8")
+    browser.look(1180)
+    browser.load(page.as_uri())
+    tasks = report.places[0].tasks
+    assert shown(browser) == [task.title for task in tasks]
+    press = "[...document.querySelectorAll('.tasks th button')].find(b => b.textContent === 'Trials').click()"
+    browser.value(press)
+    assert shown(browser)[0] == max(tasks, key=lambda task: len(task.attempts)).title
+    browser.value(press)
+    assert shown(browser)[0] == min(tasks, key=lambda task: len(task.attempts)).title
+    browser.value(
+        "(i => { i.value = 'depthwise'; i.dispatchEvent(new Event('input')); })(document.querySelector('.filter'))"
+    )
+    assert shown(browser) == [task.title for task in tasks if task.op == "DepthwiseConv"]
+    browser.value("document.querySelector('.tasks tbody tr:not([hidden]) a').click()")
+    assert browser.value("new Promise(done => setTimeout(() => done(document.querySelector('details:target').open)))")
+
+
+def test_the_browser_notices_errors_and_requests(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<img src=missing.png><script>nothing()</script>", encoding="utf-8")
+    browser.load(page.as_uri())
+    assert any("nothing is not defined" in text for text in browser.complaints())
+    assert browser.requests()[1:] == [(tmp_path / "missing.png").as_uri()]
+
+
+def test_the_page_forbids_a_script_that_is_not_its_own(browser: Browser, html: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(html.replace("<footer>", "<script>document.title = 'taken'</script><footer>"), encoding="utf-8")
+    browser.load(page.as_uri())
+    assert browser.value("document.title") != "taken"

@@ -1,0 +1,245 @@
+"""Input lists and result files."""
+
+import io
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.errors import ConfigError
+from gputune.client.input_lists import InputLine, read_input_list, read_inputs
+from gputune.client.run.net_run import file_stem, file_stems, profile_table, run, write_result
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.runtime.context.records import TensorRecord
+from tests.client.commands import Gputune, read_json
+from tests.client.contexts import small_context
+
+ONE = (TensorRecord("x", (2, 3)),)
+TWO = (*ONE, TensorRecord("y", (4,)))
+
+
+def listed(folder: Path, text: str) -> Path:
+    path = folder / "inputs.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_lines_name_inputs_and_may_leave_out_a_single_name(tmp_path: Path) -> None:
+    lines = read_input_list(listed(tmp_path, "# comment\n\nx:=a.raw\nb.raw\n"), ONE)
+    assert [line.files["x"].name for line in lines] == ["a.raw", "b.raw"]
+    (line,) = read_input_list(listed(tmp_path, "y:=b.raw x:=a.raw"), TWO)
+    assert {name: file.name for name, file in line.files.items()} == {"x": "a.raw", "y": "b.raw"}
+
+
+def test_what_has_blanks_stands_in_double_quotes(tmp_path: Path) -> None:
+    inputs = (TensorRecord("an x", (2,)), TensorRecord("it's", (2,)))
+    text = '"an x:=a file.raw" it\'s:="b \'2\'.raw"\nit\'s:=c\\d.raw "an x":=#e.raw'
+    first, second = read_input_list(listed(tmp_path, text), inputs)
+    assert {name: str(file) for name, file in first.files.items()} == {"an x": "a file.raw", "it's": "b '2'.raw"}
+    assert {name: str(file) for name, file in second.files.items()} == {"an x": "#e.raw", "it's": "c\\d.raw"}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_a_graph_without_inputs_runs_once(tmp_path: Path, text: str) -> None:
+    (line,) = read_input_list(listed(tmp_path, text), ())
+    assert read_inputs(line, ()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "names no inputs"),
+        ('x:="a.raw', "inputs.txt:1: a quote is not closed"),
+        ("z:=a.raw y:=b", r"inputs.txt:1: there is no input 'z'; the graph has \['x', 'y'\]"),
+        ("x:=a.raw x:=b.raw", "input 'x' is given twice"),
+        ("\nx:=a.raw", "inputs.txt:2: no file for input 'y'"),
+        ("a.raw", "names no input; write NAME:=a.raw"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        read_input_list(listed(tmp_path, text), TWO)
+
+
+def test_raw_and_npy_inputs_are_read_and_checked(tmp_path: Path) -> None:
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (tmp_path / "a.raw").write_bytes(value.tobytes())
+    np.save(tmp_path / "a.npy", value)
+    np.save(tmp_path / "wide.npy", value.astype(np.float64))
+    np.save(tmp_path / "big.npy", value.astype(">f4"))
+    (tmp_path / "short.raw").write_bytes(b"1234")
+    (tmp_path / "no.npy").write_bytes(b"not an array")
+    text = "\n".join(
+        str(tmp_path / name) for name in ("a.raw", "a.npy", "wide.npy", "big.npy", "short.raw", "no.npy", "gone.raw")
+    )
+    raw, npy, wide, big, short, no, gone = read_input_list(listed(tmp_path, text), ONE)
+    np.testing.assert_array_equal(read_inputs(raw, ONE)["x"], value)
+    np.testing.assert_array_equal(read_inputs(npy, ONE)["x"], value)
+    for line, complaint in (
+        (wide, r"holds float64\[2, 3\], input 'x' takes float32\[2, 3\]"),
+        (big, r"holds big-endian float32\[2, 3\], input 'x' takes float32\[2, 3\]"),
+        (short, "has 4 bytes, input 'x' takes 24"),
+        (no, "is no array file"),
+        (gone, "cannot be read: No such file"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            read_inputs(line, ONE)
+
+
+def archive() -> bytes:
+    content = io.BytesIO()
+    np.savez(content, x=np.zeros((2, 3), np.float32))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"PK\3\4 no archive", archive()], ids=["empty", "PK", "broken", "npz"])
+def test_a_file_that_is_no_array_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "a.npy"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"inputs.txt:1: .*a.npy is (no array file|an archive)"):
+        read_inputs(InputLine({"x": file}, "inputs.txt:1"), ONE)
+
+
+@pytest.mark.parametrize(("num_inferences", "kept"), [(3, ""), (4, "a"), (9, "abc")])
+def test_inputs_are_kept_where_they_are_needed_again(
+    monkeypatch: pytest.MonkeyPatch, num_inferences: int, kept: str
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+
+    def read(line: InputLine, inputs: object) -> dict[str, Any]:
+        value = np.full(1, float(line.place))
+        loaded.append(weakref.ref(value))
+        return {"x": value}
+
+    monkeypatch.setattr("gputune.client.run.net_run.read_inputs", read)
+
+    def infer(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        return {"y": float(inputs["x"][0])}, 1
+
+    alive: list[bool] = []
+    results: list[float] = []
+    for number, outputs, _ in run(infer, ONE, [InputLine({}, place) for place in "012"], num_inferences):
+        results.append(float(outputs["y"]))
+        if number == 2:
+            alive = [value() is not None for value in loaded]
+    assert results == [float(number % 3) for number in range(num_inferences)]
+    assert len(loaded) == 3
+    assert alive == [name in kept or name == "c" for name in "abc"]  # the last one is in use
+
+
+def test_results_of_all_outputs_have_names_of_their_own(tmp_path: Path) -> None:
+    outputs = {name: np.full(1, index, np.float32) for index, name in enumerate(("a/b", "a_b", "A_B", "c"))}
+    write_result(tmp_path, outputs, npy=False)
+    stems = file_stems(outputs)
+    assert stems == {"a/b": "a_b", "a_b": "a_b.2", "A_B": "A_B.3", "c": "c"}
+    for name, value in outputs.items():
+        assert (tmp_path / f"{stems[name]}.raw").read_bytes() == value.tobytes()
+
+
+def test_results_stay_in_their_folder(tmp_path: Path) -> None:
+    value = np.ones((1, 2), dtype=np.float32)
+    write_result(tmp_path / "Result_0", {"../a/b": value, "c": value}, npy=True)
+    assert sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*")) == [
+        "Result_0/_._a_b.npy", "Result_0/_._a_b.raw", "Result_0/c.npy", "Result_0/c.raw",
+    ]  # fmt: skip
+    assert file_stem("save_infer_model/scale_0.tmp_1") == "save_infer_model_scale_0.tmp_1"
+
+
+def test_the_table_of_a_profile_shows_the_slowest_first_and_sums_up_the_rest() -> None:
+    operations = [{"operation": f"op{n}", "median_ns": 1000.0 * n, "share": n / 78} for n in range(1, 13)]
+    heading, *rows = profile_table({"operations": operations})
+    assert heading.split() == ["median", "share", "operation"]
+    assert [row.split()[-1] for row in rows[:3]] == ["op12", "op11", "op10"]
+    assert rows[0].split() == ["12.0", "us", "15.4%", "op12"]
+    assert rows[-1].split() == ["3.0", "us", "3.8%", "2", "others", "together"]
+    assert len(rows) == 11
+
+
+@pytest.fixture
+def net_run(gputune: Gputune, tmp_path: Path) -> Callable[..., Any]:
+    """net-run of a small context with two lines of inputs."""
+    small_context(tmp_path / "context.bin")
+    (tmp_path / "x.raw").write_bytes(bytes(32))
+    inputs = listed(tmp_path, f"{tmp_path}/x.raw\n{tmp_path}/x.raw\n")
+    return lambda *options: gputune(
+        "net-run", "--retrieve_context", tmp_path / "context.bin", "--input_list", inputs,
+        "--output_dir", tmp_path / "results", "--summary_json", tmp_path / "summary.json", *options,
+    )  # fmt: skip
+
+
+def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> None:
+    ran = net_run("--num_inferences", 5, "--profile", tmp_path / "profile.json")
+    assert ran.code == 0, ran.err
+    profile = read_json(tmp_path / "profile.json")
+    assert (profile["device"], profile["inferences"], len(profile["inference_ns"])) == ("null", 5, 5)
+    (operation,) = profile["operations"]
+    assert (operation["operation"], operation["share"]) == ("double", 1.0)
+    assert operation["median_ns"] == profile["operations_ns"] > 0
+    assert "100.0%  double" in ran.last_line
+    assert "round_trip_ns" not in read_json(tmp_path / "summary.json")
+
+
+def test_a_shared_buffer_is_for_devices_that_share_memory(net_run: Any) -> None:
+    ran = net_run("--shared_buffer")
+    assert ran.code == ConfigError.exit_code
+    assert "--shared_buffer: null shares no memory with its host" in ran.last_line
+    ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
+    assert ran.code == ConfigError.exit_code
+    assert "--shared_buffer: a target's memory is not this machine's" in ran.last_line
+    ran = net_run("--shared_buffer", "--profile", "profile.json")
+    assert ran.code == ConfigError.exit_code
+    assert "--shared_buffer: a profile is of inferences with copies" in ran.last_line
+
+
+def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    ran = net_run("--token_file", token)
+    assert ran.code == ConfigError.exit_code
+    assert "--token_file: for a target, and none is named" in ran.last_line
+
+
+def test_a_broken_token_stops_only_what_uses_a_running_server(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUTUNE_TOKEN", "short")
+    assert net_run().code == 0
+    ran = net_run("--target", "127.0.0.1:1")
+    assert (ran.code, "GPUTUNE_TOKEN: the token has 5 characters" in ran.last_line) == (2, True)
+
+
+def test_a_target_that_the_environment_names_is_not_used(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARGET_SERVER_SOCKET", "127.0.0.1:1")
+    assert net_run().code == 0
+
+
+def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(net_run: Any, tmp_path: Path) -> None:
+    local = net_run()
+    y = tmp_path / "results" / "Result_1" / "y.raw"
+    assert local.code == 0
+    content = y.read_bytes()
+    y.unlink()
+    server = EmbeddedServer.start("null")
+    try:
+        address = f"{server.host}:{server.port}"
+        (tmp_path / "token").touch(0o600)
+        (tmp_path / "token").write_text(server.token)
+        options = ("--target", address, "--token_file", tmp_path / "token", "--profile", tmp_path / "profile.json")
+        ran = net_run("--num_inferences", 3, *options)
+        assert ran.code == 0, ran.err
+        assert "round trip" in ran.err
+        refused = net_run(*options, "--device", "null")
+        assert (refused.code, "drop --device" in refused.last_line) == (4, True)
+        refused = net_run(*options, "--graph", "other")
+        assert (refused.code, "there is no graph 'other'" in refused.last_line) == (8, True)
+    finally:
+        server.stop()
+    assert y.read_bytes() == content
+    summary = read_json(tmp_path / "summary.json")
+    assert summary["target"] == address
+    assert len(summary["round_trip_ns"]) == len(summary["inference_ns"]) == 3
+    assert all(trip > own > 0 for trip, own in zip(summary["round_trip_ns"], summary["inference_ns"], strict=True))
+    assert summary["load_round_trip_ns"] > summary["load_ns"] > 0
+    assert [entry["operation"] for entry in read_json(tmp_path / "profile.json")["operations"]] == ["double"]

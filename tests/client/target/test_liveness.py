@@ -1,0 +1,165 @@
+"""Heartbeats, and how long a silent server is waited for."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gputune.client.errors import TargetError
+from gputune.client.target import reconnecting
+from gputune.client.target.client import TargetClient
+from gputune.client.target.reconnecting import Reconnecting
+from gputune.client.target.transport.connection import dial
+from gputune.server.protocol.launches import source_sha256
+from gputune.server.protocol.messages import (
+    Launch,
+    Limits,
+    Ping,
+    ProfileKernel,
+    Status,
+    UploadBuffer,
+    Variant,
+    Work,
+)
+from tests.client.fake_target import (
+    FAST,
+    SILENCE,
+    FakeTarget,
+    dies_at,
+    fake_target,
+    plain_answer,
+)
+from tests.waiting import PATIENCE_SECONDS
+
+
+@pytest.fixture
+def target() -> Iterator[FakeTarget]:
+    with fake_target() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnecting, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(reconnecting, "LONGEST_PAUSE_SECONDS", 0.05)
+
+
+def connect(target: FakeTarget, notice: Any = None, seconds: float = 20) -> TargetClient:
+    return TargetClient(Reconnecting(lambda: dial("127.0.0.1", target.port), notice=notice, seconds=seconds))
+
+
+def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKernel:
+    source = "the text"
+    launch = Launch(source, source_sha256(source), "entry", "", (1,), (1,), ("input", "output"))
+    return ProfileKernel(
+        task="a task",
+        buffers={"input": buffer},
+        output_bytes=4,
+        reference=reference,
+        relative=0.0,
+        absolute=0.0,
+        dtype="float32",
+        variants=tuple(Variant({"N": number}, (), launch, {}) for number in range(variants)),
+        baseline=None,
+        best_ns=0.0,
+        work=Work(1, 1),
+        samples=3,
+        sample_ns=1,
+        warm_up_ns=1,
+        cold=False,
+        together=True,
+        harvest=True,
+    )
+
+
+def nowhere() -> Any:
+    raise TargetError("unreachable", "no way back")
+
+
+class TestHeartbeats:
+    def test_an_idle_client_pings(self, target: FakeTarget) -> None:
+        target.limits = FAST
+        with connect(target) as client:
+            target.wait_for(lambda: sum(isinstance(message, Ping) for _, message in target.heard) >= 2)
+            client.ping()
+        assert {number for number, _ in target.heard} == {1}
+
+    def test_a_waiting_client_pings_and_keeps_its_place(self, target: FakeTarget) -> None:
+        """The reply comes after more than silence_seconds, in which pings were answered."""
+        target.limits = FAST
+        held: list[Any] = []
+
+        def answer(connection: int, request: Any) -> Any:
+            if isinstance(request, Status):
+                return SILENCE
+            held.append(request)
+            return plain_answer(connection, request)
+
+        def hang_up_later() -> None:
+            target.wait_for(lambda: len(held) >= 3)
+            target.answer = dies_at((1, Ping))
+
+        target.answer = answer
+        with connect(target) as client, pytest.raises(TargetError) as caught:
+            threading.Thread(target=hang_up_later).start()
+            client._session._reconnecting = replace(client._session._reconnecting, seconds=0.0, dial=nowhere)
+            client.status()
+        assert caught.value.name == "connection_lost"
+        assert "closed the connection" in caught.value.reason, "it was the hanging up that ended it, not the silence"
+
+    def test_a_server_that_falls_silent_is_lost(self, target: FakeTarget) -> None:
+        target.limits = FAST
+        target.answer = lambda connection, request: SILENCE if connection == 1 else plain_answer(connection, request)
+        lines: list[str] = []
+        began = time.monotonic()
+        with connect(target, lines.append) as client:
+            client.ping()
+        assert "took too long to answer" in lines[0]
+        assert time.monotonic() - began >= FAST.silence_seconds
+
+    @pytest.mark.parametrize("behind", [b"", b"data"])
+    def test_a_ping_that_is_lost_on_the_way_is_not_waited_for(self, target: FakeTarget, behind: bytes) -> None:
+        """The server answers the pings that ask whether it lives, so silence would never end the wait."""
+        target.limits = FAST
+        lost: list[Any] = []
+
+        def answer(connection: int, request: Any) -> Any:
+            if isinstance(request, Ping) and not lost:
+                lost.append(request)
+                return SILENCE
+            return plain_answer(connection, request)
+
+        target.answer = answer
+        lines: list[str] = []
+        with connect(target, lines.append) as client:
+            if behind:
+                connection = client._session.link.connection
+                connection._last_id += 1
+                connection._transmit(*connection._begin(UploadBuffer(behind), connection._last_id))
+                connection._take(connection._read())  # so the ping takes the way of other requests
+            client.ping()
+        assert lines[0].startswith(f"target {target.address} answered a later ping before this one: something was lost")
+        assert {number for number, message in target.heard if isinstance(message, Ping)} == {1, 2}
+
+    def test_an_idle_client_notices_the_loss_and_connects_with_its_next_request(self, target: FakeTarget) -> None:
+        target.limits = FAST
+        target.answer = dies_at((1, Ping))
+        with connect(target) as client:
+            target.wait_for(lambda: target.ended == 1)
+            buffer = client.upload(b"data")
+            assert buffer == 1
+        assert [type(request) for request in target.requests(2)] == [UploadBuffer]
+
+    def test_closing_does_not_wait_for_a_silent_server(self, target: FakeTarget) -> None:
+        target.limits = Limits(heartbeat_seconds=1, silence_seconds=1000)
+        target.answer = lambda connection, request: SILENCE
+        client = connect(target)
+        target.wait_for(lambda: any(isinstance(message, Ping) for _, message in target.heard))
+        began = time.monotonic()
+        client.close()
+        assert time.monotonic() - began < PATIENCE_SECONDS < target.limits.silence_seconds
+        with pytest.raises(TargetError, match="is closed"):
+            client.ping()

@@ -1,0 +1,118 @@
+"""What a server's report becomes, and a real server on the null device that tells it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gputune.client.target.status import describe, lines_of
+from gputune.core.printable import printable
+from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
+from tests.client.commands import Gputune
+from tests.client.contexts import DEVICE
+
+TOKEN = "0123456789abcdef-token"
+
+
+def report(**fields: Any) -> StatusReport:
+    values: dict[str, Any] = {
+        "software": "gputune 7", "device": DEVICE, "uptime_seconds": 93784.0, "clients": 2, "queued": 1,
+        "running": "profile", "worker_restarts": 0, "last_restart": "", "requests": {"profile": 12, "ping": 0},
+        "memory_bytes": 3 << 20, "state": {"load": 0.51234},
+    }  # fmt: skip
+    return StatusReport(**{**values, **fields})
+
+
+def described(**fields: Any) -> dict[str, Any]:
+    client: Any = SimpleNamespace(
+        address="board:22598",
+        device=DEVICE,
+        server={"backend": "null"},
+        limits=Limits(total_bytes=8 << 30),
+        status=lambda: report(**fields),
+    )
+    return describe(client)
+
+
+def test_a_status_is_told_in_lines() -> None:
+    text = "\n".join(lines_of(described()))
+    for words in (
+        f"board:22598: gputune 7, protocol {PROTOCOL_VERSION}, up 1 d 2 h", "tier     null-cu1",
+        "clients  2; running: profile; 1 request waiting",
+        "worker   never started again\n", "3.0 MiB", "answered 12 profile\n", "load 0.5123",
+    ):  # fmt: skip
+        assert words in text
+    again = "\n".join(
+        lines_of(described(worker_restarts=1, last_restart="SIGSEGV while launching", running="", queued=0))
+    )
+    assert "started again 1 time, last because SIGSEGV while launching" in again
+    assert "running: nothing; 0 requests waiting" in again
+
+
+def test_text_from_elsewhere_gives_a_terminal_no_orders() -> None:
+    assert printable("a\x1b[31mred\nb\x07") == "a?[31mred b?"
+
+
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("status") / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(token_file: Path) -> Iterator[str]:
+    """The address of a server on the null device that asks for TOKEN."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", "--token_file", str(token_file)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if "listening on" in line)
+    yield line.split("listening on ")[1].split(" ")[0]
+    process.terminate()
+    process.communicate(timeout=20)
+
+
+def test_a_server_tells_its_status(gputune: Gputune, server: str, token_file: Path) -> None:
+    ran = gputune("target-status", "--target", server, "--token_file", token_file)
+    assert ran.code == 0, ran.err
+    assert f"{server}: gputune" in ran.out
+    ran = gputune("target-status", "--target", server, "--token_file", token_file, "--json")
+    status = json.loads(ran.out)
+    assert (status["tier"], status["clients"], status["worker_restarts"]) == ("null-cu1", 1, 0)
+    assert status["limits"]["requests"] > 0
+    assert TOKEN not in ran.out
+
+
+def test_a_server_is_not_told_without_its_token(gputune: Gputune, server: str) -> None:
+    ran = gputune("target-status", "--target", server)
+    assert (ran.code, ran.out) == (4, "")
+    assert "[token_required]" in ran.last_line
+    doctor = gputune("doctor", "--target", server)
+    assert doctor.code == 4
+    assert "PROBLEM  " in doctor.out
+    assert "[token_required]" in doctor.out
+
+
+def test_the_doctor_of_a_server_in_good_order_finds_no_problem(
+    gputune: Gputune, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUTUNE_TOKEN", TOKEN)
+    ran = gputune("doctor", "--target", server)
+    assert ran.code == 0, ran.out
+    assert "its device is null" in ran.out
+    assert TOKEN not in ran.out + ran.err
+
+
+def test_no_server_is_exit_code_4(gputune: Gputune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARGET_SERVER_SOCKET", "127.0.0.1:1")
+    ran = gputune("target-status")
+    assert ran.code == 4
+    assert "127.0.0.1:1" in ran.last_line

@@ -1,0 +1,276 @@
+"""Whose turn it is: the schedule's rules, and the agenda that several targets work off."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gputune.cache import PerformanceCache, TrialRecord
+from gputune.client.errors import ConfigError, TargetError, TuningError
+from gputune.client.model.plan import Task
+from gputune.client.tuning.expected_gain import (
+    Rates,
+    Standing,
+    expected_gain_ns,
+    largest_first,
+    most_promising,
+    rates_of,
+    times_of,
+)
+from gputune.client.tuning.search.effort import EFFORTS, FEW
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
+from gputune.client.tuning.task_scheduler import FIRST_BATCHES, Agenda, Entry, Todo
+from gputune.client.tuning.tuner import Tuner
+from gputune.kernels.family import Work
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.softmax import SoftmaxProblem
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.server.protocol.messages import Trial
+from tests.client.answering_target import AnsweringTarget, Listening, by_width
+from tests.client.fake_target import failed, ok
+
+BIG = Task("MatMul", MatMulProblem(64, 512, 512), 1)
+SMALL = Task("MatMul", MatMulProblem(4, 32, 48), 1)
+TINY = Task("Softmax", SoftmaxProblem(1, 64, 1), 1)
+QUICK = EFFORTS["quick"]
+
+
+def standing(best_ns: float | None, flops: int = 1000, fruitless: int = 0) -> Standing:
+    return Standing(Work(flops, 10), best_ns, fruitless)
+
+
+def total(times: Mapping[int, float]) -> float:
+    return sum(times.values())
+
+
+FASTEST = Standing(Work(1000, 200), 100.0, 0)
+"""Draws the roofline of these tests: 10 FLOP and 2 bytes in a nanosecond."""
+
+
+def gain_of(one: Standing, inference: Any = total) -> float:
+    return expected_gain_ns(1, {0: FASTEST, 1: one}, inference)
+
+
+def test_the_roofline_is_drawn_by_the_best_of_all_tasks() -> None:
+    rates = rates_of([Standing(Work(1000, 10), 100.0, 0), Standing(Work(10, 4000), 200.0, 0), standing(None)])
+    assert rates == Rates(flops_per_ns=10.0, bytes_per_ns=20.0)
+    assert rates.roofline_ns(Work(500, 10)) == 50
+    assert rates.roofline_ns(Work(10, 2000)) == 100
+    assert Rates(0, 0).roofline_ns(Work(5, 5)) == 0
+
+
+def test_a_gain_grows_with_the_distance_and_halves_when_nothing_comes() -> None:
+    assert gain_of(standing(300.0)) == 200
+    assert gain_of(standing(300.0), lambda times: times[0] + 3 * times[1]) == 600, "what runs three times counts so"
+    assert gain_of(standing(300.0, fruitless=2)) == 50
+    assert gain_of(standing(100.0)) == pytest.approx(2), "at the roofline a little may still be to gain"
+    assert gain_of(standing(None)) == float("inf")
+
+
+def test_an_alternative_gains_what_it_may_save_beyond_the_other() -> None:
+    def fused_or_apart(times: Mapping[int, float]) -> float:
+        return times[0] + min(times[1], 150.0)
+
+    assert gain_of(standing(300.0), fused_or_apart) == 50, "from 150 to the roofline's 100"
+    assert gain_of(standing(300.0, flops=2000), fused_or_apart) == 0, "even at the roofline it would not be used"
+    assert most_promising([1], {0: FASTEST, 1: standing(300.0, flops=2000)}, fused_or_apart, 0.0) is None
+
+
+def test_the_most_promising_is_chosen_unless_it_is_not_worth_it() -> None:
+    both = {0: standing(100.0), 1: standing(500.0)}
+    assert most_promising([0, 1], both, total, 0.01) == 1
+    assert most_promising([0], both, total, 0.01) is None, "2 ns of 600 are less than a hundredth"
+    assert most_promising([0], both, total, 0.003) == 0
+    assert most_promising([], both, total, 0.0) is None
+
+
+def test_what_was_not_measured_is_guessed_by_its_work() -> None:
+    assert times_of({0: FASTEST, 1: standing(None), 2: standing(None, flops=4000)}) == {0: 100.0, 1: 200.0, 2: 800.0}
+    unknown = times_of({0: standing(None), 1: standing(None, flops=4000)})
+    assert unknown[1] == 4 * unknown[0] > 0
+
+
+def test_what_is_likely_to_take_longest_is_begun_first() -> None:
+    assert largest_first([(1, Work(100, 1)), (5, Work(100, 1)), (1, Work(1, 90))]) == [2, 1, 0]
+
+
+def search(task: Task) -> TaskSearch:
+    assert NULL_REPORT.identity is not None
+    return TaskSearch(task, NULL_REPORT.identity, device_limits(NULL_REPORT.identity), QUICK, {}, "random")
+
+
+def knows_its_default(search: TaskSearch) -> None:
+    search.tell([TrialRecord(search.default, "ok", samples_ns=[100.0])])
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_time_is_kept_back_to_conclude_what_was_begun() -> None:
+    clock = Clock()
+    agenda = Agenda([Entry(0, search(SMALL)), Entry(1, search(BIG))], QUICK, 100, 10.0, clock)
+    taken = agenda.take(0)
+    assert taken is not None
+    entry, todo = taken
+    assert (entry.search.task, todo) == (BIG, Todo.STEP), "it takes most of an inference"
+    entry.tuning = object()  # type: ignore[assignment]
+    knows_its_default(entry.search)
+    clock.now = 6.0
+    agenda.give_back(entry, todo, BATCH, 6.0)
+    taken = agenda.take(0)
+    assert taken == (entry, Todo.CONCLUDE), "another batch and its end would take 12 s, and 4 s are left"
+    assert entry.hurried
+    agenda.give_back(entry, Todo.CONCLUDE, 0, 3.0)
+    taken = agenda.take(0)
+    assert taken is not None and taken[1] is Todo.SKIP
+    agenda.give_back(*taken, 0, 0.0)
+    assert agenda.take(0) is None
+
+
+def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
+    """What a task resumes with counts as had: 12 tasks that lack two trials each are all measured."""
+    entries = [Entry(place, search(SMALL)) for place in range(12)]
+    for entry in entries:
+        knows_its_default(entry.search)
+        entry.search.base = 3
+    agenda = Agenda(entries, QUICK, 24, None)
+    got: list[int] = []
+    while len(got) < len(entries):
+        taken = agenda.take(0)
+        assert taken is not None
+        entry, todo = taken
+        assert todo is Todo.STEP
+        entry.tuning = object()  # type: ignore[assignment]
+        got.append(agenda.batch(entry))
+        agenda.give_back(entry, todo, got[-1], 0.1)
+    assert got == [2] * 12
+    assert agenda.pool == 0
+
+
+def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:
+    agenda = Agenda([Entry(0, search(BIG))], QUICK, 100, None)
+    taken = agenda.take(0)
+    assert taken is not None
+    taken[0].tuning = object()  # type: ignore[assignment]
+    agenda.give_back(*taken, 0, 0.1)
+    knows_its_default(taken[0].search)
+    again = agenda.take(0)
+    assert again is not None and again[1] is Todo.CONCLUDE
+
+
+def tuner(targets: list[AnsweringTarget], cache: PerformanceCache, progress: Any = None, **options: Any) -> Tuner:
+    chosen = TuningOptions(**{"strategy": "random", **options})
+    return Tuner(targets, cache, QUICK, progress, chosen, {BIG: ("/fc/Gemm",)})  # type: ignore[arg-type]
+
+
+def test_every_task_is_begun_before_any_goes_on(cache: PerformanceCache) -> None:
+    target, progress = AnsweringTarget(by_width), Listening()
+    tuning = tuner([target], cache, progress)
+    progress.left = tuning.expected_trials([SMALL, BIG])
+    told: list[str] = []
+    outcomes = tuning.tune([SMALL, BIG], lambda outcome: told.append(outcome.key))
+    first, second = (request.task for request in target.requests[:2])
+    assert first == tuning._search(BIG).title and second == tuning._search(SMALL).title
+    assert [outcome.key for outcome in outcomes] == [tuning._search(task).key.digest for task in (SMALL, BIG)]
+    assert set(told) == {outcome.key for outcome in outcomes}
+    assert progress.left == 0
+
+
+def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
+    """Both bring as many; the one that hardly counts gets no more than a first look."""
+
+    class Unequal(AnsweringTarget):
+        def profile_kernel(self, request: Any, on_progress: Any) -> Any:
+            slow = request.task == big
+            self.answer = lambda c: ok((1e6 if slow else 10.0) / (1 + len(self.requests) % 7) / c["VW"])
+            return super().profile_kernel(request, on_progress)
+
+    big = tuner([AnsweringTarget(by_width)], cache)._search(BIG).title
+    effort, options = replace(QUICK, trials=2 * FEW), TuningOptions(strategy="random")
+    small, large = Tuner([Unequal(by_width)], cache, effort, None, options).tune([SMALL, BIG])  # type: ignore[list-item]
+    assert sum(small.trials.values()) <= FIRST_BATCHES[-2][1]
+    assert sum(large.trials.values()) >= FEW
+
+
+def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(cache: PerformanceCache) -> None:
+    progress = Listening()
+    hurried = tuner([AnsweringTarget(by_width)], cache, progress, budget_seconds=1e-9)
+    progress.left = hurried.expected_trials([BIG, SMALL])
+    outcomes = hurried.tune([BIG, SMALL])
+    assert [outcome.tuned_ns for outcome in outcomes] == [None, None]
+    assert "2 of 2 tasks keep what was known of them" in progress.warnings[0]
+    assert progress.left == 0
+    target = AnsweringTarget(by_width)
+    assert all(outcome.tuned_ns for outcome in tuner([target], cache).tune([BIG, SMALL]))
+
+
+class Gated(AnsweringTarget):
+    """Goes on only when the other one is at work, too."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        super().__init__(by_width)
+        self.barrier = barrier
+
+    def profile_kernel(self, request: Any, on_progress: Any) -> Any:
+        if not self.requests:
+            self.barrier.wait(30)
+        return super().profile_kernel(request, on_progress)
+
+
+def test_targets_work_side_by_side_and_a_task_stays_where_it_was_begun(cache: PerformanceCache) -> None:
+    barrier = threading.Barrier(2)
+    targets: list[AnsweringTarget] = [Gated(barrier), Gated(barrier)]
+    outcomes = tuner(targets, cache).tune([BIG, SMALL])
+    first, second = ({request.task for request in target.requests} for target in targets)
+    assert len(first) == len(second) == 1 and first != second
+    assert all(outcome.trials == {"ok": sum(outcome.trials.values())} for outcome in outcomes)
+    again = AnsweringTarget(by_width)
+    assert all(outcome.hit for outcome in tuner([again], cache).tune([BIG, SMALL]))
+
+
+def test_what_ends_one_target_ends_the_tuning(cache: PerformanceCache) -> None:
+    def gone(configuration: Mapping[str, int]) -> Trial:
+        raise TargetError("connection_lost", "gone")
+
+    with pytest.raises(TargetError, match="gone"):
+        tuner([AnsweringTarget(gone), AnsweringTarget(gone)], cache).tune([BIG, SMALL])
+
+
+def test_only_tasks_that_are_meant_are_tuned(cache: PerformanceCache) -> None:
+    target = AnsweringTarget(by_width)
+    big, small = tuner([target], cache, only=("/fc/*",)).tune([BIG, SMALL])
+    assert big.tuned_ns is not None and small.tuned_ns is None
+    big, small = tuner([target], cache, only=("MatMul",)).tune([BIG, SMALL])
+    assert big.hit and small.tuned_ns is not None
+    with pytest.raises(ConfigError, match="nobody"):
+        tuner([target], cache, only=("nobody",)).tune([BIG])
+
+
+PIN: dict[str, int] = dict(search(BIG).space.first())
+
+
+@pytest.mark.parametrize("answer", [by_width, lambda c: ok(5.0 if dict(c) != PIN else 50.0)])
+def test_a_pinned_one_is_verified_once_and_used(cache: PerformanceCache, answer: Callable[..., Trial]) -> None:
+    target, progress = AnsweringTarget(answer), Listening()
+    tuning = tuner([target], cache, progress, pins={"/fc/*": PIN})
+    progress.left = tuning.expected_trials([BIG])
+    (outcome,) = tuning.tune([BIG])
+    assert dict(outcome.configuration) == PIN
+    assert (len(target.requests), progress.left) == (1, 0)
+    assert tuner([AnsweringTarget(answer)], cache, pins={"/fc/*": PIN}).tune([BIG])[0].hit
+    assert dict(tuner([target], cache).tune([BIG])[0].configuration) != PIN or answer is by_width
+
+
+def test_a_pinned_configuration_that_cannot_be_is_refused(cache: PerformanceCache) -> None:
+    with pytest.raises(TuningError, match="not allowed: VW=7"):
+        tuner([AnsweringTarget(by_width)], cache, pins={"MatMul": {**PIN, "VW": 7}}).tune([BIG])
+    broken = AnsweringTarget(lambda c: failed("correctness") if dict(c) == PIN else by_width(c))
+    with pytest.raises(TuningError, match="does not work: correctness"):
+        tuner([broken], cache, pins={"MatMul": PIN}).tune([BIG])

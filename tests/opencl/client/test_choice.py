@@ -1,0 +1,54 @@
+"""Contexts of one model side by side on a real device: with and without fusion they compute what the model says."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from gputune.cache import tier_of
+from gputune.client.context.builder import Built
+from gputune.client.context.race import ContextRace
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.importer import read_model
+from gputune.client.model.reference import evaluate
+from gputune.client.progress import Reporter
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
+from gputune.client.tuning.outcome import untuned
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context
+from tests.client.model.test_alternatives import two_blocks
+from tests.client.models import save
+
+
+def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: EmbeddedServer, tmp_path: Path) -> None:
+    model = Alternatives(read_model(save(two_blocks(), tmp_path), {}))
+    with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
+        device = DeviceIdentity.from_dict(client.device)
+        limits = device_limits(device)
+        outcomes = {one.key: one for one in (untuned(task, limits) for task in model.tasks)}
+        tier = tier_of(device.name, device.compute_units, device.vendor, device.device_version)
+
+        def write(built: Built, path: Path) -> None:
+            programs, weights = built.programs, built.weights
+            write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
+
+        with ContextRace(client, client, write, lambda *_: None, Reporter(io.StringIO())) as race:
+            fused = model.plan_with(model.groups)
+            contexts = [race.load(plan, outcomes) for plan in (model.plan, fused)]
+            contexts.append(race.load(fused, outcomes, persistent=True))
+            assert bool(contexts[2].graph.persistent) == (device.groups_at_once > 0)
+            inputs = {"x": np.random.default_rng(1).standard_normal((1, 8, 7, 5)).astype(np.float32)}
+            (want,) = evaluate(model.plan, inputs).values()
+            for context in contexts:
+                (got,) = context.run_timed(inputs)[0].values()
+                np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+            plain, by_group, persistent = race.task_ns(contexts)
+            assert len(contexts[1].graph.launches) == len(contexts[0].graph.launches) - len(model.groups)
+            assert set(by_group) - set(plain) <= set(outcomes)
+            assert set(persistent) == set(by_group), "a profile is of launches one by one"
+            assert all(min(samples) > 0 for times in (plain, by_group) for samples in times.values())
+            assert all(min(samples) > 0 for samples in race.inference_ns(contexts))

@@ -1,0 +1,113 @@
+"""On a real device: an op package end to end, several graphs in one context, and what --verify says of a wrong one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.kernels.family import Array
+from gputune.kernels.ops.matmul import MatMulFamily
+from gputune.runtime.context.format import read_header
+from tests.client import models
+from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.model.test_op_packages import EXAMPLE, wave_model, wave_reference
+from tests.client.model.test_several_graphs import model as two_shapes
+
+
+@pytest.fixture
+def generate(_reached: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    def run(model: Any, *arguments: object) -> Ran:
+        return Gputune(capfd)(
+            "context-binary-generator", "--model", models.save(model, tmp_path), "--binary_file", "m",
+            "--output_dir", tmp_path, "--summary_json", tmp_path / "summary.json", *arguments,
+        )  # fmt: skip
+
+    return run
+
+
+def outputs(folder: Path, target: EmbeddedServer, capfd: Any, x: Array, *arguments: object) -> dict[str, Array]:
+    """What net-run computes, which knows of no op package."""
+    np.save(folder / "x.npy", x)
+    (folder / "inputs.txt").write_text(f"x:={folder / 'x.npy'}\n", encoding="utf-8")
+    (folder / "token").touch(0o600)
+    (folder / "token").write_text(target.token, encoding="utf-8")
+    ran = Gputune(capfd)(
+        "net-run", "--retrieve_context", folder / "m.bin", "--input_list", folder / "inputs.txt", "--npy",
+        "--output_dir", folder / "out", "--target", f"{target.host}:{target.port}",
+        "--token_file", folder / "token", *arguments,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    return {file.stem: np.load(file) for file in (folder / "out" / "Result_0").glob("*.npy")}
+
+
+def test_an_op_package_from_tuning_to_results(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:
+    model = wave_model()
+    ran = generate(
+        model,
+        "--op_packages",
+        EXAMPLE,
+        "--tuning_effort",
+        "quick",
+        "--tasks",
+        "Wave",
+        "--config_file",
+        config_file(tmp_path),
+    )
+    assert ran.code == 0, ran.err
+    assert "op package op_package_example 1.0: kernels of Softmax, kernels of Wave, com.example.Wave" in ran.err
+    tasks = {task["op"]: task for task in read_json(tmp_path / "summary.json")["tasks"]}
+    assert tasks["Wave"]["tuned_ns"] > 0
+    assert set(tasks["Softmax"]["configuration"]) == {"DIMX"}, "the package's family, and not the stock one"
+    x = np.random.default_rng(2).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    got = outputs(tmp_path, server, capfd, x)
+    for name, want in zip(("y", "z"), wave_reference(model, x), strict=True):
+        np.testing.assert_allclose(got[name], want, atol=1e-5)
+
+
+def test_each_graph_of_a_context_is_verified_and_runs(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:
+    ran = generate(
+        two_shapes(), "--tuning_effort", "none", "--input_dimensions", "x=1,3,6,5;x=1,3,6,7", "--verify"
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    verified = read_json(tmp_path / "summary.json")["verified"]
+    names = [graph.name for graph in read_header(tmp_path / "m.bin").graphs]
+    assert list(verified) == names
+    assert all(0 < errors["y"] < 1e-4 for errors in verified.values())
+    x = np.random.default_rng(3).standard_normal((1, 3, 6, 7)).astype(np.float32)
+    assert outputs(tmp_path, server, capfd, x, "--graph", names[1])["y"].shape == (1, 5)
+
+
+def test_the_first_tensor_that_differs_is_named(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that forgets the bias, in the middle of a network: what is before it is right, what is behind it not."""
+    model = models.build(
+        "(float[1,3,6,5] x) => (float[1,7,6,5] y)",
+        """a = Conv<pads=[1,1,1,1]>(x, k)
+           b = Conv(a, one, bias)
+           r = Relu(b)
+           c = Conv<pads=[1,1,1,1]>(r, last)
+           y = Exp(c)""",
+        {"k": (4, 3, 3, 3), "one": (6, 4, 1, 1), "bias": models.numbers(1, 2, 3, 4, 5, 6), "last": (7, 6, 3, 3)},
+    )
+    inputs = np.random.default_rng(1).standard_normal((1, 3, 6, 5)).astype(np.float32)
+    np.save(tmp_path / "x.npy", 0.01 * inputs)
+    (tmp_path / "list").write_text(f"{tmp_path / 'x.npy'}\n", encoding="utf-8")
+    arguments = ("--tuning_effort", "none", "--verify", "--input_list", tmp_path / "list")
+    ran = generate(model, *arguments)
+    assert ran.code == 0, ran.err
+    render = MatMulFamily.render
+
+    def forgetful(family: Any, problem: Any, configuration: Any) -> Any:
+        instance = render(family, problem, configuration)
+        source = instance.main.source.replace("LOAD(bias, v * VW)", "(vec)(0.0f)")
+        assert source != instance.main.source
+        return replace(instance, main=replace(instance.main, source=source))
+
+    monkeypatch.setattr(MatMulFamily, "render", forgetful)
+    ran = generate(model, *arguments)
+    assert ran.code == 10, ran.err
+    assert "output 'y' is not what onnxruntime computes" in ran.last_line
+    assert "the first tensor that differs is 'r'" in ran.last_line and "computed by MatMul" in ran.last_line

@@ -1,0 +1,381 @@
+"""Contexts with persistent kernels on a real device: what runs in which form, and what is given up and resumed."""
+
+import dataclasses
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.cli.main import main
+from gputune.client.context import builder, persistent
+from gputune.client.context.local_device import LocalDevice
+from gputune.client.context.persistent import COUNTER_INTS, INT_BYTES
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Plan
+from gputune.client.model.reference import evaluate
+from gputune.client.run import net_run
+from gputune.client.tuning.outcome import untuned
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.launches import Launch, Variant
+from gputune.runtime.backends import Backend, Bound, open_backend
+from gputune.runtime.context.executor import Executor
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
+from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.measuring.launching import compile_variant
+from gputune.server.protocol.messages import Compiled, CompileKernel
+from tests.client.model.test_alternatives import two_blocks
+from tests.client.models import save
+
+
+class Compiling(LocalDevice):
+    """Which gives binaries, too."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.own = backend
+
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        for place, request in enumerate(requests):
+            main = request.variant.main
+            assert not main.stages
+            launch = Launch(main.source, main.entry, main.options, main.global_size, main.local_size, main.arguments)
+            variant = Variant({}, (), launch, dict(request.variant.packed))
+            compiled(place, Compiled(compile_variant(self.own, variant, request.buffers).binary, 0, 0))
+
+
+def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
+    limits = device_limits(backend.identity)
+    outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
+    built = builder.build(plan, outcomes, Compiling(backend), lambda *_: None, persistent=True)
+    device = backend.identity.to_dict()
+    write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", {}, {}))
+    return path
+
+
+def loaded(backend: Backend, path: Path) -> Executor:
+    with open_context(path) as file:
+        return executor_on(backend, file, None, strict=True)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return lower(read_model(save(two_blocks(), tmp_path)))
+
+
+def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, plan: Plan, tmp_path: Path) -> None:
+    if not backend.identity.groups_at_once:
+        pytest.skip("this driver does not say that groups run at the same time")
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    assert not executor.warnings
+    assert 0 < len(executor.graph.persistent) < len(executor.graph.launches)
+    generator = np.random.default_rng(1)
+    for _ in range(3):
+        inputs = {t.name: generator.standard_normal(t.shape).astype(t.dtype) for t in executor.graph.inputs}
+        (want,) = evaluate(plan, inputs).values()
+        (got,) = executor.run(inputs).values()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    assert executor.runs is not None
+    assert executor.runs.inferences == executor.runs.persistent + executor.runs.aborted == 3
+    _, operations = executor.profile(inputs, 2)
+    assert list(operations) == list(dict.fromkeys(launch.operation for launch in executor.graph.launches))
+
+
+def test_a_profile_needs_the_clock_of_the_device(
+    plan: Plan, tmp_path: Path, backend: Backend, report: DeviceReport
+) -> None:
+    executor = loaded(open_backend(report, profiling=False), contexts(backend, plan, tmp_path / "model.bin"))
+    inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
+    assert executor.run(inputs)
+    with pytest.raises(ValueError, match="load with profiling=True"):
+        executor.profile(inputs, 1)
+
+
+def test_without_a_processor_for_each_group_launches_run_one_by_one(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend.identity.groups_at_once < 2:
+        pytest.skip("this driver does not say that groups run at the same time")
+    path = contexts(backend, plan, tmp_path / "model.bin")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    executor = loaded(backend, path)
+    (warning,) = executor.warnings
+    assert warning.startswith("launches run one by one: the persistent kernel needs ")
+    inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
+    (want,) = evaluate(plan, inputs).values()
+    (got,) = executor.run(inputs).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No group waits for another one, and nothing is learnt from that."""
+    monkeypatch.setattr("gputune.runtime.context.persistent.MOST_ROUNDS", 0)
+    monkeypatch.setattr("gputune.runtime.context.breaker.Breaker.persistent", True)
+
+
+def clean(executor: Executor) -> bool:
+    """Whether counters are as they were at first."""
+    return not executor._backend.read(executor._memory["counters"][0]).any()
+
+
+def inputs_of(executor: Executor, seed: int) -> dict[str, np.ndarray]:
+    numbers = np.random.default_rng(seed)
+    return {t.name: numbers.standard_normal(t.shape).astype(t.dtype) for t in executor.graph.inputs}
+
+
+@pytest.mark.parametrize("kernels", ["one", "several"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_is_given_up_is_run_again_by_launches(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str, in_place: bool
+) -> None:
+    if backend.identity.groups_at_once < 2:
+        pytest.skip("this driver does not say that groups run at the same time")
+    if kernels == "several":
+        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 21_000)
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
+    given_up(monkeypatch)
+    for seed in range(100):
+        inputs = inputs_of(executor, seed % 5)
+        (want,) = evaluate(plan, inputs).values()
+        if in_place:
+            for name, array in executor.shared_inputs.items():
+                array[...] = inputs[name]
+            executor.run_in_place()
+            (got,) = executor.shared_outputs.values()
+        else:
+            (got,) = executor.run(inputs).values()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+        assert clean(executor)
+    runs = executor.runs
+    assert runs is not None
+    assert runs.aborted > 50, "two groups seldom arrive at the same moment"
+    assert (runs.inferences, runs.launches) == (100, 0)
+    assert not executor.warnings
+    assert net_run.summarise(executor, [1])["runs"] == dataclasses.asdict(runs)
+    assert net_run.mostly_by_launches(executor).startswith(f"{runs.aborted} of 100 inferences ran or ended by launches")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A persistent kernel: its place in the persistent form, where its counters lie, the place of its first launch
+    among the launches, and for how many it stands."""
+
+    place: int
+    counters: int
+    begin: int
+    launches: int
+
+
+def parts_of(graph: GraphRecord) -> list[Part]:
+    """The persistent kernels of a graph."""
+    found, begin = [], 0
+    for place, kernel in enumerate(graph.persistent):
+        count = 1
+        if kernel.counts:
+            (counters,) = (a for a in kernel.arguments if isinstance(a, BufferRef) and a.kind == "counters")
+            count = counters.nbytes // COUNTER_INTS // INT_BYTES - 1
+            found.append(Part(place, counters.offset, begin, count))
+        begin += count
+    assert begin == len(graph.launches)
+    return found
+
+
+def one_group_gives_up(
+    executor: Executor, kernels: Sequence[Bound], part: Part, complete: int, begun: bool
+) -> Callable[[], None]:
+    """What enqueues the persistent form with one group, so that this part is given up behind so many of its launches,
+    and no other one; begun: the next launch runs as well."""
+    backend, (arrivals,) = executor._backend, executor._memory["counters"]
+    content = np.zeros(arrivals.nbytes // 4, np.int32)
+    for each in parts_of(executor.graph):
+        content[each.counters // 4] = complete - 1 if each == part else each.launches  # the other group's arrivals
+
+    def start() -> None:
+        backend.write(arrivals, content)
+        for place, (kernel, launch) in enumerate(zip(kernels, executor.graph.persistent, strict=True)):
+            backend.enqueue(dataclasses.replace(kernel, global_size=(1,)) if launch.counts else kernel)
+            if place == part.place and begun:
+                backend.enqueue(executor._launches[part.begin + complete])
+
+    return start
+
+
+@pytest.mark.parametrize(("characters", "plain"), [(1 << 19, False), (21_000, False), (1 << 19, True)])
+def test_it_is_resumed_behind_each_launch(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, plain: bool
+) -> None:
+    """One group runs alone where two are waited for, and the other one has arrived so often that the first gives up
+    behind each launch in turn. The launch after that may have been begun, and plain launches behind run anyway."""
+    if backend.identity.groups_at_once != 2:
+        pytest.skip("written for two groups that run at the same time")
+    monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", characters)
+    if plain:
+        original, count = persistent._part, itertools.count(1)
+        monkeypatch.setattr(persistent, "_part", lambda *both: original(*both) if next(count) % 4 else None)
+    path = contexts(backend, plan, tmp_path / "model.bin")
+    executor = loaded(backend, path)
+    with open_context(path) as file:
+        programs = executor._persistent_programs(file)
+    assert programs is not None
+    kernels = [executor._bound(programs, launch) for launch in executor.graph.persistent]
+    runs = executor._persistent
+    assert runs is not None
+    executor._one_by_one()()
+    backend.finish()
+    runs._launched = True
+    resumed: list[int] = []
+    by_launches = executor._one_by_one
+
+    def suffix(first: int) -> Callable[[], None]:
+        resumed.append(first)
+        return by_launches(first)
+
+    monkeypatch.setattr(executor, "_one_by_one", suffix)
+    monkeypatch.setattr("gputune.runtime.context.breaker.Breaker.persistent", True)
+    monkeypatch.setattr("gputune.runtime.context.persistent.MOST_ROUNDS", 1000)
+    for part in parts_of(executor.graph):
+        last = all(launch.counts for launch in executor.graph.persistent[part.place :])
+        for complete, begun in itertools.product(range(1, part.launches), (False, True)):
+            start = one_group_gives_up(executor, kernels, part, complete, begun)
+            monkeypatch.setattr(runs, "_start", start)
+            inputs = inputs_of(executor, complete)
+            (want,) = evaluate(plan, inputs).values()
+            (got,) = executor.run(inputs).values()
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+            assert clean(executor)
+            first = resumed.pop()
+            assert first == part.begin + complete or (not last and first < part.begin + complete)
+    assert executor.runs is not None
+    assert executor.runs.persistent == 0
+
+
+def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend.identity.groups_at_once < 2:
+        pytest.skip("this driver does not say that groups run at the same time")
+    path = contexts(backend, plan, tmp_path / "model.bin")
+    context = rewritten(path, lambda graph: graph)
+    (graph,) = context.graphs
+    first = min({each.program for each in graph.launches} - {each.program for each in graph.persistent})
+    programs = list(context.programs)
+    programs[first] = dataclasses.replace(programs[first], binary=b"nothing")
+    write_context(path, dataclasses.replace(context, programs=programs))
+    with open_context(path) as file:
+        executor = executor_on(backend, file, None, strict=False)
+    assert not executor.warnings
+    given_up(monkeypatch)
+    inputs = inputs_of(executor, 0)
+    (want,) = evaluate(plan, inputs).values()
+    for _ in range(20):
+        (got,) = executor.run(inputs).values()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    (warning,) = executor.warnings
+    assert f"refuses the binary of program {first}" in warning
+
+
+def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Context:
+    """What a context file holds, with its graphs changed."""
+    with open_context(path) as file:
+        header = file.header
+        return Context(
+            graphs=tuple(map(change, header.graphs)),
+            programs=[
+                ProgramRecord(file.binary(place), file.source(place), entry.options)
+                for place, entry in enumerate(header.programs)
+            ],
+            weights=[bytes(file.weights(place)) for place in range(len(header.weights))],
+            device=header.device.to_dict(),
+            tier=header.tier,
+            configuration=header.configuration,
+            versions=header.versions,
+        )
+
+
+def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not backend.identity.groups_at_once:
+        pytest.skip("this driver does not say that groups run at the same time")
+
+    def older(graph: GraphRecord) -> GraphRecord:
+        def without(launch: LaunchRecord) -> LaunchRecord:
+            arguments = (a for a in launch.arguments if not (isinstance(a, BufferRef) and a.kind == "status"))
+            return dataclasses.replace(launch, arguments=tuple(arguments))
+
+        return dataclasses.replace(graph, persistent=tuple(map(without, graph.persistent)))
+
+    path = contexts(backend, plan, tmp_path / "model.bin")
+    context = rewritten(path, older)
+    monkeypatch.setattr("gputune.runtime.context.format.FORMAT_VERSION", 1)
+    write_context(path, context)
+    executor = loaded(backend, path)
+    (warning,) = executor.warnings
+    assert "an older gputune" in warning
+    assert executor.runs is None
+    inputs = inputs_of(executor, 0)
+    (want,) = evaluate(plan, inputs).values()
+    (got,) = executor.run(inputs).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+PINNED = """
+import os, sys
+import numpy as np
+import gputune.runtime
+executor = gputune.runtime.load(sys.argv[1])
+inputs = dict(np.load(sys.argv[2]))
+wanted = inputs.pop("wanted")
+core = min(os.sched_getaffinity(0))
+for thread in os.listdir("/proc/self/task"):
+    os.sched_setaffinity(int(thread), {core})
+for _ in range(300):
+    (got,) = executor.run(inputs).values()
+    assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()
+print(executor.runs.launches, executor.runs.inferences)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are found in /proc")
+def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend, plan: Plan, tmp_path: Path) -> None:
+    if backend.identity.groups_at_once < 2 or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("groups do not run at the same time here")
+    executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
+    inputs = inputs_of(executor, 0)
+    (want,) = evaluate(plan, inputs).values()
+    arrays: dict[str, Any] = {"wanted": want, **inputs}
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    command = [sys.executable, "-c", PINNED, str(path), str(tmp_path / "arrays.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    launches, inferences = map(int, done.stdout.split())
+    assert inferences == 300
+    assert launches >= 8, "it compares early"
+
+
+@pytest.mark.usefixtures("_reached")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_generator_makes_them_unless_told_not_to(backend: Backend, tmp_path: Path, wanted: bool) -> None:
+    save(two_blocks(), tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"tuning_mode": False, "persistent_kernels": wanted}))
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                *("context-binary-generator", "--model", str(tmp_path / "model.onnx"), "--binary_file", "small"),
+                *("--output_dir", str(tmp_path), "--config_file", str(tmp_path / "config.json")),
+            ]
+        )
+    assert ended.value.code == 0
+    with open_context(tmp_path / "small.bin") as file:
+        (graph,) = file.header.graphs
+        assert bool(graph.persistent) == (wanted and backend.identity.groups_at_once > 0)
+        assert file.header.configuration["persistent_kernels"] is wanted

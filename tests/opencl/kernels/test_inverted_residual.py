@@ -1,0 +1,25 @@
+"""Inverted residual blocks on the device: every shape that hurts, with strips of a work-item's own and shared ones."""
+
+import random
+from typing import Any
+
+import pytest
+
+from gputune.kernels.ops.inverted_residual import FAMILY
+from gputune.kernels.template import BASE_OPTIONS, template
+from tests.kernels.inverted_residual_problems import INVERTED
+from tests.kernels.problems import GPU, random_inputs
+
+
+@pytest.mark.parametrize("name", INVERTED)
+def test_configurations_compute_the_reference(bench: Any, name: str) -> None:
+    problem, dice = INVERTED[name], random.Random(name)
+    chosen = [FAMILY.default(problem, bench.limits)]
+    spaces = [list(FAMILY.space(problem, limits).configurations()) for limits in (bench.limits, GPU)]
+    for space in (spaces[0], [each for each in spaces[1] if each["LN"] > 1]):
+        chosen += dice.sample(space, min(1, len(space)))
+    bench.compare(FAMILY, problem, chosen, random_inputs("InvertedResidual", problem))
+
+
+def test_the_template_compiles_alone(bench: Any) -> None:
+    bench.backend.build(template("inverted_residual.cl"), BASE_OPTIONS)

@@ -1,0 +1,76 @@
+"""The sweep of tests/client/model/test_windows.py on the device, a sample of it, and joined maps; with defaults."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from gputune.client.model.lowering import Plan
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import Array
+from gputune.runtime.measuring.verification import mismatch
+from tests.client.model.test_lowering import Lowered, lowered
+from tests.client.model.test_windows import convolutions, poolings, products, transposed_convolutions
+from tests.client.models import build
+
+__all__ = ["lowered"]
+
+TOLERANCE = 1e-4
+ON_HOST = frozenset(("Elementwise", "Transpose"))
+"""What lies around the operators that are swept; their kernels have tests of their own."""
+
+
+def on_device(bench: Any, plan: Plan, inputs: dict[str, Array]) -> dict[str, Array]:
+    """The outputs of a plan, one operation after the other."""
+    memory = {**inputs, **plan.constants}
+    for operation in plan.operations:
+        family, problem = family_of(operation.task.op), operation.task.problem
+        names = {spec.name: (plan.root(operation.inputs[spec.name]), spec.shape) for spec in family.inputs(problem)}
+        values = {name: memory[tensor].reshape(shape) for name, (tensor, shape) in names.items()}
+        if operation.task.op in ON_HOST:
+            result = family.reference(problem, values)
+        else:
+            result, damage = bench.run(family, problem, family.default(problem, bench.limits), values)
+            assert not damage, f"{problem}: {damage}"
+        memory[plan.root(operation.output)] = result
+    return {tensor.name: memory[tensor.name].reshape(tensor.shape) for tensor in plan.outputs}
+
+
+@seed(6)
+@settings(
+    max_examples=16,
+    phases=(Phase.generate,),
+    suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
+)
+@given(model=st.one_of(convolutions(), transposed_convolutions(), poolings(), products()))
+def test_windows_and_products(bench: Any, lowered: Lowered, model: onnx.ModelProto) -> None:
+    assert_agrees(bench, model, lowered(model))
+
+
+def test_parts_of_joined_maps(bench: Any, lowered: Lowered) -> None:
+    """As in SqueezeNet, with one part twice behind it."""
+    body = """
+        a = Conv(x, u) b = Conv<pads=[1,1,1,1]>(x, v) c = Concat<axis=1>(a, b)
+        p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(c) s = Conv(p, w, bias) t = Relu(s)
+        d = Conv<pads=[1,1,1,1]>(t, r) e = Concat<axis=1>(t, d, t) y = Conv(e, z)"""
+    weights = {
+        "u": (7, 3, 1, 1), "v": (10, 3, 3, 3), "w": (5, 17, 1, 1), "bias": (5,), "r": (3, 5, 3, 3), "z": (18, 13, 1, 1),
+    }  # fmt: skip
+    model = build("(float[2,3,13,11] x) => (float[i,j,k,l] y)", body, weights)
+    plan = lowered(model)
+    products = [each.task.problem for each in plan.operations if each.task.op == "MatMul"]
+    assert [each.parts for each in products] == [(), (7, 10), (5, 3, 5)]
+    assert_agrees(bench, model, plan)
+
+
+def assert_agrees(bench: Any, model: onnx.ModelProto, plan: Plan) -> None:
+    """The plan computes y as onnxruntime does."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    numbers = np.random.default_rng(1)
+    inputs = {tensor.name: numbers.standard_normal(tensor.shape, dtype=np.float32) for tensor in plan.inputs}
+    want = session.run(["y"], inputs)[0]
+    wrong = mismatch(on_device(bench, plan, inputs)["y"], want, TOLERANCE, TOLERANCE)
+    assert not wrong, f"{[operation.task for operation in plan.operations]}: {wrong}"

@@ -1,0 +1,69 @@
+"""Programs that several processes have compiled: a context loads them without a source and computes what it should."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.client.context import builder
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Task
+from gputune.client.model.reference import evaluate
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
+from gputune.client.tuning.outcome import Outcome, untuned
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import Context
+from gputune.server.workers.pool import most_compilers
+from tests.client.model.test_alternatives import two_blocks
+from tests.client.models import save
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer.start()
+    yield server
+    server.stop()
+
+
+def workers(server: EmbeddedServer) -> int:
+    pid = server._process.pid
+    return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
+def test_a_context_that_several_processes_have_compiled(
+    server: EmbeddedServer, backend: Backend, tmp_path: Path
+) -> None:
+    plan = lower(read_model(save(two_blocks(), tmp_path)))
+    seen: list[int] = []
+    kept: dict[Task, Outcome] = {}
+
+    def compiled(task: Task, outcome: Outcome) -> None:
+        seen.append(workers(server))
+        assert outcome.binary and task not in kept
+        kept[task] = outcome
+
+    with TargetClient.connect(server.host, server.port, Credentials(server.token)) as client:
+        identity = DeviceIdentity.from_dict(client.device)
+        outcomes = {one.key: one for one in (untuned(task, device_limits(identity)) for task in plan.tasks)}
+        built = builder.build(plan, outcomes, client, compiled, persistent=True)
+        again = builder.build(plan, {one.key: one for one in kept.values()}, client, compiled)
+        assert client.requests["compile"] == len(built.programs), "nothing is compiled twice"
+    assert len(kept) == len(plan.tasks) and again.weights == built.weights
+    if identity.device_type == "cpu" and most_compilers() > 1:
+        assert 1 < max(seen) <= most_compilers()
+    path = tmp_path / "model.bin"
+    write_context(path, Context((built.graph,), built.programs, built.weights, identity.to_dict(), "test", {}, {}))
+    with open_context(path) as file:
+        executor = executor_on(backend, file, None, strict=True)
+    assert not executor.warnings
+    inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
+    (want,), (got,) = evaluate(plan, inputs).values(), executor.run(inputs).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())

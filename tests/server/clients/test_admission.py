@@ -1,0 +1,105 @@
+"""Who stands at the entrance: nobody without the token keeps others out, with TLS or without."""
+
+import asyncio
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from gputune.runtime.devices import state as device_state
+from gputune.server.clients.authentication import Guard
+from gputune.server.clients.listener import Arrival, Listener
+from gputune.server.device_state import RecentState
+from gputune.server.protocol.framing import MAGIC
+from gputune.server.protocol.messages import Limits, Ping, Pong, Status
+from tests.server.peer import Peer
+from tests.waiting import PATIENCE_SECONDS
+
+Make = Callable[..., Any]
+TOKEN = b"correct horse battery staple"
+
+
+def closed(sock: socket.socket) -> bool:
+    """Whether the other side closes the connection."""
+    sock.settimeout(PATIENCE_SECONDS)
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 4)
+    monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 4)
+    with (
+        daemon_here(Limits(connections=2), guard=Guard(TOKEN)) as (daemon, address),
+        Peer(address, TOKEN) as early,
+        ExitStack() as stack,
+    ):
+        strangers = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
+        with Peer(address, TOKEN) as late:
+            assert late.ask(Status()).clients == early.ask(Status()).clients == 2
+        assert all(closed(sock) for sock in strangers[:16])
+        assert daemon._entrance.standing <= 4
+        speaking = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
+        for sock in speaking:
+            sock.sendall(MAGIC)
+        with Peer(address, TOKEN) as late:
+            assert late.ask(Status()).clients == 2
+        assert sum(map(closed, speaking[:12])) == 12
+        assert daemon._entrance.standing <= 8
+
+
+def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 8)
+    made: list[Arrival] = []
+    others: deque[socket.socket] = deque(maxlen=100)  # open until a few were made behind them
+
+    def accept(self: Listener, at_most: int) -> list[Arrival]:  # there are always more
+        pairs = [socket.socketpair() for _ in range(at_most)]
+        made.extend(Arrival(ours, "192.0.2.1") for ours, _ in pairs)
+        others.extend(theirs for _, theirs in pairs)
+        return made[-at_most:]
+
+    with (
+        daemon_here(Limits(), guard=Guard(TOKEN)) as (daemon, address),
+        Peer(address, TOKEN) as served,
+    ):
+        monkeypatch.setattr(Listener, "accept", accept)
+        with socket.create_connection(address):  # is never accepted
+            began = len(made)
+            for _ in range(20):
+                assert served.ask(Ping()) == Pong()
+            served.ping_until(lambda: len(made) > began + 200)
+            assert daemon._entrance.standing <= 8
+
+
+def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    answers = threading.Event()
+
+    def slow() -> dict[str, float]:
+        reads.append(len(reads))
+        assert len(reads) == 1 or answers.wait(PATIENCE_SECONDS)
+        return {"load_1_minute": float(len(reads))}
+
+    monkeypatch.setattr(device_state, "read", slow)
+    monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", 0.01)
+
+    async def run() -> None:
+        state = RecentState()
+        while not await state.read():
+            pass
+        assert await state.read() == {"load_1_minute": 1.0}
+        assert len(reads) == 1
+        monkeypatch.setattr("gputune.server.device_state.FRESH_SECONDS", 0.0)
+        assert await state.read() == {"load_1_minute": 1.0}  # the new one is not there yet
+        monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", PATIENCE_SECONDS)
+        answers.set()
+        assert await state.read() != {"load_1_minute": 1.0}
+
+    asyncio.run(run())

@@ -1,0 +1,282 @@
+"""Who is let in: by a token in both directions, over TLS, and where the server may listen without."""
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.server import logs
+from gputune.server.__main__ import main
+from gputune.server.clients.authentication import Guard, server_context
+from gputune.server.clients.listener import Exposed, Listener
+from gputune.server.protocol.connection import Connection
+from gputune.server.protocol.errors import RemoteProtocolError
+from gputune.server.protocol.frame_mac import FrameMac
+from gputune.server.protocol.messages import (
+    PROTOCOL_VERSION,
+    DownloadBuffer,
+    Error,
+    Hello,
+    Ping,
+    Pong,
+    Proof,
+    UploadBuffer,
+)
+from stress.server import wire
+from tests.server.peer import Peer, Refused, converse, frame
+from tests.waiting import PATIENCE_SECONDS
+
+Make = Callable[..., Any]
+TOKEN = "correct horse battery staple"
+
+
+def run_server(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+# --- the token --------------------------------------------------------------------------------------------
+
+
+def write_token(folder: Path) -> Path:
+    path = folder / "token"
+    path.write_text(f"{TOKEN}\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="module", params=["file", "variable"])
+def guarded(request: pytest.FixtureRequest, launch_shared: Make, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if request.param == "file":
+        return launch_shared("--token_file", str(write_token(tmp_path_factory.mktemp("guarded"))))
+    return launch_shared(GPUTUNE_TOKEN=TOKEN)
+
+
+def test_who_knows_the_token_is_let_in(guarded: Any) -> None:
+    with guarded.peer(token=TOKEN.encode()) as peer:
+        assert bytes(peer.ask(DownloadBuffer(peer.upload(b"secret"))).data) == b"secret"
+
+
+@pytest.mark.parametrize(
+    ("authentication", "proof", "name"),
+    [
+        ("none", (), "token_required"),
+        ("token", (wire.frame(Proof(), mac=FrameMac(bytes(32))),), "authentication_failed"),
+        ("token", (frame(Proof()),), "bad_frame"),
+    ],
+)
+def test_who_does_not_gets_the_hello_and_a_reason(
+    guarded: Any, authentication: Any, proof: tuple[bytes, ...], name: str
+) -> None:
+    answers = converse(guarded, frame(Hello(PROTOCOL_VERSION, "liar", "0" * 64, authentication)), *proof)
+    assert [type(answer) for answer in answers] == [Hello, Error]
+    assert answers[1].name == name
+    assert "null" not in answers[1].message
+
+
+def test_a_client_without_a_token_says_so_by_itself(guarded: Any) -> None:
+    with pytest.raises((RemoteProtocolError, Refused), match="token_required"):
+        guarded.peer()
+
+
+def test_a_client_with_a_token_keeps_away_from_a_server_without_one(shared_server: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="token_unused"):
+        shared_server.peer(token=TOKEN.encode())
+
+
+def test_nothing_can_be_asked_before_the_proof(guarded: Any) -> None:
+    for request in (Ping(), UploadBuffer(bytes(100)), UploadBuffer(bytes(1 << 20))):
+        with socket.create_connection((guarded.host, guarded.port), timeout=PATIENCE_SECONDS) as sock:
+            connection = Connection("client", "thief", TOKEN.encode())
+            sock.sendall(b"".join(connection.send(connection.hello())))
+            assert len(connection.filled(sock.recv_into(connection.space()))) == 1
+            connection.send(Proof())  # which stays here
+            sock.sendall(wire.frame(request, 1, connection._sending)[: 8 << 10])
+            with pytest.raises(RemoteProtocolError, match="authentication_failed"):
+                connection.filled(sock.recv_into(connection.space()))
+
+
+def test_no_child_sees_the_token(launch_server: Make) -> None:
+    server = launch_server(GPUTUNE_TOKEN=TOKEN)
+    (worker,) = server.children()
+    assert TOKEN.encode() not in Path(f"/proc/{worker}/environ").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "says"),
+    [
+        ((), {"GPUTUNE_TOKEN": ""}, "0 characters"),
+        ((), {"GPUTUNE_TOKEN": "short"}, "5 characters"),
+        (("--token_file", "/no/such/file"), {}, "/no/such/file cannot be read"),
+        (("--host", "0.0.0.0"), {}, "give a secret with --token_file or GPUTUNE_TOKEN"),
+        (("--host", "::"), {}, "give a secret with --token_file or GPUTUNE_TOKEN"),
+        (("--tls_key", "key"), {}, "--tls_key needs --tls_cert"),
+        (("--tls_ca", "ca"), {}, "--tls_ca needs --tls_cert"),
+        (("--tls_cert", "/no/such/file"), {}, "/no/such/file: no certificate and key"),
+    ],
+)
+def test_what_would_not_be_safe_is_refused_in_one_line(
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it is this process's log, too
+    assert main(["--port", "0", "--device", "null", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""  # before anything else, also before the device is looked for
+    assert err.startswith("gputune target-server: error: ") and err.count("\n") == 1
+    assert says in err
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    token_file = write_token(tmp_path)
+    token_file.chmod(0o644)
+    ended = run_server("--token_file", str(token_file))
+    assert ended.returncode == 2
+    assert "chmod 600" in ended.stderr
+
+
+def test_a_server_with_a_token_may_listen_to_the_network(launch_server: Make) -> None:
+    server = launch_server("--host", "0.0.0.0", GPUTUNE_TOKEN=TOKEN)
+    with Peer(("127.0.0.1", server.port), token=TOKEN.encode()) as peer:
+        assert peer.ask(Ping()) == Pong()
+
+
+def test_an_address_is_bound_only_when_it_is_protected() -> None:
+    with pytest.raises(Exposed, match=r"--host 0\.0\.0\.0 can be reached from the network"):
+        Listener("0.0.0.0", 0)
+    Listener("0.0.0.0", 0, protected=True).socket.close()
+    Listener("localhost", 0).socket.close()
+
+
+# --- TLS --------------------------------------------------------------------------------------------------
+
+
+class Authority:
+    """Certificates made by the openssl command: an authority, and what it signs."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.certificate, self.key = folder / f"{name}.pem", folder / f"{name}.key"
+        self._openssl("req", "-x509", *_NEW_KEY, "-keyout", self.key, "-out", self.certificate, "-subj", f"/CN={name}")
+
+    def sign(self, name: str) -> tuple[Path, Path]:
+        """(certificate, key) of a server or a client at 127.0.0.1."""
+        request, certificate, key = (self.folder / f"{name}.{end}" for end in ("csr", "pem", "key"))
+        extensions = self.folder / f"{name}.extensions"
+        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n")
+        self._openssl("req", *_NEW_KEY, "-keyout", key, "-out", request, "-subj", f"/CN={name}")
+        signing = ("-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", "2")
+        self._openssl("x509", "-req", "-in", request, "-out", certificate, *signing, "-extfile", extensions)
+        return certificate, key
+
+    def context(self, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+        """What a client uses that trusts this authority."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+        return context
+
+    def _openssl(self, *arguments: object) -> None:
+        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, cwd=self.folder, timeout=30)
+
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ours"), "ours")
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("theirs"), "theirs")
+
+
+def test_handshakes_that_never_end_keep_nobody_out(
+    daemon_here: Make, ours: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 2)
+    monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 2)
+    guard = Guard(TOKEN.encode(), server_context(*ours.sign("server"), None))
+    with daemon_here(guard=guard) as (daemon, address), ExitStack() as stack:
+        strangers = [
+            stack.enter_context(socket.create_connection(address, timeout=PATIENCE_SECONDS)) for _ in range(20)
+        ]
+        with Peer(address, TOKEN.encode(), ours.context()) as peer:
+            assert peer.ask(Ping()) == Pong()
+            for sock in strangers[:16]:
+                with suppress(ConnectionError):
+                    assert sock.recv(1) == b""
+            assert daemon._entrance.standing <= 4
+
+
+def test_requests_and_replies_travel_over_tls(launch_server: Make, ours: Authority, make_profile: Make) -> None:
+    certificate, key = ours.sign("server")
+    server = launch_server("--tls_cert", str(certificate), "--tls_key", str(key), GPUTUNE_TOKEN=TOKEN)
+    with server.peer(token=TOKEN.encode(), tls=ours.context()) as peer:
+        large = os.urandom(5 << 20)
+        handle = peer.upload(large)
+        assert bytes(peer.ask(DownloadBuffer(handle)).data) == large
+        data = peer.upload(bytes(64))
+        assert peer.ask(make_profile(data, data)).best == 0
+        numbers = [peer.send(DownloadBuffer(handle)) for _ in range(8)]  # more than the buffers between us hold
+        assert all(bytes(peer.reply(number).data) == large for number in numbers)
+
+
+def test_a_client_that_does_not_trust_the_server_keeps_away(
+    launch_server: Make, ours: Authority, theirs: Authority
+) -> None:
+    certificate, key = ours.sign("server")
+    server = launch_server("--tls_cert", str(certificate), "--tls_key", str(key))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        server.peer(tls=theirs.context())
+    with pytest.raises((OSError, EOFError, RemoteProtocolError)):
+        server.peer()  # no TLS at all
+    with server.peer(tls=ours.context()) as peer:
+        assert peer.ask(Ping()) == Pong()
+    server.process.terminate()
+    assert server.process.communicate(timeout=PATIENCE_SECONDS) == ("", "")  # handshakes cannot fill the log
+
+
+def test_clients_can_be_asked_for_a_certificate(launch_server: Make, ours: Authority, theirs: Authority) -> None:
+    certificate, key = ours.sign("server")
+    files = ("--tls_cert", str(certificate), "--tls_key", str(key), "--tls_ca", str(ours.certificate))
+    server = launch_server(*files)
+    for context in (ours.context(), ours.context(*theirs.sign("stranger"))):
+        with pytest.raises((OSError, EOFError)):  # in TLS 1.3 the client hears of it when it reads
+            server.peer(tls=context)
+    with server.peer(tls=ours.context(*ours.sign("friend"))) as peer:
+        assert peer.ask(Ping()) == Pong()
+
+
+def test_files_that_do_not_go_together_are_named(ours: Authority, theirs: Authority, tmp_path: Path) -> None:
+    certificate, key = ours.sign("server")
+    _, other_key = theirs.sign("server")
+    with pytest.raises(ValueError, match=rf"{certificate} and {other_key}: no certificate and key .*mismatch"):
+        server_context(certificate, other_key, None)
+    with pytest.raises(ValueError, match=rf"{key}: no certificates that clients could be checked with"):
+        server_context(certificate, key, key)
+    encrypted = tmp_path / "encrypted.key"
+    command = ["openssl", "pkey", "-in", str(key), "-aes256", "-passout", "pass:secret", "-out", str(encrypted)]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    with pytest.raises(ValueError, match="the key is encrypted"):
+        server_context(certificate, encrypted, None)

@@ -1,0 +1,52 @@
+"""One client's connection: what it writes together, and a defect that ends it alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gputune.server.clients.connection import ClientLink
+from gputune.server.protocol.messages import (
+    Ping,
+    Pong,
+    Status,
+    StatusReport,
+)
+from tests.server.peer import Peer
+
+Make = Callable[..., Any]
+
+
+def test_pings_that_come_together_are_answered_together(daemon_here: Make) -> None:
+    with daemon_here() as (daemon, address), Peer(address) as peer:
+        (link,) = daemon._links
+        writes: list[bytes] = []
+        transport = link._transport
+
+        class Counting:
+            def write(self, data: Any) -> None:
+                writes.append(bytes(data))
+                transport.write(data)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(transport, name)
+
+        link._transport = Counting()
+        frames = b"".join(b"".join(peer.connection.send(Ping(), number)) for number in range(1, 65))
+        peer.socket.sendall(frames)
+        assert [peer.receive() for _ in range(64)] == [(number, Pong()) for number in range(1, 65)]
+        assert len(writes) <= 3  # one, unless the network cuts
+
+
+def test_a_defect_ends_one_connection_and_is_logged(
+    daemon_here: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with daemon_here() as (_, address), Peer(address) as other:
+        with Peer(address) as peer:
+            monkeypatch.setattr(ClientLink, "_take", lambda self, request_id, message: 1 / 0)
+            peer.send(Status())
+            with pytest.raises((EOFError, ConnectionError)):
+                peer.receive()
+            monkeypatch.undo()
+        assert "ZeroDivisionError" in caplog.text
+        assert isinstance(other.ask(Status()), StatusReport)

@@ -1,0 +1,295 @@
+"""A long batch lets others have the device between two variants, with made up workers and no clock."""
+
+import asyncio
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gputune.server.clients import service as service_module
+from gputune.server.clients.service import Service
+from gputune.server.protocol.messages import Cancel, Done, Error, Limits, Profiled, ProfileKernel, Progress
+from gputune.server.worker import heartbeat_page
+from gputune.server.worker.heartbeat_page import Activity, Doing
+from gputune.server.worker.link import PutSources
+from gputune.server.worker.watcher import GIVES_WAY, LinkWatcher
+from gputune.server.workers.pool import Workers
+from gputune.server.workers.process import OnProgress
+from gputune.server.workers.supervisor import Supervisor
+from gputune.server.workers.watchdog import _deadline
+from tests.server.workers.fake_worker import OK, FakeWorker
+from tests.server.workers.test_pool import Client, until
+
+Make = Callable[..., Any]
+LIMITS = Limits()
+
+
+class Device:
+    """A service whose workers take a step of a batch for each one that the test lets them take.
+
+    began: the variants that were begun, by the batch's task and their number; workers: those that were started.
+    """
+
+    def __init__(self, most: int = 3) -> None:
+        self.steps = asyncio.Semaphore(0)
+        self.began: list[str] = []
+        self.workers: list[FakeWorker] = []
+        self.active = 0
+        first = Supervisor(self._start, LIMITS)
+        self.all = Workers(first, another=lambda: Supervisor(self._start, LIMITS))
+        self.all._others_at_most = most - 1
+        self.service = Service(self.all, LIMITS, None)  # type: ignore[arg-type]
+        self.service._turns._tolerance = 5.0  # what the test itself takes makes no difference
+        self._numbers = itertools.count(1)
+
+    async def _start(self) -> FakeWorker:
+        self.workers.append(FakeWorker(self._behave))
+        return self.workers[-1]
+
+    async def _behave(self, worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        if isinstance(message, PutSources):
+            return Done()
+        assert isinstance(message, ProfileKernel)
+        for number in range(len(message.variants)):
+            self.began.append(f"{message.task}{number}")
+            self.active += 1
+            assert self.active == 1, "a batch has the device alone"
+            await self.steps.acquire()
+            self.active -= 1
+            if worker.activity.to_give_way and number + 1 < len(message.variants):
+                progress(Progress("queued", number, len(message.variants), GIVES_WAY))
+                await until(lambda: not worker.activity.to_give_way or worker.activity.cancelled)
+            if worker.activity.cancelled:
+                return Error("cancelled", "as was wished")
+        return Profiled((OK,) * len(message.variants), 0, b"", None, {}, {})
+
+    def client(self, party: str) -> Client:
+        client = Client(party)
+        self.service.join(client)
+        return client
+
+    def ask(self, client: Client, request: Any) -> int:
+        number = next(self._numbers)
+        self.service.request(client, number, request)
+        return number
+
+    async def begun(self, count: int) -> None:
+        """Waits until so many variants were begun."""
+        await until(lambda: len(self.began) >= count)
+
+    async def begins(self, *variants: str) -> None:
+        """Waits until these were begun, in this order and no others."""
+        await self.begun(len(variants))
+        assert self.began == list(variants)
+
+    def shares(self) -> None:
+        """The batch that has the device has had it for a while."""
+        for job in self.service._running:
+            self.service._turns.spent(job.client, 10.0)
+        self.service.share(math.inf)
+
+    def step(self) -> None:
+        self.steps.release()
+
+
+def played(play: Callable[[Device], Any], **options: Any) -> None:
+    async def run() -> None:
+        device = Device(**options)
+        serving = asyncio.ensure_future(device.service.serve())
+        try:
+            await play(device)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await device.all.stop()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def batch(make_profile: Make) -> Callable[[str, int], ProfileKernel]:
+    """A request of a task with so many variants."""
+    empty = {"buffers": {}, "together": False}
+
+    def make(task: str, variants: int) -> ProfileKernel:
+        options = tuple(f"-D{task}{number}" for number in range(variants))
+        return make_profile(1, 1, options, task=task, **empty)  # type: ignore[no-any-return]
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def no_materials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.sessions.session.Session.buffer", lambda self, handle: memoryview(bytes(64)))
+
+
+def test_a_waiting_peer_gets_the_device_between_two_variants(batch: Make) -> None:
+    async def play(device: Device) -> None:
+        one, other = device.client("a"), device.client("b")
+        long = device.ask(one, batch("a", 3))
+        await device.begins("a0")
+        short = device.ask(other, batch("b", 1))
+        device.shares()
+        device.step()
+        await device.begins("a0", "b0")
+        assert device.service.running == "profile b"
+        device.step()
+        await device.begins("a0", "b0", "a1")
+        assert isinstance(other.told[short], Profiled)
+        device.step()
+        await device.begins("a0", "b0", "a1", "a2")
+        device.step()
+        await until(lambda: isinstance(one.told.get(long), Profiled))
+        assert len(one.told[long].trials) == 3
+        assert len(device.workers) == 2
+
+    played(play)
+
+
+def test_two_parties_share_the_device_although_one_has_ten_clients(batch: Make) -> None:
+    async def play(device: Device) -> None:
+        many = [device.client("a") for _ in range(10)]
+        other = device.client("b")
+        for number, client in enumerate(many):
+            device.ask(client, batch(f"a{number}.", 1))
+        for number in range(10):
+            device.ask(other, batch(f"b{number}.", 1))
+        for number in range(20):
+            await device.begun(number + 1)
+            device.shares()
+            device.step()
+        assert [name[0] for name in device.began] == ["a", "b"] * 10
+
+    played(play)
+
+
+def test_a_batch_goes_on_where_no_other_has_used_less(batch: Make) -> None:
+    async def play(device: Device) -> None:
+        one = device.client("a")
+        device.ask(one, batch("a", 2))
+        device.ask(one, batch("z", 1))
+        await device.begins("a0")
+        device.shares()
+        device.step()
+        await device.begins("a0", "a1")
+
+    played(play)
+
+
+def test_no_more_batches_wait_than_there_are_workers_for_and_none_for_ever(batch: Make) -> None:
+    async def play(device: Device) -> None:
+        asked = []
+        for task in "abcd":
+            client = device.client(task)
+            asked.append((client, device.ask(client, batch(task, 3))))
+        for number in range(12):
+            await device.begun(number + 1)
+            device.shares()
+            device.step()
+        await until(lambda: all(isinstance(client.told.get(number), Profiled) for client, number in asked))
+        assert len(device.workers) <= 2
+        assert sorted(device.began) == sorted(f"{task}{number}" for task in "abcd" for number in range(3))
+
+    played(play, most=2)
+
+
+@pytest.mark.parametrize("how", ["cancels", "leaves", "stops"])
+def test_a_batch_that_waits_can_be_given_up(batch: Make, how: str) -> None:
+    async def play(device: Device) -> None:
+        one, other = device.client("a"), device.client("b")
+        long = device.ask(one, batch("a", 3))
+        await device.begins("a0")
+        device.ask(other, batch("b", 1))
+        device.shares()
+        device.step()
+        await device.begins("a0", "b0")
+        if how == "leaves":
+            device.service.leave(one)
+        elif how == "cancels":
+            device.ask(one, Cancel(long))
+        else:
+            device.service.stop()
+        await until(lambda: len(device.service._serving) == 1)
+        if how != "leaves":
+            assert one.told[long].name == {"cancels": "cancelled", "stops": "stopping"}[how]
+        device.step()
+        await until(lambda: not device.service._serving)
+        assert device.began == ["a0", "b0"]
+        for client in (other,) if how == "leaves" else (one, other):
+            device.service.leave(client)
+        assert device.service.memory.bytes == 0
+
+    played(play)
+
+
+def test_a_worker_that_dies_while_its_batch_waits_begins_again_in_its_turn(batch: Make) -> None:
+    async def play(device: Device) -> None:
+        one, other = device.client("a"), device.client("b")
+        long = device.ask(one, batch("a", 2))
+        await device.begins("a0")
+        device.ask(other, batch("b", 2))
+        device.shares()
+        device.step()
+        await device.begins("a0", "b0")
+        device.workers[0].die(-9)
+        await until(lambda: len(device.workers) == 3)
+        device.step()
+        await device.begins("a0", "b0", "b1")
+        device.step()
+        await device.begins("a0", "b0", "b1", "a0")
+        device.step()
+        await device.begins("a0", "b0", "b1", "a0", "a1")
+        device.step()
+        await until(lambda: isinstance(one.told.get(long), Profiled))
+
+    played(play)
+
+
+def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> None:
+    async def play(device: Device) -> None:
+        one, other = device.client("a"), device.client("b")
+        device.ask(one, batch("a", 2))
+        await device.begins("a0")
+        device.ask(other, batch("b", 1))
+        (job,) = device.service._running
+        device.service._turns.spent(one, 10.0)
+        device.service.share(job.since + service_module.SLICE_SECONDS / 2)
+        assert not device.workers[0].activity.to_give_way
+
+    played(play)
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+def test_only_a_pause_that_was_wished_stops_the_clock() -> None:
+    page = Activity.create()
+    worker = Activity(page.descriptor)
+    told: list[Progress] = []
+
+    def send(message: Progress) -> None:  # the daemon hears of it, and has the batch go on
+        told.append(message)
+        worker._page[heartbeat_page._PAUSED] = 1
+        assert page.read().paused
+        page.give_way(False)
+        assert not page.read().paused
+
+    watcher = LinkWatcher(worker, LIMITS, send, variants=2)
+    watcher.give_way()
+    assert not told
+    page.give_way(True)
+    watcher.give_way()
+    assert [message.phase for message in told] == ["queued"]
+    assert page.read().step == "preparing"
+    page.accompany(True)
+    page.give_way(True)
+    watcher.give_way()
+    assert len(told) == 1  # somebody compiles for it, beside what others would measure
+    page.detach()
+
+
+def test_a_batch_that_waits_misses_no_deadline() -> None:
+    assert _deadline(Doing(None, None, 0, 0, paused=True), 0.0, LIMITS) == math.inf
+    assert _deadline(Doing(None, None, 0, 0), 0.0, LIMITS) == LIMITS.request_seconds

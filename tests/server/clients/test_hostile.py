@@ -1,0 +1,132 @@
+"""A server under hostile inputs, under several clients at once, and after many sessions: short forms of scripts/fuzz
+and scripts/stress/server/soak."""
+
+import struct
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from gputune.server.protocol.messages import DownloadBuffer, Error, Limits, Pong, UploadBuffer, Welcome
+from stress.fuzz import connections as fuzz_connections
+from stress.server import soak_crowd, soak_sessions
+from stress.server.attack import HANDLE, STAGES, Input, Outcome, Stage, ends_whole
+from stress.server.crew import Crew, Promises
+from stress.server.hostile_inputs import inputs
+from stress.server.observed import Usage
+from stress.server.wire import frame
+from tests.waiting import PATIENCE_SECONDS
+
+
+def run_fuzz(count: int, seed: int, connections: int) -> tuple[dict[str, Any], list[str]]:
+    promises = Promises()
+    figures = fuzz_connections.fuzz(count, seed, 0.5, connections, promises, answer_seconds=PATIENCE_SECONDS)
+    return figures, promises.broken
+
+
+def test_hostile_inputs_leave_the_server_well() -> None:
+    figures, broken = run_fuzz(700, 1, 8)
+    assert broken == []
+    assert figures["inputs"] == 700
+    assert figures["ready"] >= 210
+    answers = figures["answers"]
+    # inputs reached what they were made for: every check of the protocol, and the worker behind it
+    expected = {"bad_frame", "bad_message", "limit_exceeded", "unexpected_message", "authentication_failed"}
+    assert expected | {"token_required", "unknown_buffer", "Hello", "Profiled", "BufferReady"} <= answers.keys()
+    assert "Welcome" not in answers
+
+
+@pytest.mark.slow
+def test_many_hostile_inputs_leave_the_server_well() -> None:
+    figures, broken = run_fuzz(3_000, 2, 16)  # always the same; scripts/fuzz connections sends others, and more
+    assert broken == []
+    assert figures["inputs"] == 3_000
+
+
+@pytest.mark.parametrize(
+    ("clients", "seconds"), [(8, 1.5), pytest.param(50, 8.0, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_clients_that_work_at_once_get_about_as_much_each(clients: int, seconds: float) -> None:
+    figures = soak_crowd.soak(clients, seconds, Promises())
+    assert figures["failures"] == []
+    assert len(figures["trials"]) == clients
+    assert figures["trials"][0] >= figures["trials"][-1] / 2 > 0
+
+
+def test_sessions_leave_nothing_behind() -> None:
+    promises = Promises()
+    figures = soak_sessions.soak(80, promises)
+    assert promises.broken == []
+    assert figures["sessions"] == 80
+    assert len(figures["kinds"]) == 6  # one good way to end, and five bad ones
+
+
+# --- the tools themselves -------------------------------------------------------------------------
+
+
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    one, same, other = (list(islice(inputs(seed, 0.5, b"hello", b"proof"), 200)) for seed in (5, 5, 6))
+    assert one == same != other
+    assert {item.stage for item in one} == set(STAGES)
+    assert sum(item.stage == "ready" for item in one) > 60
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_failed_input_can_be_replayed(stage: Stage) -> None:
+    made = Input("random_bytes", b"\x00\xffgpt1", stage)
+    parsed = Input.parse(str(made))
+    assert (parsed.data, parsed.stage) == (made.data, made.stage)
+
+
+@pytest.mark.parametrize("text", ["", "00ff", "later:00", "ready:0g"])
+def test_nonsense_cannot_be_replayed(text: str) -> None:
+    with pytest.raises(ValueError, match=r"HEX|hexadecimal"):
+        Input.parse(text)
+
+
+def test_a_server_waits_for_more_unless_the_last_frame_is_whole() -> None:
+    whole = frame(UploadBuffer(bytes(10_000)), 1) + frame(DownloadBuffer(HANDLE), 2)
+    assert ends_whole(whole)
+    assert not any(ends_whole(whole[:-cut]) for cut in (1, 10, 50))
+    assert not ends_whole(whole + b"g")
+    assert not ends_whole(b"nonsense")
+    assert not ends_whole(struct.pack("<4sIIQ", b"gpt1", 1, 1, 2**64 - 1) + b"\x80")
+
+
+@pytest.mark.parametrize(
+    ("message", "stage", "broken"),
+    [
+        (Pong(), "start", True),
+        (Welcome(Limits(), {}, {}), "greeted", True),
+        (Welcome(Limits(), {}, {}), "ready", False),
+        (Error("token_required", ""), "start", False),
+        (Error("internal_error", "division by zero"), "ready", True),
+        (Error("surprise", ""), "ready", True),
+    ],
+)
+def test_answers_that_break_a_promise_are_noticed(message: Any, stage: Stage, broken: bool) -> None:
+    outcome = Outcome()
+    outcome.add(message, stage == "ready")
+    assert bool(outcome.broken) is broken
+
+
+@pytest.mark.parametrize(("resident", "descriptors", "broken"), [(110, 5, 0), (111, 5, 1), (50, 8, 1)])
+def test_a_leak_is_a_broken_promise(resident: int, descriptors: int, broken: int) -> None:
+    promises = Promises()
+    promises.no_leak("daemon", Usage(100, 200, 5), Usage(resident, 200, descriptors), 10, 2)
+    assert len(promises.broken) == broken
+    assert promises.report({}, None) == broken
+
+
+def test_a_crew_goes_on_after_a_failure_and_reports_it() -> None:
+    crew, rounds = Crew(), iter(range(3))
+
+    def once() -> bool:
+        if (number := next(rounds, None)) == 1:
+            raise ValueError("the second time")
+        return number is not None
+
+    crew.add("one", once)
+    crew.join()
+    assert crew.failures == ["one: ValueError: the second time"]
+    assert crew.rounds["one"] == 2

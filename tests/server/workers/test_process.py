@@ -1,0 +1,138 @@
+"""Real worker processes: how their end is noticed, what ends with them, and what a start that fails leaves behind."""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.server import logs
+from gputune.server.protocol.messages import Limits
+from gputune.server.worker.link import Forget
+from gputune.server.workers.process import DeviceUnavailable, WorkerEnded, WorkerProcess
+from tests.waiting import PATIENCE_SECONDS
+
+HELPER = f"""
+import os, subprocess, sys
+from gputune.server.worker import worker
+ending = worker._end_with_the_link
+def helped(descriptor):
+    os.set_inheritable(descriptor, True)  # as after a fork without exec
+    helper = subprocess.Popen([{sys.executable!r}, "-c", "import time; time.sleep(60)"], close_fds=False,
+                              start_new_session="detached" in sys.argv)
+    open({{path!r}}, "w").write(str(helper.pid))
+    ending(descriptor)
+worker._end_with_the_link = helped
+"""
+
+
+def with_worker(work: Callable[[WorkerProcess], Awaitable[None]]) -> None:
+    async def run() -> None:
+        worker = await WorkerProcess.start(NULL_REPORT, Limits())
+        try:
+            await work(worker)
+        finally:
+            await worker.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+@contextmanager
+def few_descriptors(more: int) -> Iterator[None]:
+    used = max(map(int, os.listdir("/proc/self/fd")))  # noqa: PTH208
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture
+def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes workers start a helper that holds their link open; the file will have its number."""
+    (tmp_path / "sitecustomize.py").write_text("")
+    path = tmp_path / "helper"
+    (tmp_path / "helped.py").write_text(HELPER.format(path=str(path)) + "sys.exit(worker.main())\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {tmp_path / "helped.py"} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("gputune.server.workers.process.sys.executable", str(python))
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_dead_worker_is_noticed_though_a_helper_holds_its_link(
+    helper: Path, is_gone: Callable[[int], bool], number: int
+) -> None:
+    async def work(worker: WorkerProcess) -> None:
+        os.kill(worker.pid, number)
+        assert await asyncio.wait_for(asyncio.shield(worker.ended), 5) == -number
+        worker.kill("it is dead already")
+        with pytest.raises(WorkerEnded, match=signal.Signals(number).name):
+            await worker.ask(Forget((), ()))
+        assert await asyncio.to_thread(is_gone, int(helper.read_text()))
+
+    with_worker(work)
+
+
+def test_helpers_end_with_a_worker_that_is_killed(helper: Path, is_gone: Callable[[int], bool]) -> None:
+    async def work(worker: WorkerProcess) -> None:
+        worker.kill("it is late")
+        with pytest.raises(WorkerEnded, match="the worker was ended: it is late"):
+            await worker.ask(Forget((), ()))
+        assert await asyncio.to_thread(is_gone, int(helper.read_text()))
+
+    with_worker(work)
+
+
+def test_a_worker_leaves_no_descriptor_to_what_it_starts_and_goes_first_without_memory() -> None:
+    async def work(worker: WorkerProcess) -> None:
+        given = []
+        for name in os.listdir(f"/proc/{worker.pid}/fdinfo"):  # noqa: PTH208
+            target = os.readlink(f"/proc/{worker.pid}/fd/{name}")  # noqa: PTH115
+            if "socket" in target or "gputune-activity" in target:
+                text = Path(f"/proc/{worker.pid}/fdinfo/{name}").read_text()
+                given.append(int(text.partition("flags:")[2].split()[0], 8) & os.O_CLOEXEC)
+        assert len(given) >= 2 and all(given)
+        assert Path(f"/proc/{worker.pid}/oom_score_adj").read_text() == "1000\n"
+
+    with_worker(work)
+
+
+def test_without_descriptors_a_worker_is_refused_and_nothing_is_left_behind() -> None:
+    async def run() -> None:
+        worker = await WorkerProcess.start(NULL_REPORT, Limits())  # whatever is opened once is open now
+        await worker.stop()
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        for more in range(1, 10):
+            with few_descriptors(more):
+                try:
+                    started = await WorkerProcess.start(NULL_REPORT, Limits())
+                except DeviceUnavailable as error:
+                    assert "cannot be started" in str(error)
+                else:
+                    await started.stop()
+                    del started  # with its page
+            await asyncio.sleep(0.05)
+        for _ in range(100):
+            if len(os.listdir("/proc/self/fd")) <= before:  # noqa: PTH208
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("descriptors are left behind")
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))
+
+
+def test_once_a_kernel_has_printed_too_much_nothing_is_done_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = logs.LinesToLog(logging.getLogger("gputune.test"))
+    lines.data_received(b"again\n" * logs.LINES_AT_MOST)
+    lines.data_received(b"no end")
+    assert lines._rest == b""

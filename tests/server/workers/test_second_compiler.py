@@ -1,0 +1,196 @@
+"""Half of a batch compiled by a second process: it helps, it never keeps the worker from measuring, and it may fail."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel, Trial
+from gputune.server.sessions.jobs import Assignment
+from gputune.server.sessions.session import Materials
+from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.link import CompileAhead, CompiledAhead, PutAhead, PutSources, WorkerReady
+from gputune.server.workers import second_compiler
+from gputune.server.workers.process import DeviceUnavailable, OnProgress
+from gputune.server.workers.second_compiler import VARIANTS_AT_LEAST, SecondCompiler, with_what_it_took
+from gputune.server.workers.supervisor import Supervisor
+from tests.server.workers.fake_worker import FakeWorker, works
+
+WORK = CompileAhead((), {}, {})
+TOOK = CompiledAhead((5, 6), (7, 8))
+LIMITS = Limits()
+
+
+@pytest.fixture
+def request_of_five(make_profile: Callable[..., ProfileKernel]) -> ProfileKernel:
+    return make_profile(1, 2, tuple(f"-D{n}" for n in range(5)))
+
+
+@pytest.fixture
+def page() -> Activity:
+    made = Activity.create()
+    made.detach()
+    made.accompany(True)
+    return made
+
+
+def alone(page: Activity) -> bool:
+    """Whether the page says that nobody else compiles."""
+    waiting = threading.Thread(target=page.wait_until_alone, daemon=True)
+    waiting.start()
+    waiting.join(0.05)
+    return not waiting.is_alive()
+
+
+async def answers(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+    return TOOK
+
+
+async def hangs(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+    await asyncio.sleep(60)
+
+
+async def gives_up(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+    while not worker.activity.cancelled:
+        await asyncio.sleep(0.001)
+    return CompiledAhead((5, 0), (7, 0))
+
+
+class Second:
+    """A second compiler whose processes behave so; None: there is none to be had."""
+
+    def __init__(self, behave: Any) -> None:
+        self.workers: list[FakeWorker] = []
+        self.behave = behave
+        self.compiler = SecondCompiler(self._start, LIMITS)
+
+    async def _start(self) -> FakeWorker:
+        if self.behave is None:
+            raise DeviceUnavailable("the cable is out")
+        self.workers.append(FakeWorker(self.behave))
+        return self.workers[-1]
+
+    def compile(self, page: Activity, over: bool = False) -> CompiledAhead | None:
+        async def run() -> CompiledAhead | None:
+            done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            if over:
+                done.set_result(None)
+            return await asyncio.wait_for(self.compiler.compile(WORK, page, done), 20)
+
+        return asyncio.run(run())
+
+
+def test_it_takes_the_second_half_of_batches_that_are_worth_it(request_of_five: ProfileKernel) -> None:
+    compiler = Second(answers).compiler
+    assert compiler.first_of(request_of_five) == 3
+    assert compiler.first_of(replace(request_of_five, together=False)) is None
+    assert compiler.first_of(replace(request_of_five, variants=request_of_five.variants[:4])) == 2
+    assert (
+        compiler.first_of(replace(request_of_five, variants=request_of_five.variants[: VARIANTS_AT_LEAST - 1])) is None
+    )
+
+
+def test_the_worker_is_alone_when_everything_is_compiled(page: Activity) -> None:
+    assert not alone(page)
+    assert Second(answers).compile(page) == TOOK
+    assert alone(page)
+
+
+def test_who_is_waited_for_gives_up_and_says_what_it_took(page: Activity) -> None:
+    threading.Thread(target=page.wait_until_alone, daemon=True).start()
+    assert Second(gives_up).compile(page) == CompiledAhead((5, 0), (7, 0))
+    assert alone(page)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_who_does_not_give_up_is_ended(page: Activity, monkeypatch: pytest.MonkeyPatch, over: bool) -> None:
+    monkeypatch.setattr(second_compiler, "GRACE_SECONDS", 0.05)
+    second = Second(hangs)
+    if not over:
+        threading.Thread(target=page.wait_until_alone, daemon=True).start()
+    assert second.compile(page, over) is None
+    assert second.workers[0].ended.done() and alone(page)
+
+
+def test_after_failures_it_leaves_out_more_and_more_batches(page: Activity, request_of_five: ProfileKernel) -> None:
+    second = Second(None)
+    for left_out in (2, 4):
+        assert second.compile(page) is None and alone(page)
+        assert [second.compiler.first_of(request_of_five) for _ in range(left_out)] == [None] * left_out
+        assert second.compiler.first_of(request_of_five) == 3
+    second.behave = answers
+    assert second.compile(page) == TOOK
+    assert second.compiler.first_of(request_of_five) == 3
+
+
+def test_a_process_that_dies_is_replaced_for_a_later_batch(page: Activity) -> None:
+    async def dies(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        worker.die(-11)
+
+    second = Second(dies)
+    assert second.compile(page) is None and alone(page)
+    second.behave = answers
+    assert second.compile(page) == TOOK
+    assert len(second.workers) == 2
+
+
+def test_times_are_those_of_who_has_compiled() -> None:
+    def trial(compile_ns: int, first_launch_ns: int) -> Trial:
+        return Trial("ok", "", (), (), compile_ns, first_launch_ns, {})
+
+    reply = Profiled((trial(1, 1), trial(2, 9), trial(0, 1), trial(3, 3)), 0, b"", None, {}, {})
+    told = with_what_it_took(reply, 1, TOOK).trials
+    assert told == (trial(1, 1), trial(5, 9), trial(0, 1), trial(3, 3))
+
+
+def test_a_page_that_never_says_so_holds_nobody_for_ever(page: Activity, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputune.server.worker.heartbeat_page._COMPANY_SECONDS", 0.05)
+    began = time.monotonic()
+    page.wait_until_alone()
+    assert time.monotonic() - began < 10 and not page.waiting
+    monkeypatch.undo()
+    page.cancel(True)
+    page.wait_until_alone()  # who is cancelled does not wait either
+
+
+def test_the_supervisor_has_half_of_a_batch_compiled_and_waits_for_both(request_of_five: ProfileKernel) -> None:
+    async def run() -> None:
+        measured = asyncio.Event()
+
+        async def waits(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+            if isinstance(message, PutAhead | PutSources):
+                return Done()
+            await asyncio.to_thread(worker.activity.wait_until_alone)
+            measured.set()
+            return await works(worker, message, progress)
+
+        async def compiles(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+            assert not measured.is_set()
+            return CompiledAhead((7, 8), (9, 10))
+
+        second = Second(compiles)
+        worker = FakeWorker(waits)
+        worker.ready = WorkerReady({}, "fake", {}, finds_compiled=True)
+
+        async def start() -> FakeWorker:
+            return worker
+
+        supervisor = Supervisor(start, LIMITS, second=second.compiler)
+        materials = Materials(buffers={1: b"input", 2: b"reference"}, sources={"hash": "text"})
+        work = Assignment(
+            request_of_five, lambda: materials, lambda told: None, asyncio.get_running_loop().create_future()
+        )
+        reply = await asyncio.wait_for(supervisor.run(work), 20)
+        assert isinstance(reply, Profiled) and len(reply.trials) == 5
+        (asked,) = second.workers[0].asked
+        assert [each.configuration["N"] for each in asked.variants] == [3, 4]
+        assert asked.buffers == {"input": 5, "output": 64} and asked.sources == {"hash": "text"}
+        assert PutAhead(3) in worker.asked
+        await supervisor.stop()
+        assert second.workers[0].ended.done()
+
+    asyncio.run(run())
