@@ -18,7 +18,7 @@ from gputune.core.errors import DeviceNotFound
 from gputune.core.printable import printable
 from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from gputune.server import logs
-from gputune.server.clients.authentication import Guard, server_context
+from gputune.server.clients.authentication import Authentication, server_context
 from gputune.server.clients.listener import CannotListen, Exposed, Listener
 from gputune.server.daemon import Daemon
 from gputune.server.protocol.authentication import read_token
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error("--exit_with_parent needs a pipe as standard input")
     logs.set_up(options.log_level, options.log_format, sys.stderr)
     try:
-        guard = _guard(options, token_text)
-        listener = Listener(options.host, options.port, protected=guard.token is not None)
+        authentication = _authentication(options, token_text)
+        listener = Listener(options.host, options.port, protected=authentication.token is not None)
     except (ValueError, Exposed) as error:
         return _fail(str(error), 2)
     except CannotListen as error:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         choice = find(wanted_device(options.device))
         print("\n".join(map(printable, choice.explanation)), flush=True)
-        asyncio.run(_serve(listener, choice, guard, options.exit_with_parent))
+        asyncio.run(_serve(listener, choice, authentication, options.exit_with_parent))
     except (CannotListen, DeviceNotFound, DeviceUnavailable, OSError) as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:  # before the loop has taken over the signals
@@ -92,12 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _serve(listener: Listener, choice: Choice, guard: Guard, exit_with_parent: bool) -> None:
+async def _serve(listener: Listener, choice: Choice, authentication: Authentication, exit_with_parent: bool) -> None:
     loop = asyncio.get_running_loop()
     identity = choice.report.identity
     # what a processor compiles beside a measurement on itself spoils that
     overlap = identity is not None and identity.device_type != "cpu"
-    daemon = Daemon(listener, choice.report, guard=guard, overlap=overlap)
+    daemon = Daemon(listener, choice.report, authentication=authentication, overlap=overlap)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, daemon.stop)
 
@@ -116,13 +116,13 @@ async def _serve(listener: Listener, choice: Choice, guard: Guard, exit_with_par
     await daemon.serve(announce)
 
 
-def _guard(options: argparse.Namespace, token_text: str | None) -> Guard:
+def _authentication(options: argparse.Namespace, token_text: str | None) -> Authentication:
     """Who is let in. Raises ValueError with one line."""
     for name in ("tls_key", "tls_ca"):
         if getattr(options, name) is not None and options.tls_cert is None:
             raise ValueError(f"--{name} needs --tls_cert, the certificate that the server shows")
     source = options.token_file or token_text
-    return Guard(
+    return Authentication(
         token=None if source is None else read_token(source),
         tls=server_context(options.tls_cert, options.tls_key, options.tls_ca) if options.tls_cert else None,
     )

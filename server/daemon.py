@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.server.clients.admission import Entrance
-from gputune.server.clients.authentication import Guard
+from gputune.server.clients.admission import Admission
+from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.listener import Listener
@@ -54,17 +54,17 @@ class Daemon:
         listener: Listener,
         report: DeviceReport,
         limits: Limits | None = None,
-        guard: Guard | None = None,
+        authentication: Authentication | None = None,
         overlap: bool = False,
     ) -> None:
         self.limits = limits or Limits()
         self._listener = listener
         self._report = report
-        guard = guard or Guard()
-        self.token = guard.token
+        authentication = authentication or Authentication()
+        self.token = authentication.token
         self.guesses = Guesses()
         seconds = self.limits.authenticate_seconds
-        self._entrance = Entrance(listener, guard, seconds, lambda: ClientLink(self))
+        self._admission = Admission(listener, authentication, seconds, lambda: ClientLink(self))
         self._overlap = overlap
         self._links: set[ClientLink] = set()
         self._connections = 0  # until now
@@ -146,7 +146,7 @@ class Daemon:
             self.service.queue_changed = builder.wake
             others.append(asyncio.ensure_future(builder.serve()))
         self._listener.listen()
-        accepting = asyncio.ensure_future(self._entrance.serve())
+        accepting = asyncio.ensure_future(self._admission.serve())
         try:
             announce(self.welcome())
             await self._until_stopped(accepting, serving)
@@ -187,7 +187,7 @@ class Daemon:
                 now = time.monotonic()
                 for link in list(self._links):
                     link.check(now)
-                self._entrance.check(now)
+                self._admission.check(now)
                 self.service.share(now)
                 self.service.tell_places(now)
             except Exception:
@@ -221,7 +221,7 @@ class Daemon:
             details = {"limit": "connections", "allowed": allowed, "got": allowed + 1}
             message = f"the server serves {allowed} clients already, its limit connections; try again later"
             raise ProtocolError("too_many_connections", message, details)
-        self._entrance.passed(link)
+        self._admission.passed(link)
 
     def welcome(self) -> Welcome:
         """What a client is told that has shown that it knows the token."""
@@ -229,7 +229,7 @@ class Daemon:
 
     def leave(self, link: ClientLink) -> None:
         """The connection is gone."""
-        self._entrance.left(link)
+        self._admission.left(link)
         self._links.discard(link)
         self._requests += link.requests
 

@@ -4,9 +4,9 @@
     outputs = GputuneBackend.run_model(onnx.load("model.onnx"), [picture])
 
 Models run with default configurations, in this process; tuning is the context binary generator's business. Inputs that
-say how to compute (steering.py), and shapes that the model leaves open, are known when a model runs: then its context
-is made, and another one for other values. What is known without computing anything on the device, such as a shape, is
-an output like any other.
+say how to compute (shape_inputs.py), and shapes that the model leaves open, are known when a model runs: then its
+context is made, and another one for other values. What is known without computing anything on the device, such
+as a shape, is an output like any other.
 """
 
 from __future__ import annotations

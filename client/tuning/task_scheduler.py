@@ -38,14 +38,14 @@ class Todo(Enum):
 
 @dataclass(eq=False)
 class Entry:
-    """A task on the agenda. place: among the tasks of the model; before: the winner that it is to replace; lane: the
+    """What is scheduled. place: among the tasks of the model; before: the winner that it is to replace; worker: the
     number of the target where it was begun; stepped: it had a batch; dry: the strategy has nothing more to ask for;
     hurried: a budget has kept it from a batch."""
 
     place: int
     search: TaskSearch
     before: WinnerRecord | None = None
-    lane: int | None = None
+    worker: int | None = None
     tuning: TaskTuning | None = None
     busy: bool = field(default=False, init=False)
     stepped: bool = field(default=False, init=False)
@@ -59,7 +59,7 @@ class Entry:
         return Standing(search.work, search.best_ns or None, search.fruitless)
 
 
-class Agenda:
+class TaskScheduler:
     """The tasks that are to be tuned. Targets, each in a thread, take an entry and give it back."""
 
     def __init__(
@@ -84,18 +84,18 @@ class Agenda:
         self._concluding: list[float] = []  # seconds that it took, task by task
         self.pool = pool
 
-    def take(self, lane: int) -> tuple[Entry, Todo] | None:
+    def take(self, worker: int) -> tuple[Entry, Todo] | None:
         """What this target does next; None when there is nothing more for it. The entry is its own until it is given
         back."""
         with self._lock:
-            mine = [entry for entry in self._entries if not entry.busy and entry.lane in (None, lane)]
+            mine = [entry for entry in self._entries if not entry.busy and entry.worker in (None, worker)]
             mine = [] if self._stopped else [entry for entry in mine if not entry.finished]
             chosen = self._choose(mine)
             if chosen is not None:
                 entry, todo = chosen
                 entry.busy = True
                 if todo is not Todo.SKIP:
-                    entry.lane = lane
+                    entry.worker = worker
             return chosen
 
     def give_back(self, entry: Entry, todo: Todo, trials: int, seconds: float) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.tuning.measuring.drift import Drift
-from gputune.client.tuning.measuring.runner import Harvest, Workbench
+from gputune.client.tuning.measuring.runner import Harvest, TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
 from gputune.kernels.space import Configuration, configuration_key
@@ -45,10 +45,10 @@ class TaskTuning:
     """A search on its way. `step` measures a batch, `conclude` ends it; between them the target may serve others."""
 
     def __init__(
-        self, search: TaskSearch, bench: Workbench, cache: PerformanceCache, effort: Effort, progress: Progress
+        self, search: TaskSearch, runner: TaskRunner, cache: PerformanceCache, effort: Effort, progress: Progress
     ) -> None:
         self.search = search
-        self.bench = bench
+        self.runner = runner
         self._cache = cache
         self._effort = effort
         self._progress = progress
@@ -150,7 +150,7 @@ class TaskTuning:
             search.measured += len(trials)
             self._progress.advance(len(trials), search.title)
 
-        return self.bench.profile(batch, samples, store, harvest, self.drift.level)
+        return self.runner.profile(batch, samples, store, harvest, self.drift.level)
 
     def _store(self, records: Sequence[TrialRecord]) -> None:
         self._cache.store_trials(self.search.key, self.search.validity, records)

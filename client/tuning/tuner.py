@@ -1,7 +1,7 @@
 """Finds the fastest verified configuration of every task of a model, on one target or on several alike.
 
 A concluded winner in the performance cache is used after it was validated against today's space and code, and a pinned
-configuration when it is known to work. All other tasks are tuned in batches, in the order of agenda.py. What an
+configuration when it is known to work. All other tasks are tuned in batches, in the order of scheduler.py. What an
 interrupted run left in the cache is told to the strategy and not measured again.
 
 A task stays on the target where it was begun, so that its times are of one device. Several targets work side by side,
@@ -22,14 +22,14 @@ from gputune.client.target.client import TargetClient
 from gputune.client.tuning.expected_gain import Inference
 from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.measuring.finalists import runners_up
-from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
 from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits, task_key
 from gputune.client.tuning.search.verdict import Verdict, explained, judge
-from gputune.client.tuning.task_scheduler import Agenda, Entry, Todo
+from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo
 from gputune.client.tuning.task_tuning import Progress, TaskTuning
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.space import Configuration, configuration_key
@@ -61,7 +61,7 @@ def names_of(task: Task, nodes: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 @dataclass(eq=False)
-class _Lane:
+class _Worker:
     """A target at work: its number, and what is its alone."""
 
     number: int
@@ -173,7 +173,7 @@ class Tuner:
                 tell(place, self._pinned(self._search(task), verdict.pin))
             else:
                 entries.append(Entry(place, self._search(task), verdict.winner))
-        agenda = Agenda(
+        scheduler = TaskScheduler(
             entries,
             self._effort,
             self._pool(entries),
@@ -181,8 +181,8 @@ class Tuner:
             inference=self._inference(tasks, outcomes),
         )
         if entries:
-            self._run(agenda, tell)
-        self._progress.shrink(max(agenda.pool, 0))
+            self._run(scheduler, tell)
+        self._progress.shrink(max(scheduler.pool, 0))
         if skipped := [entry for entry in entries if entry.tuning is None]:
             self._progress.warn(
                 f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
@@ -338,10 +338,10 @@ class Tuner:
         """The outcome for a configuration that the user has chosen, measured now, beside the default if that is not
         known. Raises TuningError when it does not work."""
         self._resume(search)
-        tuning = self._tuning(self._lane(0, self._cache), search)
+        tuning = self._tuning(self._worker(0, self._cache), search)
         missing = [c for c in (search.default, pin) if configuration_key(c) not in search.known]
         tuning.measure([c for place, c in enumerate(missing) if c not in missing[:place]])
-        tuning.bench.clear()
+        tuning.runner.clear()
         self._progress.shrink(2 - len(missing))
         record = search.known[configuration_key(pin)]
         if record.status != OK:
@@ -352,46 +352,47 @@ class Tuner:
 
     # --- on the targets ----------------------------------------------------------------------------------
 
-    def _run(self, agenda: Agenda, tell: Callable[[int, Outcome], None]) -> None:
+    def _run(self, scheduler: TaskScheduler, tell: Callable[[int, Outcome], None]) -> None:
         """Has every target work until nothing is left; what one raises stops the others after their batch."""
         if len(self._targets) == 1:
-            self._work(self._lane(0, self._cache), agenda, tell)
+            self._work(self._worker(0, self._cache), scheduler, tell)
             return
-        with ThreadPoolExecutor(len(self._targets), "lane") as threads:
-            running = [threads.submit(self._work_alone, number, agenda, tell) for number in range(len(self._targets))]
+        count = len(self._targets)
+        with ThreadPoolExecutor(count, "target") as threads:
+            running = [threads.submit(self._work_alone, number, scheduler, tell) for number in range(count)]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
             finally:
-                agenda.stop()
-        for lane in running:
-            lane.result()
+                scheduler.stop()
+        for worker in running:
+            worker.result()
 
-    def _work_alone(self, number: int, agenda: Agenda, tell: Callable[[int, Outcome], None]) -> None:
+    def _work_alone(self, number: int, scheduler: TaskScheduler, tell: Callable[[int, Outcome], None]) -> None:
         """Works in a thread, with a connection to the cache of its own."""
         with PerformanceCache.open(self._cache.path, warn=self._progress.warn) as cache:
-            self._work(self._lane(number, cache), agenda, tell)
+            self._work(self._worker(number, cache), scheduler, tell)
 
-    def _lane(self, number: int, cache: PerformanceCache) -> _Lane:
-        return _Lane(number, self._targets[number], cache, Seeding(cache, self._progress.verbose), Cooling())
+    def _worker(self, number: int, cache: PerformanceCache) -> _Worker:
+        return _Worker(number, self._targets[number], cache, Seeding(cache, self._progress.verbose), Cooling())
 
-    def _work(self, lane: _Lane, agenda: Agenda, tell: Callable[[int, Outcome], None]) -> None:
+    def _work(self, worker: _Worker, scheduler: TaskScheduler, tell: Callable[[int, Outcome], None]) -> None:
         there: list[TaskTuning] = []  # whose buffers are on the target, the one used longest ago first
-        while (taken := agenda.take(lane.number)) is not None:
+        while (taken := scheduler.take(worker.number)) is not None:
             entry, todo = taken
             began, trials = time.monotonic(), 0
             if todo is Todo.SKIP:
                 self._progress.shrink(self._finalists(entry))
                 tell(entry.place, self._skipped(entry))
             elif todo is Todo.STEP:
-                tuning = self._begun(lane, entry, agenda)
-                if (most := agenda.batch(entry)) > 0:
+                tuning = self._begun(worker, entry, scheduler)
+                if (most := scheduler.batch(entry)) > 0:
                     trials = tuning.step(most)
                 there = self._making_room([*(one for one in there if one is not tuning), tuning])
             else:
-                tuning = self._begun(lane, entry, agenda)
+                tuning = self._begun(worker, entry, scheduler)
                 there = [one for one in there if one is not tuning]
                 tell(entry.place, self._conclude(entry, tuning))
-            agenda.give_back(entry, todo, trials, time.monotonic() - began)
+            scheduler.give_back(entry, todo, trials, time.monotonic() - began)
 
     def _skipped(self, entry: Entry) -> Outcome:
         """The outcome of a task that no time was left for: what an earlier generation has found, else the default."""
@@ -399,20 +400,20 @@ class Tuner:
             return tuned(entry.search, entry.before, None)
         return untuned(entry.search.task, self._limits)
 
-    def _begun(self, lane: _Lane, entry: Entry, agenda: Agenda) -> TaskTuning:
+    def _begun(self, worker: _Worker, entry: Entry, scheduler: TaskScheduler) -> TaskTuning:
         """The tuning of a task on this target, begun now if it was not."""
         if entry.tuning is None:
             search = entry.search
-            seeds = lane.seeding.seeds_for(search.key, search.validity, search.space, agenda.others(entry))
+            seeds = worker.seeding.seeds_for(search.key, search.validity, search.space, scheduler.others(entry))
             search.seeds = seeds.configurations
             if seeds.origin:
                 self._progress.verbose(f"{search.title}: begins with configurations from elsewhere: {seeds.origin}")
-            entry.tuning = self._tuning(lane, search)
+            entry.tuning = self._tuning(worker, search)
         return entry.tuning
 
-    def _tuning(self, lane: _Lane, search: TaskSearch) -> TaskTuning:
-        bench = Workbench(lane.target, search, self._effort, self._progress, self._options.cold, lane.cooling)
-        return TaskTuning(search, bench, lane.cache, self._effort, self._progress)
+    def _tuning(self, worker: _Worker, search: TaskSearch) -> TaskTuning:
+        runner = TaskRunner(worker.target, search, self._effort, self._progress, self._options.cold, worker.cooling)
+        return TaskTuning(search, runner, worker.cache, self._effort, self._progress)
 
     def _conclude(self, entry: Entry, tuning: TaskTuning) -> Outcome:
         search = entry.search
@@ -425,13 +426,13 @@ class Tuner:
             self._progress.warn(f"{error}; its operations are not fused")
             winner = None
         self._progress.shrink(expected - (search.measured - before))
-        tuning.bench.clear()
+        tuning.runner.clear()
         return untuned(search.task, self._limits) if winner is None else tuned(search, winner, tuning.drift)
 
     def _making_room(self, there: list[TaskTuning]) -> list[TaskTuning]:
         """Clears away what was used longest ago where buffers take too much; what is still there."""
-        while len(there) > 1 and sum(one.bench.bytes for one in there) > KEPT_BYTES:
-            there.pop(0).bench.clear()
+        while len(there) > 1 and sum(one.runner.bytes for one in there) > KEPT_BYTES:
+            there.pop(0).runner.clear()
         return there
 
 

@@ -19,7 +19,7 @@ from gputune.client.model.plan import Task
 from gputune.client.progress import Reporter
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.measuring.drift import Drift
-from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
 from gputune.core.identity import DeviceIdentity
@@ -85,7 +85,7 @@ class Recorder:
         self._tell(self._known())
         with self._part.open("a", encoding="utf-8") as part:
             self._drift = Drift(self.search.baseline_ns)
-            bench = Workbench(self._client, self.search, self._way.effort, self._reporter, self._way.cold)
+            bench = TaskRunner(self._client, self.search, self._way.effort, self._reporter, self._way.cold)
             while batch := self.left[:BATCH]:
                 self._measure(bench, batch, part)
                 self._reporter.advance(len(batch), self.search.title)
@@ -93,7 +93,7 @@ class Recorder:
         recording.write(self._path, self.header, self._known())
         self._part.unlink()
 
-    def _measure(self, bench: Workbench, batch: Sequence[Configuration], part: TextIO) -> None:
+    def _measure(self, bench: TaskRunner, batch: Sequence[Configuration], part: TextIO) -> None:
         """Measures a batch; rows are in the file as soon as they are known."""
 
         def concluded(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:

@@ -33,7 +33,7 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.transport.credentials import Credentials
-from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
 from gputune.client.tuning.tuner import Silent
@@ -328,7 +328,7 @@ class Clock:
             device = DeviceIdentity.from_dict(client.device)
             search = TaskSearch(self._tasks[task], device, device_limits(device), EFFORTS["full"], {})
             trials: dict[int, Trial] = {}
-            bench = Workbench(client, search, EFFORTS["full"], Silent())
+            bench = TaskRunner(client, search, EFFORTS["full"], Silent())
             bench.profile([one, other], SAMPLES, lambda found, _: trials.update(found))
         return statistics.median(trials[0].samples_ns) / statistics.median(trials[1].samples_ns)
 

@@ -14,7 +14,7 @@ import selectors
 from collections.abc import Callable
 from itertools import islice
 
-from gputune.server.clients.authentication import Guard
+from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
 from gputune.server.clients.listener import Arrival, Listener
 from gputune.server.clients.places import Places
@@ -28,16 +28,18 @@ MET_AT_ONCE = 4  # links made in one round, a little more
 PAUSE_SECONDS = 0.5  # after a connection that could not be accepted, for want of descriptors for example
 
 
-class Entrance:
+class Admission:
     """Accepts connections on a port that listens, for each that says something a link from `make`.
 
     A link stands here until it has `passed` or `left`. When the places are taken, the next one takes that of the one
     that has stood longest (places.py): with the token a moment is enough. seconds: from the connection to the proof.
     """
 
-    def __init__(self, listener: Listener, guard: Guard, seconds: float, make: Callable[[], ClientLink]) -> None:
+    def __init__(
+        self, listener: Listener, authentication: Authentication, seconds: float, make: Callable[[], ClientLink]
+    ) -> None:
         self._listener = listener
-        self._guard = guard
+        self._authentication = authentication
         self._seconds = seconds
         self._make = make
         self._silent: Places[Arrival] = Places(SILENT_AT_MOST)
@@ -80,7 +82,7 @@ class Entrance:
         self.passed(newcomer)
 
     def check(self, now: float) -> None:
-        """Turns away what has not proven itself in time."""
+        """FairQueue away what has not proven itself in time."""
         for silent in [arrival for arrival in self._silent if now - arrival.began > self._seconds]:
             self._dismiss(silent)
         for newcomer in [link for link, began in self._began.items() if now - began > self._seconds]:
@@ -144,7 +146,7 @@ class Entrance:
                 arrival.close()
                 self.left(newcomer)
 
-        meeting = asyncio.ensure_future(arrival.meet(newcomer, self._guard.tls, self._seconds))
+        meeting = asyncio.ensure_future(arrival.meet(newcomer, self._authentication.tls, self._seconds))
         self._meetings[newcomer], self._began[newcomer] = meeting, arrival.began
         meeting.add_done_callback(met)
         if (gone := self._unproven.take(newcomer, arrival.address)) is not None:

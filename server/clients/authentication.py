@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Guard:
+class Authentication:
     """Clients must know the token (None: all are let in), and speak TLS when there is a context for it."""
 
     token: bytes | None = None

@@ -191,7 +191,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def check(self, now: float) -> None:
-        """Ends the connection of a client that is not heard of any more; before its proof, the entrance does."""
+        """Ends the connection of a client that is not heard of any more; before its proof, the admission does."""
         limits = self._host.limits
         if not self._let_in:
             return

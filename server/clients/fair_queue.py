@@ -50,7 +50,7 @@ class _Party(Generic[Owner, Item]):
         return [line for owner, line in self.lines.items() if line.items and owner not in held_back]
 
 
-class Turns(Generic[Owner, Item]):
+class FairQueue(Generic[Owner, Item]):
     """Items of one owner keep their order. Between parties, and between the owners of one, the one that has used least
     goes first; those who differ by less than `tolerance` seconds count as equal, and of equals the one that has waited
     longest goes first. So equal requests are served in turns whatever a stutter adds to one of them, and no party

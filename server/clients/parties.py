@@ -1,4 +1,4 @@
-"""Which party a connection belongs to: the device and the places at the entrance are shared between parties, not
+"""Which party a connection belongs to: the device and the places of the admission are shared between parties, not
 between connections, so that many connections bring no more than one."""
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from gputune.server.clients.fair_queue import Turns
+from gputune.server.clients.fair_queue import FairQueue
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -56,7 +56,7 @@ class Service:
         self._workers = workers
         self._limits = limits
         self._handles = itertools.count(1)
-        self._turns: Turns[Client, Job] = Turns()
+        self._fair_queue: FairQueue[Client, Job] = FairQueue()
         self._sessions: dict[Client, Session] = {}
         self._jobs: dict[Client, dict[int, Job]] = {}
         self._held_back: set[Client] = set()
@@ -90,7 +90,7 @@ class Service:
                 self._let_go(job)
             elif job in self._paused:
                 self._paused[job].give_up()
-        self._turns.leave(client)
+        self._fair_queue.leave(client)
         self.queue_changed()
         self._held_back.discard(client)
         session = self._sessions.pop(client)
@@ -152,7 +152,7 @@ class Service:
         cancelled = asyncio.get_running_loop().create_future()
         job = Job(client, session, request_id, request, message, held_bytes, cancelled, sources)
         self._jobs[client][request_id] = job
-        self._turns.add(client, job, client.party)
+        self._fair_queue.add(client, job, client.party)
         self._work.set()
         self.queue_changed()
 
@@ -160,7 +160,7 @@ class Service:
         job = self._jobs[client].get(request.request)
         if job is not None and job in self._serving:
             self._give_up(job)
-        elif job is not None and self._turns.remove(client, job):
+        elif job is not None and self._fair_queue.remove(client, job):
             _set(job.cancelled)
             self._finish(job, Error("cancelled", "the client has cancelled the request"))
             self.queue_changed()
@@ -168,7 +168,7 @@ class Service:
     def _give_up(self, job: Job) -> None:
         _set(job.cancelled)
         if job in self._paused:
-            self._turns.remove(job.client, job)
+            self._fair_queue.remove(job.client, job)
             self._paused[job].give_up()
 
     def _free_buffers(self, session: Session, request: FreeBuffers) -> Done:
@@ -204,8 +204,8 @@ class Service:
     def stop(self) -> None:
         """Takes no more requests for the device; those that wait are told so."""
         self._stopping = True
-        for job in self._turns.order():
-            self._turns.remove(job.client, job)
+        for job in self._fair_queue.order():
+            self._fair_queue.remove(job.client, job)
             if job in self._paused:
                 self._give_up(job)
             else:
@@ -219,13 +219,13 @@ class Service:
         held_back: set[Client] = self._held_back
         if self._workers.all_wait:  # with batches: one of those goes on
             held_back = held_back | (self._jobs.keys() - {job.client for job in self._paused})
-        job = self._turns.first(held_back)
+        job = self._fair_queue.first(held_back)
         if job is None:
             return False
         supervisor = self._paused.get(job) or self._workers.take(job.message)
         if supervisor is None or (job in self._paused and not self._workers.go_on(supervisor)):
             return False
-        self._turns.next(held_back)
+        self._fair_queue.next(held_back)
         self._charge()
         self._running[job], job.since = supervisor, time.monotonic()
         if self._paused.pop(job, None) is None:
@@ -258,7 +258,7 @@ class Service:
         elif self._stopping:
             self._finish(job, as_message(_stopping()))
         elif job.client in self._jobs:
-            self._turns.add(job.client, job, job.client.party)
+            self._fair_queue.add(job.client, job, job.client.party)
         else:
             self._let_go(job)
 
@@ -267,10 +267,10 @@ class Service:
     def share(self, now: float) -> None:
         """Asks batches that have had the device for a while to let it to those that wait and have used less."""
         self._charge()
-        if not self._workers.room and self._turns.first(self._held_back) not in self._paused:
+        if not self._workers.room and self._fair_queue.first(self._held_back) not in self._paused:
             return
         for job, supervisor in self._running.items():
-            if now - job.since >= SLICE_SECONDS and self._turns.before(job.client, self._held_back):
+            if now - job.since >= SLICE_SECONDS and self._fair_queue.before(job.client, self._held_back):
                 supervisor.give_way()
 
     def _pause(self, job: Job) -> None:
@@ -279,7 +279,7 @@ class Service:
         self._paused[job] = supervisor = self._running.pop(job)
         self._workers.pause(supervisor)
         if not job.cancelled.done():
-            self._turns.add(job.client, job, job.client.party, first=True)
+            self._fair_queue.add(job.client, job, job.client.party, first=True)
         else:
             supervisor.give_up()
         self.queue_changed()
@@ -289,7 +289,7 @@ class Service:
         """Charges the time since the last call to those whose jobs are served, in equal shares."""
         now = time.monotonic()
         for job in self._running:
-            self._turns.spent(job.client, (now - self._charged) / len(self._running))
+            self._fair_queue.spent(job.client, (now - self._charged) / len(self._running))
         self._charged = now
 
     def _finish(self, job: Job, reply: Any) -> None:
@@ -311,11 +311,11 @@ class Service:
 
     def waiting(self) -> list[Job]:
         """The jobs that wait, about in the order in which they will be served."""
-        return self._turns.order()
+        return self._fair_queue.order()
 
     def soon(self) -> list[Job]:
         """Those of them that can be served."""
-        return self._turns.order(self._held_back)
+        return self._fair_queue.order(self._held_back)
 
     @property
     def clients(self) -> int:
@@ -333,7 +333,7 @@ class Service:
 
     def tell_places(self, now: float) -> None:
         """Tells those who wait how many are before them, when that has changed and every heartbeat."""
-        for before, job in enumerate(self._turns.order(), start=len(self._running)):
+        for before, job in enumerate(self._fair_queue.order(), start=len(self._running)):
             if job.client in self._held_back:
                 continue
             if before != job.before or now - job.told >= self._limits.heartbeat_seconds:

@@ -27,7 +27,7 @@ from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.worker import link
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.watcher import LinkWatcher, trial_message
 
 log = logging.getLogger("gputune.server.worker.worker")
@@ -46,12 +46,12 @@ class Handlers:
         self,
         backend: Backend,
         limits: messages.Limits,
-        activity: Activity,
+        page: HeartbeatPage,
         send: Callable[[messages.Progress], None],
     ) -> None:
         self._backend = backend
         self._limits = limits
-        self._activity = activity
+        self._page = page
         self._send = send
         self._buffers: dict[int, Buffer] = {}
         self._contexts: dict[int, Executor] = {}
@@ -80,7 +80,7 @@ class Handlers:
             if isinstance(request, link.REQUESTS):
                 request = self._with_sources(request)
                 self._take_prebuilt(request)
-            self._activity.begin("preparing", None, self._limits.request_seconds)
+            self._page.begin("preparing", None, self._limits.request_seconds)
             return self._by_message[type(request)](request)
         except Cancelled as error:
             return messages.Error("cancelled", str(error))
@@ -95,7 +95,7 @@ class Handlers:
             log.exception("a defect while handling %s", type(request).__name__)
             return messages.Error("internal_error", f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS])
         finally:
-            self._activity.rest()
+            self._page.rest()
 
     # --- kernels --------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Handlers:
     def execute_context(self, request: messages.ExecuteContext) -> messages.ContextExecuted:
         executor = self._context(request.context)
         inputs = _arrays(executor, request.inputs)
-        self._activity.begin("launching", None, self._limits.request_seconds)
+        self._page.begin("launching", None, self._limits.request_seconds)
         outputs, elapsed_ns = executor.run_timed(inputs)
         content: dict[str, messages.Blob] = {
             name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items()
@@ -172,14 +172,14 @@ class Handlers:
 
         def after(done: int) -> None:
             nonlocal told
-            if self._activity.cancelled:
+            if self._page.cancelled:
                 raise Cancelled("the request was cancelled")
-            self._activity.begin("launching", None, self._limits.request_seconds)
+            self._page.begin("launching", None, self._limits.request_seconds)
             if time.monotonic() - told > PROGRESS_SECONDS:
                 told = time.monotonic()
                 self._send(messages.Progress("running", done, request.inferences, ""))
 
-        self._activity.begin("launching", None, self._limits.request_seconds)
+        self._page.begin("launching", None, self._limits.request_seconds)
         inference_ns, operation_ns = executor.profile(inputs, request.inferences, after)
         names = tuple(operation[:OPERATION_CHARACTERS] or "-" for operation in operation_ns)
         return messages.ContextProfiled(_floats(inference_ns), names, _floats(list(operation_ns.values())))
@@ -191,7 +191,7 @@ class Handlers:
         return messages.Done()
 
     def put_context(self, request: link.PutContext) -> messages.ContextLoaded:
-        self._activity.begin("building", None, self._limits.request_seconds)
+        self._page.begin("building", None, self._limits.request_seconds)
         file = context_of(memoryview(request.data), "the uploaded context")
         wanted = request.request
         try:
@@ -231,7 +231,7 @@ class Handlers:
         return link.CompiledAhead(*zip(*took, strict=True)) if took else link.CompiledAhead((), ())
 
     def put_ahead(self, request: link.PutAhead) -> messages.Done:
-        self._ahead = Ahead(request.first, self._activity.wait_until_alone)
+        self._ahead = Ahead(request.first, self._page.wait_until_alone)
         return messages.Done()
 
     def put_sources(self, request: link.PutSources) -> messages.Done:
@@ -245,7 +245,7 @@ class Handlers:
     # --- helpers --------------------------------------------------------------------------------------
 
     def _watcher(self, variants: int) -> LinkWatcher:
-        return LinkWatcher(self._activity, self._limits, self._send, variants)
+        return LinkWatcher(self._page, self._limits, self._send, variants)
 
     def _with_sources(self, request: T) -> T:
         """What the last PutSources brought is for this request, and for none after it."""

@@ -42,7 +42,7 @@ class Doing:
     paused: bool = False
 
 
-class Activity:
+class HeartbeatPage:
     """One page, made by the daemon with `create` and opened by the worker from the descriptor it inherits."""
 
     def __init__(self, descriptor: int) -> None:
@@ -51,21 +51,21 @@ class Activity:
         self._page = mmap.mmap(descriptor, _SIZE)
 
     @classmethod
-    def create(cls) -> Activity:
+    def create(cls) -> HeartbeatPage:
         """A new page where nothing is being done."""
         if hasattr(os, "memfd_create"):
-            descriptor = os.memfd_create("gputune-activity")
+            descriptor = os.memfd_create("gputune-heartbeat")
         else:  # an older Android, or not Linux
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         try:
             os.ftruncate(descriptor, _SIZE)
-            activity = cls(descriptor)
+            page = cls(descriptor)
         except OSError:
             os.close(descriptor)
             raise
-        activity.rest()
-        return activity
+        page.rest()
+        return page
 
     def detach(self) -> None:
         """Closes the descriptor, once the other process has inherited it. The page stays."""

@@ -13,7 +13,7 @@ from gputune.core.launches import OK
 from gputune.core.launches import Trial as RuntimeTrial
 from gputune.runtime.measuring.watcher import Step
 from gputune.server.protocol.messages import Limits, Progress, Trial
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 
 log = logging.getLogger("gputune.server.worker.worker")
 
@@ -46,8 +46,10 @@ class LinkWatcher:
     """A runtime.watch.Watcher for one request with so many `variants`. Whatever goes wrong in here ends in the
     log, and never in the batch."""
 
-    def __init__(self, activity: Activity, limits: Limits, send: Callable[[Progress], None], variants: int = 0) -> None:
-        self._activity = activity
+    def __init__(
+        self, page: HeartbeatPage, limits: Limits, send: Callable[[Progress], None], variants: int = 0
+    ) -> None:
+        self._page = page
         self._limits = limits
         self._send = send
         self._variants = variants
@@ -56,12 +58,12 @@ class LinkWatcher:
     @property
     def cancelled(self) -> bool:
         """Whether the daemon wants the request to be given up."""
-        return self._activity.cancelled
+        return self._page.cancelled
 
     def step(self, step: Step, variant: int | None, expected_ns: float) -> None:
         """Writes the step and its limit on the page."""
         try:
-            self._activity.begin(step, variant, self._seconds(step, expected_ns))
+            self._page.begin(step, variant, self._seconds(step, expected_ns))
         except Exception:
             log.exception("a defect while announcing %s", step)
 
@@ -76,10 +78,10 @@ class LinkWatcher:
     def give_way(self) -> None:
         """Says that the request waits, and waits, if the daemon wishes so."""
         try:
-            if self._activity.to_give_way:
+            if self._page.to_give_way:
                 self._send(Progress("queued", len(self._concluded), self._variants, GIVES_WAY))
-                self._activity.pause()
-                self._activity.begin("preparing", None, self._limits.request_seconds)
+                self._page.pause()
+                self._page.begin("preparing", None, self._limits.request_seconds)
         except Exception:
             log.exception("a defect while giving way to others")
 

@@ -1,6 +1,6 @@
 """The process that opens the device and does the work. The daemon starts it, and starts another if it dies.
 
-    python -m gputune.server.worker.worker --link FD --activity FD --device JSON --limits JSON [--compiled FOLDER]
+    python -m gputune.server.worker.worker --link FD --page FD --device JSON --limits JSON [--compiled FOLDER]
 
 It sees one driver only (the daemon sets the environment for that) and ends when the daemon's end of the link
 closes, even while a kernel runs.
@@ -26,7 +26,7 @@ from gputune.server.protocol.decoder import decode
 from gputune.server.protocol.errors import LocalProtocolError
 from gputune.server.protocol.messages import Error, Limits
 from gputune.server.worker.handlers import Handlers
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import WorkerLink, WorkerReady
 
 
@@ -34,23 +34,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serves one link until it closes; returns the exit code."""
     parser = argparse.ArgumentParser(prog="gputune.server.worker.worker")
     parser.add_argument("--link", type=int, required=True, help="inherited descriptor of the link")
-    parser.add_argument("--activity", type=int, required=True, help="inherited descriptor of the shared page")
+    parser.add_argument("--page", type=int, required=True, help="inherited descriptor of the shared page")
     parser.add_argument("--device", required=True, help="the device report as JSON")
     parser.add_argument("--limits", required=True, help="the server's limits as JSON")
     parser.add_argument("--compiled", type=Path, help="a private folder for what the driver compiles")
     options = parser.parse_args(arguments)
     _be_first_to_go()
-    for descriptor in (options.link, options.activity):
+    for descriptor in (options.link, options.page):
         os.set_inheritable(descriptor, False)  # a compiler that outlives this process must not hold its link
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which then closes the link
     _end_with_the_link(options.link)
-    link, activity = WorkerLink(options.link), Activity(options.activity)
+    link, page = WorkerLink(options.link), HeartbeatPage(options.page)
     try:
         backend = open_backend(DeviceReport.from_dict(json.loads(options.device)), compiled=options.compiled)
     except (DeviceNotFound, DeviceError, ValueError) as error:
         link.send(Error("device_unavailable", str(error)))
         return 1
-    handlers = Handlers(backend, decode(Limits, json.loads(options.limits)), activity, link.send)
+    handlers = Handlers(backend, decode(Limits, json.loads(options.limits)), page, link.send)
     name = type(backend).__name__.removesuffix("Backend").lower()
     link.send(WorkerReady(backend.identity.to_dict(), name, backend.settings, backend.finds_compiled))
     while (request := link.receive()) is not None:

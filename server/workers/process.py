@@ -20,7 +20,7 @@ from gputune.server.logs import LinesToLog
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import Limits, Progress
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import FROM_WORKER, LINK_LIMITS, WorkerReady
 
 log = logging.getLogger("gputune.server.worker.worker")
@@ -55,14 +55,14 @@ class WorkerEnded(Exception):
 class WorkerProcess:
     """A process that has opened the device. Make one with `start`.
 
-    ready: what it has said about the device; activity: what it does; ended: its exit code, once there is one;
+    ready: what it has said about the device; page: what it does; ended: its exit code, once there is one;
     killed_for: why we have killed it, empty while we have not.
     """
 
     ready: WorkerReady
 
-    def __init__(self, process: asyncio.subprocess.Process, link: socket.socket, activity: Activity) -> None:
-        self.activity = activity
+    def __init__(self, process: asyncio.subprocess.Process, link: socket.socket, page: HeartbeatPage) -> None:
+        self.page = page
         self.killed_for = ""
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._process = process
@@ -109,8 +109,8 @@ class WorkerProcess:
                 kept.callback(ours.close)
                 given.callback(theirs.close)
                 ours.setblocking(False)
-                activity = Activity.create()
-                given.callback(activity.detach)
+                page = HeartbeatPage.create()
+                given.callback(page.detach)
                 output, printed = os.pipe()
                 given.callback(os.close, printed)
                 pipe = kept.enter_context(os.fdopen(output, "rb", 0))
@@ -119,11 +119,11 @@ class WorkerProcess:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "gputune.server.worker.worker"),
                     *("--link", str(theirs.fileno())),
-                    *("--activity", str(activity.descriptor)),
+                    *("--page", str(page.descriptor)),
                     *("--device", json.dumps(report.to_dict())),
                     *("--limits", json.dumps(asdict(limits))),
                     *(() if compiled is None else ("--compiled", str(compiled))),
-                    pass_fds=[theirs.fileno(), activity.descriptor],
+                    pass_fds=[theirs.fileno(), page.descriptor],
                     env={**os.environ, **report.environment(), **environment},
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=printed,  # what drivers print is logged; the daemon's own stdout is for its callers
@@ -133,7 +133,7 @@ class WorkerProcess:
                 kept.pop_all()
         except OSError as error:  # a process that has started nevertheless ends with its link
             raise DeviceUnavailable(f"the worker process cannot be started: {error}") from None
-        return cls(process, ours, activity)
+        return cls(process, ours, page)
 
     @property
     def pid(self) -> int:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import Limits, Profiled, ProfileKernel, Trial
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import CompileAhead, CompiledAhead
 from gputune.server.workers.process import DeviceUnavailable
 from gputune.server.workers.watchdog import Worker, WorkerLost, watched
@@ -48,7 +48,9 @@ class SecondCompiler:
             return None
         return (len(request.variants) + 1) // 2
 
-    async def compile(self, work: CompileAhead, page: Activity, over: asyncio.Future[object]) -> CompiledAhead | None:
+    async def compile(
+        self, work: CompileAhead, page: HeartbeatPage, over: asyncio.Future[object]
+    ) -> CompiledAhead | None:
         """Compiles, until that is done or nobody needs it: the worker whose page this is waits, or what it does is
         over. Then nothing is compiled any more, and the page says so. What it took, None when it was given up."""
         useless = asyncio.get_running_loop().create_future()

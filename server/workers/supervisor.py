@@ -190,7 +190,7 @@ class Supervisor:
     def give_way(self) -> None:
         """Asks the batch to let others have the device between two variants. It says so by Progress, "queued"."""
         if self._worker is not None:
-            self._worker.activity.give_way(True)
+            self._worker.page.give_way(True)
 
     def paused(self) -> None:
         """The batch has given way: a worker that is started again for it, too, waits until it may `go_on`."""
@@ -204,7 +204,7 @@ class Supervisor:
         """The batch has the device again."""
         self._may_go_on.set()
         if self._worker is not None:
-            self._worker.activity.give_way(False)
+            self._worker.page.give_way(False)
 
     async def tidy(self) -> None:
         """Tells the worker what it can forget."""
@@ -299,9 +299,9 @@ class Supervisor:
         sizes = {name: memoryview(materials.buffers[handle]).nbytes for name, handle in request.buffers.items()}
         variants = tuple(replace(variant, prepare=()) for variant in request.variants[first:])
         ahead = CompileAhead(variants, sizes | {OUTPUT: request.output_bytes}, dict(materials.sources))
-        worker.activity.accompany(True)
+        worker.page.accompany(True)
         asking = asyncio.ensure_future(self._ask(worker, request, work.cancelled, progress))
-        compiling = asyncio.ensure_future(second.compile(ahead, worker.activity, asking))
+        compiling = asyncio.ensure_future(second.compile(ahead, worker.page, asking))
         try:
             await asyncio.wait({asking, compiling})
         finally:  # nothing of it is left, also when the server is being stopped

@@ -8,7 +8,7 @@ import time
 from typing import Any, Protocol
 
 from gputune.server.protocol.messages import Limits
-from gputune.server.worker.heartbeat_page import Activity, Doing
+from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import WorkerReady
 from gputune.server.workers.batch import Death, Missed
 from gputune.server.workers.process import OnProgress, WorkerEnded
@@ -27,7 +27,7 @@ class Worker(Protocol):
     """What is needed of a worker process (worker_process.py)."""
 
     ready: WorkerReady
-    activity: Activity
+    page: HeartbeatPage
     ended: asyncio.Future[int]
     killed_for: str
 
@@ -62,16 +62,16 @@ async def watched(
     until: when the whole request must be over, limits.total_seconds after it began (time.monotonic); cancelled: done
     when nobody wants the reply any more.
     """
-    worker.activity.rest()
-    worker.activity.cancel(False)
-    worker.activity.give_way(False)
+    worker.page.rest()
+    worker.page.cancel(False)
+    worker.page.give_way(False)
     asking = asyncio.ensure_future(worker.ask(message, progress))
     missed = None
     try:
         missed = await _watch(worker, asking, cancelled, limits, until)
         return await asking
     except WorkerEnded as ended:
-        doing = worker.activity.read()
+        doing = worker.page.read()
         killed = not ended.ours and ended.signal == "SIGKILL"
         raise WorkerLost(Death(ended.how, doing.step, doing.variant, killed, missed, ended.ours)) from None
     finally:
@@ -87,7 +87,7 @@ async def _watch(
 ) -> Missed | None:
     """Waits for the reply. Kills a worker that is late, and returns the limit that it has missed."""
     waited_for: set[asyncio.Future[Any]] = {asking} if cancelled is None else {asking, cancelled}
-    doing, since = worker.activity.read(), time.monotonic()
+    doing, since = worker.page.read(), time.monotonic()
     give_up, looked = math.inf, since
     while not asking.done():
         now = time.monotonic()
@@ -95,11 +95,11 @@ async def _watch(
             until += now - looked  # others have the device
         looked = now
         if cancelled in waited_for and cancelled is not None and cancelled.done():
-            worker.activity.cancel(True)
+            worker.page.cancel(True)
             waited_for, give_up = {asking}, now + CANCEL_SECONDS
         deadline = _deadline(doing, since, limits)
         if now >= min(deadline, give_up, until):
-            seen = worker.activity.read()
+            seen = worker.page.read()
             if seen == doing or now >= min(give_up, until):
                 missed = None if now >= give_up else _missed(doing, now >= until, limits)
                 worker.kill(
@@ -110,7 +110,7 @@ async def _watch(
         else:
             seconds = min(deadline - now, give_up - now, until - now, GLANCE_SECONDS)
             await asyncio.wait(waited_for, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            seen = worker.activity.read()
+            seen = worker.page.read()
         if seen != doing:
             doing, since = seen, time.monotonic()
     return None

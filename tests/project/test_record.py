@@ -19,7 +19,7 @@ from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
 from gputune.client.report.problems import problem_of
 from gputune.client.target.connecting import choose_target
-from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.catalogue import family_of
@@ -74,15 +74,15 @@ def test_a_recording_goes_on_where_it_was_interrupted(
 ) -> None:
     path, part = tmp_path / "cut.jsonl.gz", tmp_path / "cut.jsonl.gz.part"
     batches: list[int] = []
-    original: Callable[..., Any] = Workbench.profile
+    original: Callable[..., Any] = TaskRunner.profile
 
-    def counted(self: Workbench, batch: Any, *others: Any, **named: Any) -> Any:
+    def counted(self: TaskRunner, batch: Any, *others: Any, **named: Any) -> Any:
         if len(batches) == 3:
             raise KeyboardInterrupt
         batches.append(len(batch))
         return original(self, batch, *others, **named)
 
-    monkeypatch.setattr(Workbench, "profile", counted)
+    monkeypatch.setattr(TaskRunner, "profile", counted)
     assert run(path) == 130
     assert batches == [8, 8, 8] and not path.exists()
     part.write_bytes(part.read_bytes()[:-7])  # as if it had been ended within a line

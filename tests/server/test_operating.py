@@ -32,7 +32,7 @@ from gputune.server.protocol.messages import (
     StatusReport,
     UploadBuffer,
 )
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import PutPrograms, program_key
 from gputune.server.workers.builder import Builder
 from gputune.server.workers.process import WorkerEnded
@@ -271,8 +271,8 @@ class Building:
     """A worker that builds for ever, or until it is told to give up."""
 
     def __init__(self, crashes: bool = False) -> None:
-        self.activity = Activity.create()
-        self.activity.detach()
+        self.page = HeartbeatPage.create()
+        self.page.detach()
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.killed_for = ""
         self.crashes = crashes
@@ -282,7 +282,7 @@ class Building:
         self.asked.set()
         if self.crashes:
             raise WorkerEnded(-signal.SIGSEGV)
-        while not self.activity.cancelled:
+        while not self.page.cancelled:
             await asyncio.sleep(0.01)
         return Error("cancelled", "as wished")
 
@@ -316,7 +316,7 @@ def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_crashes(
                 builder.wake()
         waiting.clear()
         builder.wake()
-        while not good.activity.cancelled or builder._building is not None:
+        while not good.page.cancelled or builder._building is not None:
             await asyncio.sleep(0.005)
         assert not good.killed_for and not serving.done()
         serving.cancel()

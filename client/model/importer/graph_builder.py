@@ -25,7 +25,7 @@ from gputune.client.model.importer.shapes import expected_bytes, inferred, type_
 from gputune.core.dtypes import OPENCL_TYPES
 
 
-class Walk:
+class GraphBuilder:
     """Visits the nodes in order and knows each tensor as a constant, as static, or as undecided.
 
     Undecided are results of shape arithmetic behind an unsupported operator: whether they would fold is not

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, Graph
-from gputune.client.model.importer.graph_builder import Walk
+from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.inlining import STANDARD, check_size
 from gputune.client.model.importer.inputs import static_inputs
 from gputune.client.model.importer.messages import first_lines
@@ -49,7 +49,7 @@ def import_model(
     constants.update(input_values or {})
     inputs = static_inputs(path, model, constants, input_dimensions)
     taken = [output for node in model.graph.node for output in node.output]
-    walk = Walk(path, opset, constants, inputs, taken)
+    walk = GraphBuilder(path, opset, constants, inputs, taken)
     for index, node in enumerate(model.graph.node):
         walk.visit(index, node)
     walk.refuse_unsupported()

@@ -11,7 +11,7 @@ from typing import Any
 
 from gputune.client.errors import TargetError
 from gputune.client.target.transport.credentials import NONE, Credentials
-from gputune.client.target.transport.liveness import Patience
+from gputune.client.target.transport.liveness import LivenessTimeout
 from gputune.client.target.transport.stream import TIMED_OUT, Stream
 from gputune.core.identity import DeviceIdentity
 from gputune.server.protocol.connection import Connection, State, software_version
@@ -88,7 +88,7 @@ class TargetConnection:
         self._machine = Connection("client", software_version(), token)
         self._arrived: deque[tuple[int, Any]] = deque()
         self._last_id = 0
-        self._patience = Patience()
+        self._liveness = LivenessTimeout()
         self._beat_seconds = math.inf  # the server hears of this side so often, once it has said how often
         self._asked = False  # by a ping whether it lives, since the server was heard last
         self._sent = time.monotonic()
@@ -138,8 +138,8 @@ class TargetConnection:
         self.device, self.limits, self.server = welcome.device, welcome.limits, welcome.server
         self._ping_front, self._pong_front = (self._machine.front(message, _PING_ID) for message in (_PING, Pong()))
         self._beat_seconds = max(1, self.limits.heartbeat_seconds)
-        self._stream.patience(self._beat_seconds)
-        self._patience.seconds = max(1, self.limits.silence_seconds)
+        self._stream.liveness(self._beat_seconds)
+        self._liveness.seconds = max(1, self.limits.silence_seconds)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -180,10 +180,10 @@ class TargetConnection:
         try:
             self._transmit(*begun)
             whole = True
-            self._patience.heard = self._sent
+            self._liveness.heard = self._sent
             while True:
                 message = self._about(request_id, request_id if type(request) is Ping else _PING_ID)
-                self._patience.delivered()
+                self._liveness.delivered()
                 if type(message) is not Progress:
                     return message
                 if on_progress is not None:
@@ -213,7 +213,7 @@ class TargetConnection:
                     break
                 request_id, message = self._next()
                 if request_id == self._last_id:
-                    self._patience.delivered()
+                    self._liveness.delivered()
                 if request_id not in under_way or type(message) is Progress:
                     continue
                 number = under_way.pop(request_id)
@@ -232,7 +232,7 @@ class TargetConnection:
         """The number under which a request was sent."""
         self._last_id = request_id = self._last_id + 1
         self._transmit(*self._begin(request, request_id))
-        self._patience.heard = self._sent
+        self._liveness.heard = self._sent
         return request_id
 
     def ping(self) -> None:
@@ -248,7 +248,7 @@ class TargetConnection:
         newest = self._last_id
         try:
             self._transmit([memoryview(machine.sign(self._ping_front))])
-            self._patience.heard = self._sent
+            self._liveness.heard = self._sent
             pong_frame = machine.expected(self._pong_front)
             count = self._read()
             if machine.space()[:count] == pong_frame:
@@ -320,13 +320,13 @@ class TargetConnection:
             try:
                 count = self._stream.send(buffers)
             except TIMED_OUT:
-                if self._patience.over(self._stream.queued()):
+                if self._liveness.over(self._stream.queued()):
                     raise self._lost("took too long to answer") from None
             except OSError as error:
                 self._receive_last_words()
                 raise self._lost(f"broke off: {error.strerror or error}") from None
             else:
-                self._patience.sent(count)
+                self._liveness.sent(count)
                 buffers = unsent(buffers, count)
                 self._sent = time.monotonic()
         if end is not None:
@@ -368,7 +368,7 @@ class TargetConnection:
             try:
                 count = self._stream.receive(self._machine.space())
             except TIMED_OUT:
-                if self._patience.over(self._stream.queued()):
+                if self._liveness.over(self._stream.queued()):
                     raise self._lost("took too long to answer") from None
                 if not self._asked:  # it cannot hear more than one before what is on its way to it
                     self._asked = True
@@ -378,7 +378,7 @@ class TargetConnection:
             else:
                 if count == 0:
                     raise self._lost("closed the connection")
-                self._patience.heard = time.monotonic()
+                self._liveness.heard = time.monotonic()
                 self._asked = False
                 if self.idle_seconds >= self._beat_seconds:  # what comes may be about requests that only wait
                     self._show_life()

@@ -9,7 +9,7 @@ SLOWEST_BYTES_PER_SECOND = 64_000
 _MUCH_BYTES = 1 << 12  # more than any ping
 
 
-class Patience:
+class LivenessTimeout:
     """A server cannot answer what has not reached it. So bytes that move are a sign of life, too, and the more was
     sent, the longer it may take until it arrives.
 

@@ -53,7 +53,7 @@ class Stream:
         """Lets the next call take until the deadline."""
         self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
 
-    def patience(self, seconds: float) -> None:
+    def liveness(self, seconds: float) -> None:
         """Lets each call from now on take so many seconds."""
         self._socket.settimeout(seconds)
         if self._tls is None and os.name == "posix":

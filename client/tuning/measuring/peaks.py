@@ -7,7 +7,7 @@ from math import isfinite
 from gputune.client.errors import TuningError
 from gputune.client.model.plan import Task
 from gputune.client.target.client import TargetClient
-from gputune.client.tuning.measuring.runner import Listener, Workbench
+from gputune.client.tuning.measuring.runner import Listener, TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits
 from gputune.core.identity import DeviceIdentity
@@ -66,9 +66,9 @@ def _fastest(target: TargetClient, task: Task, listener: Listener) -> tuple[floa
     def concluded(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
         times.extend(sorted(one.samples_ns)[len(one.samples_ns) // 2] for one in trials.values() if one.status == OK)
 
-    bench = Workbench(target, search, effort, listener)
-    bench.profile(batch, effort.samples, concluded)
-    bench.clear()
+    runner = TaskRunner(target, search, effort, listener)
+    runner.profile(batch, effort.samples, concluded)
+    runner.clear()
     fastest = min((time for time in times if isfinite(time) and time > 0), default=None)
     if fastest is None:
         raise TuningError(f"{task.op}: none of its configurations works on {device.name}; peaks cannot be measured")

@@ -41,7 +41,7 @@ class Listener(Protocol):
         """What else happens."""
 
 
-class Workbench:
+class TaskRunner:
     """Profiles variants of one task. Buffers are made when a batch needs them and stay until they are cleared away."""
 
     def __init__(

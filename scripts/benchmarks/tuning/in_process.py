@@ -35,7 +35,7 @@ from gputune.server.protocol.messages import (
     Progress,
 )
 from gputune.server.worker.handlers import Handlers
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import Forget, PutBuffer, PutSources
 from gputune.server.workers.compiled_programs import CompiledPrograms
 
@@ -54,7 +54,7 @@ class InProcess:
         self.address = "in this process"
         self._handles = itertools.count(1)
         self._on_progress: OnProgress = None
-        self._handlers = Handlers(backend, self.limits, Activity.create(), self._hear)
+        self._handlers = Handlers(backend, self.limits, HeartbeatPage.create(), self._hear)
 
     def __enter__(self) -> InProcess:
         return self

@@ -12,7 +12,7 @@ import pytest
 from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.tuning import task_tuning
-from gputune.client.tuning.measuring.runner import Workbench
+from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, most_trials, trials_for
 from gputune.client.tuning.search.task_search import BATCH
 from gputune.server.protocol.connection import Connection
@@ -84,7 +84,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the third batch; the rerun keeps all before it, though it invalidates, too."""
-    profile = Workbench.profile
+    profile = TaskRunner.profile
     calls: list[int] = []
 
     def breaking(bench: Any, batch: Any, *rest: Any) -> Any:
@@ -93,7 +93,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
         calls.append(len(batch))
         return profile(bench, batch, *rest)
 
-    monkeypatch.setattr(Workbench, "profile", breaking)
+    monkeypatch.setattr(TaskRunner, "profile", breaking)
     ran, _ = generate("one", invalidate_performance_cache=True)
     assert ran.code == 130
     assert "the same command resumes" in ran.err
@@ -103,7 +103,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
         stored = sum(sum(task.trials.values()) for task in cache.tasks())
     assert stored == sum(calls)
 
-    monkeypatch.setattr(Workbench, "profile", profile)
+    monkeypatch.setattr(TaskRunner, "profile", profile)
     ran, summary = generate("two", invalidate_performance_cache=True)
     assert "resuming" in ran.err
     assert sum(task["resumed"] for task in summary["tasks"]) == stored
@@ -151,15 +151,15 @@ def test_a_server_that_is_killed_costs_the_batch_in_flight(
         killed.append(started(*arguments))
         return killed[-1]
 
-    profile = Workbench.profile
+    profile = TaskRunner.profile
 
     def killing(bench: Any, *arguments: Any) -> Any:
         killed[0]._process.kill()
-        monkeypatch.setattr(Workbench, "profile", profile)
+        monkeypatch.setattr(TaskRunner, "profile", profile)
         return profile(bench, *arguments)
 
     monkeypatch.setattr(EmbeddedServer, "start", start)
-    monkeypatch.setattr(Workbench, "profile", killing)
+    monkeypatch.setattr(TaskRunner, "profile", killing)
     ran, summary = generate("one", embedded=True)
     assert ran.code == 0, ran.err
     assert "the embedded server ended with SIGKILL" in ran.err

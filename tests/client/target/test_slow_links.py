@@ -15,7 +15,7 @@ from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.transport.connection import dial
 from gputune.client.target.transport.credentials import Credentials
-from gputune.client.target.transport.liveness import Patience
+from gputune.client.target.transport.liveness import LivenessTimeout
 from gputune.server.protocol.messages import (
     Ping,
 )
@@ -114,17 +114,17 @@ class TestASlowLink:
     def test_shows_that_it_moves(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = 100.0
         monkeypatch.setattr("gputune.client.target.transport.liveness.time.monotonic", lambda: now)
-        patience = Patience()
-        patience.seconds = 2
-        patience.sent(64_000_000)
+        liveness = LivenessTimeout()
+        liveness.seconds = 2
+        liveness.sent(64_000_000)
         for queued in (30_000_000, 20_000_000, 10_000_000):
             now += 1.5
-            assert not patience.over(queued)
+            assert not liveness.over(queued)
         now += 1
-        assert not patience.over(10_000_000)
+        assert not liveness.over(10_000_000)
         now += 1
-        assert patience.over(10_000_000), "what is stuck here is not on its way"
-        assert not patience.over(0)
-        patience.delivered()
+        assert liveness.over(10_000_000), "what is stuck here is not on its way"
+        assert not liveness.over(0)
+        liveness.delivered()
         now += 2
-        assert patience.over(0) and patience.over(None)
+        assert liveness.over(0) and liveness.over(None)

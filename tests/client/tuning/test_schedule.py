@@ -1,4 +1,4 @@
-"""Whose turn it is: the schedule's rules, and the agenda that several targets work off."""
+"""Whose turn it is: the schedule's rules, and the scheduler that several targets work off."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from gputune.client.tuning.expected_gain import (
 from gputune.client.tuning.search.effort import EFFORTS, FEW
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
-from gputune.client.tuning.task_scheduler import FIRST_BATCHES, Agenda, Entry, Todo
+from gputune.client.tuning.task_scheduler import FIRST_BATCHES, Entry, TaskScheduler, Todo
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.family import Work
 from gputune.kernels.ops.matmul import MatMulProblem
@@ -115,23 +115,23 @@ class Clock:
 
 def test_time_is_kept_back_to_conclude_what_was_begun() -> None:
     clock = Clock()
-    agenda = Agenda([Entry(0, search(SMALL)), Entry(1, search(BIG))], QUICK, 100, 10.0, clock)
-    taken = agenda.take(0)
+    scheduler = TaskScheduler([Entry(0, search(SMALL)), Entry(1, search(BIG))], QUICK, 100, 10.0, clock)
+    taken = scheduler.take(0)
     assert taken is not None
     entry, todo = taken
     assert (entry.search.task, todo) == (BIG, Todo.STEP), "it takes most of an inference"
     entry.tuning = object()  # type: ignore[assignment]
     knows_its_default(entry.search)
     clock.now = 6.0
-    agenda.give_back(entry, todo, BATCH, 6.0)
-    taken = agenda.take(0)
+    scheduler.give_back(entry, todo, BATCH, 6.0)
+    taken = scheduler.take(0)
     assert taken == (entry, Todo.CONCLUDE), "another batch and its end would take 12 s, and 4 s are left"
     assert entry.hurried
-    agenda.give_back(entry, Todo.CONCLUDE, 0, 3.0)
-    taken = agenda.take(0)
+    scheduler.give_back(entry, Todo.CONCLUDE, 0, 3.0)
+    taken = scheduler.take(0)
     assert taken is not None and taken[1] is Todo.SKIP
-    agenda.give_back(*taken, 0, 0.0)
-    assert agenda.take(0) is None
+    scheduler.give_back(*taken, 0, 0.0)
+    assert scheduler.take(0) is None
 
 
 def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
@@ -140,28 +140,28 @@ def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
     for entry in entries:
         knows_its_default(entry.search)
         entry.search.base = 3
-    agenda = Agenda(entries, QUICK, 24, None)
+    scheduler = TaskScheduler(entries, QUICK, 24, None)
     got: list[int] = []
     while len(got) < len(entries):
-        taken = agenda.take(0)
+        taken = scheduler.take(0)
         assert taken is not None
         entry, todo = taken
         assert todo is Todo.STEP
         entry.tuning = object()  # type: ignore[assignment]
-        got.append(agenda.batch(entry))
-        agenda.give_back(entry, todo, got[-1], 0.1)
+        got.append(scheduler.batch(entry))
+        scheduler.give_back(entry, todo, got[-1], 0.1)
     assert got == [2] * 12
-    assert agenda.pool == 0
+    assert scheduler.pool == 0
 
 
 def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:
-    agenda = Agenda([Entry(0, search(BIG))], QUICK, 100, None)
-    taken = agenda.take(0)
+    scheduler = TaskScheduler([Entry(0, search(BIG))], QUICK, 100, None)
+    taken = scheduler.take(0)
     assert taken is not None
     taken[0].tuning = object()  # type: ignore[assignment]
-    agenda.give_back(*taken, 0, 0.1)
+    scheduler.give_back(*taken, 0, 0.1)
     knows_its_default(taken[0].search)
-    again = agenda.take(0)
+    again = scheduler.take(0)
     assert again is not None and again[1] is Todo.CONCLUDE
 
 

@@ -18,7 +18,7 @@ from gputune.runtime.devices.discovery import DeviceReport
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.launches import source_sha256
 from gputune.server.protocol.messages import Done, Launch, Limits, Profiled, ProfileKernel, Progress, Variant, Work
-from gputune.server.worker.heartbeat_page import Activity, Doing
+from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import FROM_WORKER, LINK_LIMITS, PutBuffer, PutSources, WorkerReady
 from tests.waiting import PATIENCE_SECONDS
 
@@ -45,7 +45,7 @@ class Worker:
     """A worker process, its page, and the daemon's end of its link."""
 
     process: subprocess.Popen[bytes]
-    activity: Activity
+    page: HeartbeatPage
     link: socket.socket
     reader: framing.FrameReader
 
@@ -69,7 +69,7 @@ class Worker:
     def wait_for(self, wanted: Callable[[Doing], bool]) -> Doing:
         """What the page says once it is what is wanted."""
         give_up = time.monotonic() + PATIENCE_SECONDS
-        while not wanted(doing := self.activity.read()):
+        while not wanted(doing := self.page.read()):
             assert time.monotonic() < give_up and self.process.poll() is None, doing
             time.sleep(0.001)
         return doing
@@ -80,18 +80,18 @@ def worker(report: DeviceReport) -> Iterator[Worker]:
     """A worker on the device of the tests with an input, buffer 1, that is the reference too."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE_SECONDS)
-    activity = Activity.create()
+    page = HeartbeatPage.create()
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "gputune.server.worker.worker"),
-            *("--link", str(theirs.fileno()), "--activity", str(activity.descriptor)),
+            *("--link", str(theirs.fileno()), "--page", str(page.descriptor)),
             *("--device", json.dumps(report.to_dict()), "--limits", json.dumps(asdict(Limits()))),
         ],
-        pass_fds=[theirs.fileno(), activity.descriptor],
+        pass_fds=[theirs.fileno(), page.descriptor],
         env={**os.environ, **report.environment()},
     )
     theirs.close()
-    worker = Worker(process, activity, ours, framing.FrameReader(LINK_LIMITS))
+    worker = Worker(process, page, ours, framing.FrameReader(LINK_LIMITS))
     (ready,) = worker.receive()
     assert isinstance(ready, WorkerReady)
     worker.send(PutBuffer(1, VALUES.data))
@@ -100,7 +100,7 @@ def worker(report: DeviceReport) -> Iterator[Worker]:
     process.kill()
     process.wait()
     ours.close()
-    activity.detach()
+    page.detach()
 
 
 def batch(*entries: str) -> ProfileKernel:
@@ -135,7 +135,7 @@ def test_an_endless_loop_is_launching_with_a_limit_that_the_others_have_set(work
     assert doing.deadline_ns - time.monotonic_ns() <= doing.allowed_ns == 1_500_000_000
     told = worker.receive()
     assert [(m.variant, m.trial.status) for m in told if isinstance(m, Progress) and m.trial] == [(0, "ok")]
-    assert worker.activity.read() == doing, "no step hides that it hangs"
+    assert worker.page.read() == doing, "no step hides that it hangs"
     worker.link.close()  # as when the daemon dies
     assert worker.process.wait(PATIENCE_SECONDS) == 0
 
@@ -151,7 +151,7 @@ def test_a_crash_leaves_its_variant_on_the_page(worker: Worker) -> None:
     while worker.receive():
         pass
     assert worker.process.wait(PATIENCE_SECONDS) in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
-    doing = worker.activity.read()
+    doing = worker.page.read()
     assert doing.variant == 1 and doing.step in ("starting", "launching")
 
 
@@ -163,4 +163,4 @@ def test_generating_code_at_the_first_launch_has_the_compilers_limit(worker: Wor
     while not (messages and isinstance(messages[-1], Profiled)):
         messages += worker.receive()
     assert messages[-1].trials[0].status == "ok" and messages[-1].best == 0
-    assert worker.activity.read().step is None
+    assert worker.page.read().step is None

@@ -1,4 +1,4 @@
-"""Who stands at the entrance: nobody without the token keeps others out, with TLS or without."""
+"""Admission: a connection without the token keeps no other out, with TLS or without."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gputune.runtime.devices import state as device_state
-from gputune.server.clients.authentication import Guard
+from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.listener import Arrival, Listener
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.framing import MAGIC
@@ -36,7 +36,7 @@ def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypat
     monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 4)
     monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 4)
     with (
-        daemon_here(Limits(connections=2), guard=Guard(TOKEN)) as (daemon, address),
+        daemon_here(Limits(connections=2), authentication=Authentication(TOKEN)) as (daemon, address),
         Peer(address, TOKEN) as early,
         ExitStack() as stack,
     ):
@@ -44,14 +44,14 @@ def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypat
         with Peer(address, TOKEN) as late:
             assert late.ask(Status()).clients == early.ask(Status()).clients == 2
         assert all(closed(sock) for sock in strangers[:16])
-        assert daemon._entrance.standing <= 4
+        assert daemon._admission.standing <= 4
         speaking = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
         for sock in speaking:
             sock.sendall(MAGIC)
         with Peer(address, TOKEN) as late:
             assert late.ask(Status()).clients == 2
         assert sum(map(closed, speaking[:12])) == 12
-        assert daemon._entrance.standing <= 8
+        assert daemon._admission.standing <= 8
 
 
 def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monk
         return made[-at_most:]
 
     with (
-        daemon_here(Limits(), guard=Guard(TOKEN)) as (daemon, address),
+        daemon_here(Limits(), authentication=Authentication(TOKEN)) as (daemon, address),
         Peer(address, TOKEN) as served,
     ):
         monkeypatch.setattr(Listener, "accept", accept)
@@ -75,7 +75,7 @@ def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monk
             for _ in range(20):
                 assert served.ask(Ping()) == Pong()
             served.ping_until(lambda: len(made) > began + 200)
-            assert daemon._entrance.standing <= 8
+            assert daemon._admission.standing <= 8
 
 
 def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from gputune.server import logs
 from gputune.server.__main__ import main
-from gputune.server.clients.authentication import Guard, server_context
+from gputune.server.clients.authentication import Authentication, server_context
 from gputune.server.clients.listener import Exposed, Listener
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import RemoteProtocolError
@@ -216,8 +216,8 @@ def test_handshakes_that_never_end_keep_nobody_out(
 ) -> None:
     monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 2)
     monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 2)
-    guard = Guard(TOKEN.encode(), server_context(*ours.sign("server"), None))
-    with daemon_here(guard=guard) as (daemon, address), ExitStack() as stack:
+    authentication = Authentication(TOKEN.encode(), server_context(*ours.sign("server"), None))
+    with daemon_here(authentication=authentication) as (daemon, address), ExitStack() as stack:
         strangers = [
             stack.enter_context(socket.create_connection(address, timeout=PATIENCE_SECONDS)) for _ in range(20)
         ]
@@ -226,7 +226,7 @@ def test_handshakes_that_never_end_keep_nobody_out(
             for sock in strangers[:16]:
                 with suppress(ConnectionError):
                     assert sock.recv(1) == b""
-            assert daemon._entrance.standing <= 4
+            assert daemon._admission.standing <= 4
 
 
 def test_requests_and_replies_travel_over_tls(launch_server: Make, ours: Authority, make_profile: Make) -> None:

@@ -12,7 +12,7 @@ from gputune.server.clients import service as service_module
 from gputune.server.clients.service import Service
 from gputune.server.protocol.messages import Cancel, Done, Error, Limits, Profiled, ProfileKernel, Progress
 from gputune.server.worker import heartbeat_page
-from gputune.server.worker.heartbeat_page import Activity, Doing
+from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import PutSources
 from gputune.server.worker.watcher import GIVES_WAY, LinkWatcher
 from gputune.server.workers.pool import Workers
@@ -41,7 +41,7 @@ class Device:
         self.all = Workers(first, another=lambda: Supervisor(self._start, LIMITS))
         self.all._others_at_most = most - 1
         self.service = Service(self.all, LIMITS, None)  # type: ignore[arg-type]
-        self.service._turns._tolerance = 5.0  # what the test itself takes makes no difference
+        self.service._fair_queue._tolerance = 5.0  # what the test itself takes makes no difference
         self._numbers = itertools.count(1)
 
     async def _start(self) -> FakeWorker:
@@ -58,10 +58,10 @@ class Device:
             assert self.active == 1, "a batch has the device alone"
             await self.steps.acquire()
             self.active -= 1
-            if worker.activity.to_give_way and number + 1 < len(message.variants):
+            if worker.page.to_give_way and number + 1 < len(message.variants):
                 progress(Progress("queued", number, len(message.variants), GIVES_WAY))
-                await until(lambda: not worker.activity.to_give_way or worker.activity.cancelled)
-            if worker.activity.cancelled:
+                await until(lambda: not worker.page.to_give_way or worker.page.cancelled)
+            if worker.page.cancelled:
                 return Error("cancelled", "as was wished")
         return Profiled((OK,) * len(message.variants), 0, b"", None, {}, {})
 
@@ -87,7 +87,7 @@ class Device:
     def shares(self) -> None:
         """The batch that has the device has had it for a while."""
         for job in self.service._running:
-            self.service._turns.spent(job.client, 10.0)
+            self.service._fair_queue.spent(job.client, 10.0)
         self.service.share(math.inf)
 
     def step(self) -> None:
@@ -254,9 +254,9 @@ def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> 
         await device.begins("a0")
         device.ask(other, batch("b", 1))
         (job,) = device.service._running
-        device.service._turns.spent(one, 10.0)
+        device.service._fair_queue.spent(one, 10.0)
         device.service.share(job.since + service_module.SLICE_SECONDS / 2)
-        assert not device.workers[0].activity.to_give_way
+        assert not device.workers[0].page.to_give_way
 
     played(play)
 
@@ -265,8 +265,8 @@ def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> 
 
 
 def test_only_a_pause_that_was_wished_stops_the_clock() -> None:
-    page = Activity.create()
-    worker = Activity(page.descriptor)
+    page = HeartbeatPage.create()
+    worker = HeartbeatPage(page.descriptor)
     told: list[Progress] = []
 
     def send(message: Progress) -> None:  # the daemon hears of it, and has the batch go on

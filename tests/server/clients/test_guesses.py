@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gputune.server.clients import guesses
-from gputune.server.clients.authentication import Guard
+from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.parties import address_of
 from gputune.server.protocol.messages import Limits, Ping, Pong
@@ -93,7 +93,7 @@ def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(guesses, "FIRST_SECONDS", 0.01)
-    with daemon_here(guard=Guard(TOKEN)) as (daemon, address):
+    with daemon_here(authentication=Authentication(TOKEN)) as (daemon, address):
         seconds = daemon.guesses.seconds
 
         def noted(where: str) -> float:
@@ -111,7 +111,7 @@ def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
 
 
 def test_a_proof_that_has_to_wait_is_not_read(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    with daemon_here(Limits(authenticate_seconds=1), guard=Guard(TOKEN)) as (daemon, address):
+    with daemon_here(Limits(authenticate_seconds=1), authentication=Authentication(TOKEN)) as (daemon, address):
         monkeypatch.setattr(daemon.guesses, "seconds", lambda where: 3600.0)
         with pytest.raises((EOFError, ConnectionError)):  # the time to prove the token is over before
             Peer(address, TOKEN)

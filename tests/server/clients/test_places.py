@@ -1,4 +1,4 @@
-"""Places at the entrance are shared evenly between addresses, and one host has one address."""
+"""Places of the admission are shared evenly between addresses, and one host has one address."""
 
 from collections import Counter
 

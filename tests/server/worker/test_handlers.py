@@ -36,7 +36,7 @@ from gputune.server.protocol.messages import (
     Work,
 )
 from gputune.server.worker.handlers import Handlers
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import (
     FROM_WORKER,
     TO_WORKER,
@@ -67,7 +67,7 @@ class Worker:
     """Handlers with a page of their own, and what they have sent; sources go in front of a request."""
 
     handlers: Handlers
-    activity: Activity
+    page: HeartbeatPage
     sent: list[Progress] = field(default_factory=list)
 
     def __call__(self, request: object) -> Any:
@@ -75,14 +75,14 @@ class Worker:
         if sources:
             assert self.handlers.handle(PutSources(sources)) == Done()
         reply = self.handlers.handle(with_launches(request, lambda one: replace(one, source="")))
-        assert self.activity.read().step is None, "a worker that waits does nothing"
+        assert self.page.read().step is None, "a worker that waits does nothing"
         return reply
 
 
 @pytest.fixture
 def worker(backend: Backend) -> Worker:
-    activity, sent = Activity.create(), list[Progress]()
-    return Worker(Handlers(backend, LIMITS, activity, sent.append), activity, sent)
+    page, sent = HeartbeatPage.create(), list[Progress]()
+    return Worker(Handlers(backend, LIMITS, page, sent.append), page, sent)
 
 
 def launch(options: str = "", *arguments: str) -> Launch:
@@ -200,7 +200,7 @@ def test_a_warm_up_is_given_up_when_the_request_is(
     def counted(bound: Bound, launches: int) -> Timing:
         nonlocal count
         count += 1
-        supplied.activity.cancel(count == 3)
+        supplied.page.cancel(count == 3)
         assert count < 4, "it goes on"
         return time(bound, launches)
 
@@ -209,14 +209,14 @@ def test_a_warm_up_is_given_up_when_the_request_is(
 
 
 def test_a_cancelled_request_says_so_and_the_worker_lives_on(supplied: Worker) -> None:
-    supplied.activity.cancel(True)
+    supplied.page.cancel(True)
     for request in (
         profile_request(2),
         ExecuteKernel((launch(),), {"input": 7}, {"output": 64}),
         BuildPrograms((launch(),), SOURCES),
     ):
         assert error_of(supplied(request)) == ("cancelled", "the request was cancelled")
-    supplied.activity.cancel(False)
+    supplied.page.cancel(False)
     assert not isinstance(supplied(profile_request(2)), Error)
 
 
@@ -228,11 +228,11 @@ def test_the_limit_of_a_launch_scales_between_floor_and_ceiling(expected_ns: flo
 
 
 def test_each_step_has_its_limit_on_the_page(worker: Worker) -> None:
-    watcher = LinkWatcher(worker.activity, LIMITS, worker.sent.append, 2)
+    watcher = LinkWatcher(worker.page, LIMITS, worker.sent.append, 2)
     allowed = {}
     for step in ("preparing", "building", "starting", "launching", "checking", "measuring"):
         watcher.step(step, 1, 1e9)
-        doing = worker.activity.read()
+        doing = worker.page.read()
         assert (doing.step, doing.variant) == (step, 1)
         allowed[step] = doing.allowed_ns / 1e9
     assert allowed == {
@@ -251,7 +251,7 @@ def test_nothing_that_goes_wrong_in_a_watcher_reaches_the_batch(
     def gone(message: Progress) -> None:
         raise BrokenPipeError
 
-    watcher = LinkWatcher(worker.activity, LIMITS, gone, 2)
+    watcher = LinkWatcher(worker.page, LIMITS, gone, 2)
     watcher.proven(0, Trial("ok"))
     watcher.failed(1, Trial("runtime"))
     watcher.step("no such step", 1, 0.0)  # type: ignore[arg-type]
@@ -383,7 +383,7 @@ def test_profiling_a_context_can_be_cancelled_and_tells_of_itself(
     monkeypatch.setattr("gputune.server.worker.handlers.PROGRESS_SECONDS", 0.0)
     worker(ProfileContext(5, {"x": X.data}, 3))
     assert [(p.phase, p.done, p.total) for p in worker.sent] == [("running", done, 3) for done in (1, 2, 3)]
-    worker.activity.cancel(True)
+    worker.page.cancel(True)
     assert error_of(worker(ProfileContext(5, {"x": X.data}, 3)))[0] == "cancelled"
 
 

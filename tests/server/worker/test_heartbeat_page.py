@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 
 Make = Callable[..., Any]
 
@@ -16,8 +16,8 @@ def test_the_page_tells_both_processes_the_same(monkeypatch: pytest.MonkeyPatch)
     for there in (True, False):
         if not there:
             monkeypatch.delattr(os, "memfd_create")  # some systems have none
-        page = Activity.create()
-        other = Activity(page.descriptor)
+        page = HeartbeatPage.create()
+        other = HeartbeatPage(page.descriptor)
         page.detach()
         assert (page.read().step, page.read().deadline_ns) == (None, 0)
         other.begin("starting", 3, 1.5)
@@ -33,7 +33,7 @@ def test_the_page_tells_both_processes_the_same(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_nonsense_on_the_page_is_read_as_nothing() -> None:
-    page = Activity.create()
+    page = HeartbeatPage.create()
     page._page[:32] = b"\xff" * 32
     assert page.read().step is None
     page._page[:32] = b"\x7f" * 32

@@ -20,7 +20,7 @@ from gputune.server.protocol.messages import (
 )
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
 from gputune.server.workers.supervisor import Supervisor
@@ -35,8 +35,8 @@ class FakeWorker:
     ready = WorkerReady({}, "fake", {})
 
     def __init__(self, behave: Behaviour) -> None:
-        self.activity = Activity.create()
-        self.activity.detach()
+        self.page = HeartbeatPage.create()
+        self.page.detach()
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.killed_for = ""
         self.asked: list[Any] = []
@@ -114,11 +114,11 @@ def hits(configuration: int, act: Callable[[FakeWorker, int], None]) -> Behaviou
 
 def dies(code: int) -> Callable[[FakeWorker, int], None]:
     def act(worker: FakeWorker, place: int) -> None:
-        worker.activity.begin("launching", place, 30)
+        worker.page.begin("launching", place, 30)
         worker.die(code)
 
     return act
 
 
 def hangs(worker: FakeWorker, place: int) -> None:
-    worker.activity.begin("launching", place, 0.2)
+    worker.page.begin("launching", place, 0.2)

@@ -152,7 +152,7 @@ def test_what_measures_is_alone_and_has_its_turn(program: Make, make_profile: Ma
     hall = Hall(at_most=3)
 
     async def play() -> None:
-        hall.service._turns._tolerance = 0.0
+        hall.service._fair_queue._tolerance = 0.0
         builds, measures = hall.client(), hall.client()
         handles = []
         for _ in range(2):
@@ -200,7 +200,7 @@ def test_a_process_that_crashed_is_not_replaced_while_something_may_be_measured(
 
 def test_a_hang_is_ended_by_its_limit_while_others_go_on(program: Make) -> None:
     def hangs(worker: FakeWorker) -> None:
-        worker.activity.begin("building", None, 0.2)
+        worker.page.begin("building", None, 0.2)
 
     hall = Hall(at_most=1, acts={"-D0": hangs})
 
@@ -326,7 +326,7 @@ def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make, make_pro
 def test_clients_share_the_time_that_several_workers_give_them(program: Make) -> None:
     hall = Hall(at_most=3)
     spent: dict[Client, float] = {}
-    turns = hall.service._turns
+    turns = hall.service._fair_queue
     charge = turns.spent
 
     def noted(client: Any, seconds: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel, Trial
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
-from gputune.server.worker.heartbeat_page import Activity
+from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import CompileAhead, CompiledAhead, PutAhead, PutSources, WorkerReady
 from gputune.server.workers import second_compiler
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
@@ -31,14 +31,14 @@ def request_of_five(make_profile: Callable[..., ProfileKernel]) -> ProfileKernel
 
 
 @pytest.fixture
-def page() -> Activity:
-    made = Activity.create()
+def page() -> HeartbeatPage:
+    made = HeartbeatPage.create()
     made.detach()
     made.accompany(True)
     return made
 
 
-def alone(page: Activity) -> bool:
+def alone(page: HeartbeatPage) -> bool:
     """Whether the page says that nobody else compiles."""
     waiting = threading.Thread(target=page.wait_until_alone, daemon=True)
     waiting.start()
@@ -55,7 +55,7 @@ async def hangs(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
 
 
 async def gives_up(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-    while not worker.activity.cancelled:
+    while not worker.page.cancelled:
         await asyncio.sleep(0.001)
     return CompiledAhead((5, 0), (7, 0))
 
@@ -74,7 +74,7 @@ class Second:
         self.workers.append(FakeWorker(self.behave))
         return self.workers[-1]
 
-    def compile(self, page: Activity, over: bool = False) -> CompiledAhead | None:
+    def compile(self, page: HeartbeatPage, over: bool = False) -> CompiledAhead | None:
         async def run() -> CompiledAhead | None:
             done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             if over:
@@ -94,20 +94,20 @@ def test_it_takes_the_second_half_of_batches_that_are_worth_it(request_of_five: 
     )
 
 
-def test_the_worker_is_alone_when_everything_is_compiled(page: Activity) -> None:
+def test_the_worker_is_alone_when_everything_is_compiled(page: HeartbeatPage) -> None:
     assert not alone(page)
     assert Second(answers).compile(page) == TOOK
     assert alone(page)
 
 
-def test_who_is_waited_for_gives_up_and_says_what_it_took(page: Activity) -> None:
+def test_who_is_waited_for_gives_up_and_says_what_it_took(page: HeartbeatPage) -> None:
     threading.Thread(target=page.wait_until_alone, daemon=True).start()
     assert Second(gives_up).compile(page) == CompiledAhead((5, 0), (7, 0))
     assert alone(page)
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_who_does_not_give_up_is_ended(page: Activity, monkeypatch: pytest.MonkeyPatch, over: bool) -> None:
+def test_who_does_not_give_up_is_ended(page: HeartbeatPage, monkeypatch: pytest.MonkeyPatch, over: bool) -> None:
     monkeypatch.setattr(second_compiler, "GRACE_SECONDS", 0.05)
     second = Second(hangs)
     if not over:
@@ -116,7 +116,9 @@ def test_who_does_not_give_up_is_ended(page: Activity, monkeypatch: pytest.Monke
     assert second.workers[0].ended.done() and alone(page)
 
 
-def test_after_failures_it_leaves_out_more_and_more_batches(page: Activity, request_of_five: ProfileKernel) -> None:
+def test_after_failures_it_leaves_out_more_and_more_batches(
+    page: HeartbeatPage, request_of_five: ProfileKernel
+) -> None:
     second = Second(None)
     for left_out in (2, 4):
         assert second.compile(page) is None and alone(page)
@@ -127,7 +129,7 @@ def test_after_failures_it_leaves_out_more_and_more_batches(page: Activity, requ
     assert second.compiler.first_of(request_of_five) == 3
 
 
-def test_a_process_that_dies_is_replaced_for_a_later_batch(page: Activity) -> None:
+def test_a_process_that_dies_is_replaced_for_a_later_batch(page: HeartbeatPage) -> None:
     async def dies(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         worker.die(-11)
 
@@ -147,7 +149,7 @@ def test_times_are_those_of_who_has_compiled() -> None:
     assert told == (trial(1, 1), trial(5, 9), trial(0, 1), trial(3, 3))
 
 
-def test_a_page_that_never_says_so_holds_nobody_for_ever(page: Activity, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_never_says_so_holds_nobody_for_ever(page: HeartbeatPage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputune.server.worker.heartbeat_page._COMPANY_SECONDS", 0.05)
     began = time.monotonic()
     page.wait_until_alone()
@@ -164,7 +166,7 @@ def test_the_supervisor_has_half_of_a_batch_compiled_and_waits_for_both(request_
         async def waits(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
             if isinstance(message, PutAhead | PutSources):
                 return Done()
-            await asyncio.to_thread(worker.activity.wait_until_alone)
+            await asyncio.to_thread(worker.page.wait_until_alone)
             measured.set()
             return await works(worker, message, progress)
 

@@ -85,7 +85,7 @@ def test_several_culprits_in_one_batch_are_all_found(batch: ProfileKernel) -> No
 def test_a_deadline_counts_from_the_step_and_not_from_the_request(batch: ProfileKernel) -> None:
     async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         for _ in range(6):
-            worker.activity.begin("measuring", 0, 0.6)
+            worker.page.begin("measuring", 0, 0.6)
             await asyncio.sleep(0.2)
         return await works(worker, message, progress)
 
@@ -100,7 +100,7 @@ def test_a_deadline_counts_from_the_step_and_not_from_the_request(batch: Profile
 def test_what_was_concluded_before_a_death_is_kept(batch: ProfileKernel) -> None:
     async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         progress(Progress("building", 1, 3, "", 0, replace(OK, status="compile")))
-        worker.activity.begin("measuring", 1, 30)
+        worker.page.begin("measuring", 1, 30)
         worker.die(-signal.SIGSEGV)
         await asyncio.sleep(60)
 
@@ -174,7 +174,7 @@ def test_a_worker_that_says_nothing_is_ended_after_request_seconds() -> None:
 def test_a_request_has_a_limit_for_all_its_time(batch: ProfileKernel) -> None:
     async def busy(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         while True:
-            worker.activity.begin("measuring", 0, 30)
+            worker.page.begin("measuring", 0, 30)
             await asyncio.sleep(0.05)
 
     async def run() -> None:
@@ -189,7 +189,7 @@ def test_a_request_has_a_limit_for_all_its_time(batch: ProfileKernel) -> None:
 
 def test_a_kernel_that_writes_on_the_page_gives_itself_no_more_time(batch: ProfileKernel) -> None:
     async def forges(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        worker.activity.begin("launching", 1, 10**9)
+        worker.page.begin("launching", 1, 10**9)
         await asyncio.sleep(60)
 
     async def run() -> None:
@@ -205,17 +205,17 @@ def test_a_step_that_began_at_the_last_moment_is_seen(batch: ProfileKernel, monk
     """The loop was busy when the deadline passed, and the worker has gone on meanwhile."""
 
     async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        worker.activity.begin("measuring", 0, 0.2)
-        reading, last = worker.activity.read, worker.activity.read()
+        worker.page.begin("measuring", 0, 0.2)
+        reading, last = worker.page.read, worker.page.read()
 
         def late() -> Any:
-            if time.monotonic_ns() < last.deadline_ns or worker.activity.read is reading:
+            if time.monotonic_ns() < last.deadline_ns or worker.page.read is reading:
                 return last
-            worker.activity.read = reading  # type: ignore[method-assign]
-            worker.activity.begin("measuring", 1, 30)
+            worker.page.read = reading  # type: ignore[method-assign]
+            worker.page.begin("measuring", 1, 30)
             return last
 
-        worker.activity.read = late  # type: ignore[method-assign]
+        worker.page.read = late  # type: ignore[method-assign]
         await asyncio.sleep(0.5)
         return await works(worker, message, progress)
 
@@ -297,9 +297,9 @@ def test_a_cancelled_request_is_given_up(
     monkeypatch.setattr("gputune.server.workers.watchdog.CANCEL_SECONDS", 0.3)
 
     async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        worker.activity.begin("measuring", 0, 30)
+        worker.page.begin("measuring", 0, 30)
         asyncio.get_running_loop().call_soon(stages[0].cancelled.set_result, None)
-        while not (gives_up and worker.activity.cancelled):
+        while not (gives_up and worker.page.cancelled):
             await asyncio.sleep(0.01)
         return Error("cancelled", "as wished")
 
@@ -317,12 +317,12 @@ def test_a_cancelled_request_is_given_up(
 
 def test_a_wish_to_cancel_is_not_left_for_the_next_request(batch: ProfileKernel) -> None:
     async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        return Error("cancelled", "") if worker.activity.cancelled else await works(worker, message, progress)
+        return Error("cancelled", "") if worker.page.cancelled else await works(worker, message, progress)
 
     async def run() -> None:
         stage = Stage(behave)
         await stage.supervisor.start()
-        stage.workers[0].activity.cancel(True)
+        stage.workers[0].page.cancel(True)
         assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
 
     asyncio.run(run())
