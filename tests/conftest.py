@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # demo, tool and be
 os.environ.update(
     POCL_AFFINITY="1",  # without it, PoCL's timings are bimodal by a factor of two
     POCL_KERNEL_CACHE="0",  # a cached build would hide what compiling costs, and what it breaks
+    POCL_MEMORY_LIMIT="2",  # GiB; the sizes that PoCL reports follow free memory, and a context's header holds them
     PYOPENCL_NO_CACHE="1",
 )
 os.environ.pop("TARGET_SERVER_SOCKET", None)
