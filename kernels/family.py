@@ -8,7 +8,7 @@ there that defines FAMILY. It is made in these steps:
 2. `inputs` and `output` name the tensors in device layout (NHWC for maps); constant ones are marked.
 3. `space` declares parameters, each with its meaning, and constraints, each with a reason that is the error message.
    Names follow the literature: VW vector width, MR rows of a register tile, LM and LN work-group.
-4. `default` is valid on any device and is measured first; `starters` won elsewhere. Guesses are cut to the problem.
+4. `default` is valid on any device and is measured first; `guesses` won elsewhere, cut to the problem.
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
    the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
    under `prepare`.
@@ -24,7 +24,7 @@ Only the kernel asks for its place in the grid and hands it on, so that it can b
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from gputune.kernels.chain import Chain
 from gputune.kernels.hard_values import hard_values
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 
 Array = npt.NDArray[Any]
 
@@ -152,8 +152,6 @@ class KernelFamily(ABC):
     """
 
     op: ClassVar[str]
-    templates: ClassVar[tuple[str, ...]]
-    """File names of the .cl templates under ops/ that this family renders from."""
 
     @abstractmethod
     def inputs(self, problem: Any) -> tuple[TensorSpec, ...]:
@@ -171,9 +169,15 @@ class KernelFamily(ABC):
     def default(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
         """A configuration that is valid on any device; measured first and kept on a tie."""
 
-    @abstractmethod
+    def guesses(self, problem: Any, limits: DeviceLimits) -> Iterable[dict[str, int]]:
+        """Configurations that may be fast, the best guess first; they need not be legal, nor differ from each other."""
+        return ()
+
     def starters(self, problem: Any, limits: DeviceLimits) -> list[dict[str, int]]:
         """Valid configurations worth measuring before any search, best guess first, the default not among them."""
+        default, space = self.default(problem, limits), self.space(problem, limits)
+        different = {configuration_key(one): one for one in self.guesses(problem, limits)}.values()
+        return [one for one in different if one != default and not space.violations(one)]
 
     @abstractmethod
     def render(self, problem: Any, configuration: Configuration) -> Instance:

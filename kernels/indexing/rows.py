@@ -79,8 +79,8 @@ def row_default(loops: Loops, limits: DeviceLimits, size: int = 4) -> dict[str, 
     }
 
 
-def row_starters(default: dict[str, int], limits: DeviceLimits, space: TuningSpace) -> list[dict[str, int]]:
-    """Other guesses than the default, without those that are not legal here."""
+def row_guesses(default: dict[str, int], limits: DeviceLimits) -> list[dict[str, int]]:
+    """Other guesses than the default."""
     wanted = [default | {"ACC": 1}, default | {"ACC": 8}, default | {"DIMY": 4}]
     if limits.device_type == "cpu":
         wanted += [default | {"LANES": 4, "ACC": 1, "DIMY": 1}]
@@ -90,8 +90,7 @@ def row_starters(default: dict[str, int], limits: DeviceLimits, space: TuningSpa
             default | {"VW": 1, "ACC": 1, "LANES": 128, "DIMY": 1},
             default | {"VW": 1, "ACC": 4, "LANES": 1, "DIMY": 64},
         ]
-    found = [one for one in wanted if one != default and not space.violations(one)]
-    return [one for number, one in enumerate(found) if one not in found[:number]]
+    return wanted
 
 
 def extremes(dtype: str) -> tuple[str, str]:

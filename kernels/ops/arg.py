@@ -18,7 +18,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_space, row_starters
+from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_guesses, row_space
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -60,7 +60,6 @@ class ArgFamily(KernelFamily):
     """One template: vectors along the axis where it is innermost, else across it."""
 
     op = "ArgMax"
-    templates = ("arg_rows.cl",)
 
     def inputs(self, problem: ArgProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape, dtype=problem.dtype),)
@@ -76,8 +75,8 @@ class ArgFamily(KernelFamily):
     def default(self, problem: ArgProblem, limits: DeviceLimits) -> dict[str, int]:
         return row_default(problem.loops, limits, _size(problem)) | {"ACC": 1}
 
-    def starters(self, problem: ArgProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return row_starters(self.default(problem, limits), limits, self.space(problem, limits))
+    def guesses(self, problem: ArgProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return row_guesses(self.default(problem, limits), limits)
 
     def render(self, problem: ArgProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

@@ -111,7 +111,6 @@ class BatchedMatMulFamily(KernelFamily):
     """One template: register tiles over columns that a stage packs, or over rows of b where they lie."""
 
     op = "BatchedMatMul"
-    templates = ("batched_matmul_tiled.cl",)
 
     def inputs(self, problem: BatchedMatMulProblem) -> tuple[TensorSpec, ...]:
         operands = (
@@ -142,12 +141,12 @@ class BatchedMatMulFamily(KernelFamily):
         tile = _tiling(problem).default(limits)
         return tile | {"PACK": int(not _reads_in_place(problem, tile["VW"]))}
 
-    def starters(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
         wanted = [default | {"PACK": 1}]
-        for tile in _tiling(problem).starters(limits):
+        for tile in _tiling(problem).guesses(limits):
             wanted.append(tile | {"PACK": int(not _reads_in_place(problem, tile["VW"]))})
-        return [one for number, one in enumerate(wanted) if one != default and one not in wanted[:number]]
+        return wanted
 
     def render(self, problem: BatchedMatMulProblem, configuration: Configuration) -> Instance:
         tiling = _tiling(problem)

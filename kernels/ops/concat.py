@@ -72,7 +72,6 @@ class ConcatFamily(KernelFamily):
     """One template: a work-item copies the same vector of a few rows."""
 
     op = "Concat"
-    templates = ("concat_parts.cl",)
 
     def inputs(self, problem: ConcatProblem) -> tuple[TensorSpec, ...]:
         parts = enumerate(problem.parts)
@@ -107,17 +106,15 @@ class ConcatFamily(KernelFamily):
             across //= 2
         return {"VW": width, "WPT": rows, "DIMX": across, "DIMY": down}
 
-    def starters(self, problem: ConcatProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: ConcatProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
-        wanted = [
+        return [
             default | {"WPT": 16, "DIMY": 4},
             default | {"WPT": 32, "DIMX": 1, "DIMY": 1},
             default | {"VW": 16, "DIMX": 1, "DIMY": 16},
             default | {"VW": 8, "DIMX": 4, "DIMY": 4},
             default | {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
         ]
-        return [one for one in wanted if one != default and not space.violations(one)]
 
     def render(self, problem: ConcatProblem, configuration: Configuration) -> Instance:
         across, down = configuration["DIMX"], configuration["DIMY"]

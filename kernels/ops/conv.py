@@ -23,10 +23,9 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import winograd
-from gputune.kernels.tiling.packing import PACK_TEMPLATE
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pads, Pair, Window
@@ -116,7 +115,6 @@ class ConvFamily(KernelFamily):
     """Register tiles of pixels and channels over packed filters; ALG chooses the algorithm where there is a choice."""
 
     op = "Conv"
-    templates = ("conv_direct.cl", "conv_planes.cl", PACK_TEMPLATE, winograd.TEMPLATE, winograd.PACK_TEMPLATE)
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.out_channels, problem.group_inputs, *problem.kernel)
@@ -154,14 +152,11 @@ class ConvFamily(KernelFamily):
     def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
         return _directly(problem, _tiling(problem).default(limits))
 
-    def starters(self, problem: ConvProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: ConvProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         """The algorithms in turns."""
-        space = self.space(problem, limits)
-        direct = (_directly(problem, one) for one in _tiling(problem).starters(limits))
-        guesses = [*(other.starters(limits) for other in reversed(_winograds(problem).values())), direct]
-        in_turns = [one for turn in itertools.zip_longest(*guesses) for one in turn if one is not None]
-        different = {configuration_key(one): one for one in in_turns}.values()
-        return [one for one in different if not space.violations(one)]
+        direct = (_directly(problem, one) for one in _tiling(problem).guesses(limits))
+        guesses = [*(other.guesses(limits) for other in reversed(_winograds(problem).values())), direct]
+        return [one for turn in itertools.zip_longest(*guesses) for one in turn if one is not None]
 
     def render(self, problem: ConvProblem, configuration: Configuration) -> Instance:
         operands, prelude = problem.epilogue.operands, problem.epilogue.prelude()

@@ -114,7 +114,6 @@ class ConvTransposeFamily(KernelFamily):
     """One template: register tiles of positions and of the channels of all phases over packed filters."""
 
     op = "ConvTranspose"
-    templates = ("conv_transpose_tiled.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: ConvTransposeProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.in_channels, problem.group_outputs, *problem.kernel)
@@ -136,8 +135,8 @@ class ConvTransposeFamily(KernelFamily):
     def default(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> dict[str, int]:
         return _tiling(problem).default(limits)
 
-    def starters(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _tiling(problem).starters(limits)
+    def guesses(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _tiling(problem).guesses(limits)
 
     def render(self, problem: ConvTransposeProblem, configuration: Configuration) -> Instance:
         tiling = _tiling(problem)

@@ -23,7 +23,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
 from gputune.kernels.tiling.window import Pads, Pair, Window
 from gputune.kernels.tiling.workgroups import (
@@ -104,7 +104,6 @@ class DepthwiseFamily(KernelFamily):
     """One template: strips of pixels, a vector of channels wide."""
 
     op = "DepthwiseConv"
-    templates = ("depthwise_direct.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: DepthwiseProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.channels,), constant=True),) if problem.bias else ()
@@ -157,14 +156,9 @@ class DepthwiseFamily(KernelFamily):
         wanted, space = _cut(problem, guess, limits), self.space(problem, limits)
         return space.first() if space.violations(wanted) else wanted
 
-    def starters(self, problem: DepthwiseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        space, default = self.space(problem, limits), self.default(problem, limits)
-        found: list[dict[str, int]] = []
-        for guess in CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES:
-            wanted = _cut(problem, guess, limits)
-            if wanted != default and wanted not in found and not space.violations(wanted):
-                found.append(wanted)
-        return found
+    def guesses(self, problem: DepthwiseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        guesses = CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES
+        return [_cut(problem, guess, limits) for guess in guesses]
 
     def render(self, problem: DepthwiseProblem, configuration: Configuration) -> Instance:
         taps, channels = math.prod(problem.kernel), problem.channels

@@ -56,7 +56,6 @@ class ElementwiseFamily(KernelFamily):
     """One template: vectors along the innermost loop, every other loop folded into rows."""
 
     op = "Elementwise"
-    templates = ("elementwise_chain.cl",)
 
     def inputs(self, problem: ElementwiseProblem) -> tuple[TensorSpec, ...]:
         operands = enumerate(problem.operand_shapes)
@@ -74,8 +73,8 @@ class ElementwiseFamily(KernelFamily):
     def default(self, problem: ElementwiseProblem, limits: DeviceLimits) -> dict[str, int]:
         return _loops(problem).default(limits)
 
-    def starters(self, problem: ElementwiseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _loops(problem).starters(limits)
+    def guesses(self, problem: ElementwiseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _loops(problem).guesses(limits)
 
     def render(self, problem: ElementwiseProblem, configuration: Configuration) -> Instance:
         loops = _loops(problem)

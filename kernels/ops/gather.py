@@ -72,7 +72,6 @@ class GatherFamily(KernelFamily):
     """One template: vectors of what an index points at, every loop around it folded into rows."""
 
     op = "Gather"
-    templates = ("gather_rows.cl",)
 
     def inputs(self, problem: GatherProblem) -> tuple[TensorSpec, ...]:
         return (
@@ -95,8 +94,8 @@ class GatherFamily(KernelFamily):
     def default(self, problem: GatherProblem, limits: DeviceLimits) -> dict[str, int]:
         return problem.loops.default(limits)
 
-    def starters(self, problem: GatherProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return problem.loops.starters(limits)
+    def guesses(self, problem: GatherProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return problem.loops.guesses(limits)
 
     def render(self, problem: GatherProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

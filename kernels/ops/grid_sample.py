@@ -72,7 +72,6 @@ class GridSampleFamily(KernelFamily):
     """One template: a vector of channels of an output pixel."""
 
     op = "GridSample"
-    templates = ("grid_sample_taps.cl",)
 
     def inputs(self, problem: GridSampleProblem) -> tuple[TensorSpec, ...]:
         return (
@@ -99,8 +98,8 @@ class GridSampleFamily(KernelFamily):
     def default(self, problem: GridSampleProblem, limits: DeviceLimits) -> dict[str, int]:
         return problem.loops.default(limits)
 
-    def starters(self, problem: GridSampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return problem.loops.starters(limits)
+    def guesses(self, problem: GridSampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return problem.loops.guesses(limits)
 
     def render(self, problem: GridSampleProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

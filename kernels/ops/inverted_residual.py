@@ -20,7 +20,7 @@ from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.block_strips import BlockStrips
-from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.window import Pads, Pair
 
@@ -92,7 +92,6 @@ class InvertedResidualFamily(KernelFamily):
     """One template: strips of whole rows, the channels of the expansion a tile at a time."""
 
     op = "InvertedResidual"
-    templates = ("inverted_residual.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: InvertedResidualProblem) -> tuple[TensorSpec, ...]:
         _, weight, *bias = MATMUL.inputs(problem.expansion)
@@ -112,8 +111,8 @@ class InvertedResidualFamily(KernelFamily):
     def default(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> dict[str, int]:
         return _strips(problem).default(limits)
 
-    def starters(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _strips(problem).starters(limits)
+    def guesses(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _strips(problem).guesses(limits)
 
     def render(self, problem: InvertedResidualProblem, configuration: Configuration) -> Instance:
         strips = _strips(problem)

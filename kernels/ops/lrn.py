@@ -68,7 +68,6 @@ class LrnFamily(KernelFamily):
     """One template: vectors of channels where those are innermost, else across them."""
 
     op = "LRN"
-    templates = ("lrn_channels.cl",)
 
     def inputs(self, problem: LrnProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape),)
@@ -98,11 +97,9 @@ class LrnFamily(KernelFamily):
         width = default_width(limits, _extent(problem))
         return {"VW": width, "DIMX": default_group(limits, _vectors(problem, width), 1)[0]}
 
-    def starters(self, problem: LrnProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: LrnProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
-        wanted = [default | {"VW": 8}, default | {"DIMX": 16}, default | {"VW": 1, "DIMX": 128}]
-        return [one for one in wanted if one != default and not space.violations(one)]
+        return [default | {"VW": 8}, default | {"DIMX": 16}, default | {"VW": 1, "DIMX": 128}]
 
     def render(self, problem: LrnProblem, configuration: Configuration) -> Instance:
         sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner, "SIZE": problem.size}

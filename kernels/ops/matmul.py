@@ -24,7 +24,6 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import PACK_TEMPLATE
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.workgroups import launch_sizes
@@ -64,7 +63,6 @@ class MatMulFamily(KernelFamily):
     """One template: register tiles over packed columns."""
 
     op = "MatMul"
-    templates = ("matmul_tiled.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.n,), constant=True),) if problem.bias else ()
@@ -84,8 +82,8 @@ class MatMulFamily(KernelFamily):
     def default(self, problem: MatMulProblem, limits: DeviceLimits) -> dict[str, int]:
         return _tiling(problem).default(limits)
 
-    def starters(self, problem: MatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _tiling(problem).starters(limits)
+    def guesses(self, problem: MatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _tiling(problem).guesses(limits)
 
     def render(self, problem: MatMulProblem, configuration: Configuration) -> Instance:
         tiling = _tiling(problem)

@@ -151,7 +151,6 @@ class MoveFamily(KernelFamily):
     """One template: vectors along the innermost loop of the output, all other loops folded into rows."""
 
     op = "Move"
-    templates = ("move_rows.cl",)
 
     def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:
         operands = range(problem.epilogue.operands)
@@ -193,10 +192,9 @@ class MoveFamily(KernelFamily):
         across, down = default_group(limits, ceil_div(inner, width), ceil_div(problem.rows, rows))
         return {"VW": width, "WPT": rows, "DIMX": across, "DIMY": down}
 
-    def starters(self, problem: MoveProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: MoveProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
-        wanted = [
+        return [
             default | {"WPT": 16, "DIMY": 4},
             default | {"WPT": 32, "DIMX": 1, "DIMY": 1},
             default | {"VW": 16, "DIMX": 1, "DIMY": 16},
@@ -204,8 +202,6 @@ class MoveFamily(KernelFamily):
             default | {"VW": 4, "WPT": 1, "DIMX": 64, "DIMY": 1},
             default | {"VW": 1, "WPT": 1, "DIMX": 64, "DIMY": 1},
         ]
-        legal = [one for one in wanted if one != default and not space.violations(one)]
-        return [one for index, one in enumerate(legal) if one not in legal[:index]]
 
     def render(self, problem: MoveProblem, configuration: Configuration) -> Instance:
         across, down = configuration["DIMX"], configuration["DIMY"]

@@ -18,7 +18,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import row_default, row_grid, row_space, row_starters
+from gputune.kernels.indexing.rows import row_default, row_grid, row_guesses, row_space
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -108,7 +108,6 @@ class NormaliseFamily(KernelFamily):
     """One template: vectors along the rows where the innermost axis belongs to them, else across them."""
 
     op = "Normalise"
-    templates = ("normalise_rows.cl",)
 
     def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:
         parameters = (TensorSpec(name, problem.parameter_shape) for name in problem.parameters)
@@ -124,8 +123,8 @@ class NormaliseFamily(KernelFamily):
     def default(self, problem: NormaliseProblem, limits: DeviceLimits) -> dict[str, int]:
         return row_default(problem.loops, limits)
 
-    def starters(self, problem: NormaliseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return row_starters(self.default(problem, limits), limits, self.space(problem, limits))
+    def guesses(self, problem: NormaliseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return row_guesses(self.default(problem, limits), limits)
 
     def render(self, problem: NormaliseProblem, configuration: Configuration) -> Instance:
         loops, kind = problem.loops, KINDS[problem.kind]

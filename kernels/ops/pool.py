@@ -98,7 +98,6 @@ class PoolFamily(KernelFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
     op = "Pool"
-    templates = ("pool_window.cl",)
 
     def inputs(self, problem: PoolProblem) -> tuple[TensorSpec, ...]:
         operands = range(problem.epilogue.operands)
@@ -140,17 +139,15 @@ class PoolFamily(KernelFamily):
         across, down = default_group(limits, ceil_div(problem.channels, width), pixels)
         return {"VW": width, "WPT": 1, "ACC": 1, "DIMX": across, "DIMY": down}
 
-    def starters(self, problem: PoolProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: PoolProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
-        wanted = [
+        return [
             default | {"ACC": 4},
             default | {"WPT": 2, "DIMY": max(default["DIMY"] // 2, 1)},
             default | {"VW": 16, "WPT": 8, "DIMX": 1, "DIMY": 1},
             default | {"VW": 4, "DIMX": 16, "DIMY": 4},
             default | {"VW": 1, "DIMX": 64, "DIMY": 1},
         ]
-        return [one for one in wanted if one != default and not space.violations(one)]
 
     def render(self, problem: PoolProblem, configuration: Configuration) -> Instance:
         height, width, kernel = problem.height, problem.width, problem.kernel

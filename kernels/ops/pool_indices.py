@@ -61,7 +61,6 @@ class PoolIndicesFamily(KernelFamily):
     """One template: an output element per work-item."""
 
     op = "PoolIndices"
-    templates = ("pool_indices.cl",)
 
     def inputs(self, problem: PoolIndicesProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.pool.input_shape),)
@@ -84,10 +83,8 @@ class PoolIndicesFamily(KernelFamily):
         space, wanted = self.space(problem, limits), {"DIMX": across, "DIMY": down}
         return space.first() if space.violations(wanted) else wanted
 
-    def starters(self, problem: PoolIndicesProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        space, default = self.space(problem, limits), self.default(problem, limits)
-        wanted = [{"DIMX": across, "DIMY": down} for across, down in ((1, 64), (8, 8), (16, 4))]
-        return [one for one in wanted if one != default and not space.violations(one)]
+    def guesses(self, problem: PoolIndicesProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return [{"DIMX": across, "DIMY": down} for across, down in ((1, 64), (8, 8), (16, 4))]
 
     def render(self, problem: PoolIndicesProblem, configuration: Configuration) -> Instance:
         sizes = {

@@ -18,7 +18,7 @@ from gputune.kernels.family import (
 from gputune.kernels.indexing.cells import ACTIVATIONS, OUTPUTS, RecurrentProblem, run_cells
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing, buffer_constraints
+from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
@@ -41,7 +41,6 @@ class RecurrentFamily(KernelFamily):
     """One template: a work-group goes through all steps, so that no launch and no other core lies between them."""
 
     op = "Recurrent"
-    templates = ("recurrent_steps.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: RecurrentProblem) -> tuple[TensorSpec, ...]:
         state = (problem.directions * problem.batch, problem.hidden)
@@ -131,18 +130,14 @@ class RecurrentFamily(KernelFamily):
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0], GPU_LANES)
         return {"MB": 1, "NV": 1, "VW": 1, "LANES": min(power_at_most(most), power_at_least(problem.hidden))}
 
-    def starters(self, problem: RecurrentProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default, space = self.default(problem, limits), self.space(problem, limits)
+    def guesses(self, problem: RecurrentProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
         wanted = [default | {"NV": 2 * default["NV"]}, default | {"NV": 4}, default | {"VW": 8}]
         wanted += [default | {"MB": rows, "NV": 1} for rows in (1, 2, 6)]
         if limits.device_type != "cpu":
             wanted += [default | {"VW": 1, "LANES": lanes} for lanes in (32, 64, 256)]
             wanted += [default | {"VW": 4, "LANES": 32}]
-        found: list[dict[str, int]] = []
-        for one in wanted:
-            if one != default and one not in found and not space.violations(one):
-                found.append(one)
-        return found
+        return wanted
 
     def render(self, problem: RecurrentProblem, configuration: Configuration) -> Instance:
         panel = [configuration[name] for name in ("NV", "VW", "LANES")]

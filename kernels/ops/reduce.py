@@ -20,7 +20,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_space, row_starters
+from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_guesses, row_space
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -120,7 +120,6 @@ class ReduceFamily(KernelFamily):
     """One template: vectors along the rows where the innermost axis is reduced, else across them."""
 
     op = "Reduce"
-    templates = ("reduce_rows.cl",)
 
     def inputs(self, problem: ReduceProblem) -> tuple[TensorSpec, ...]:
         operands = (TensorSpec(f"operand{k}", problem.output) for k in range(problem.epilogue.operands))
@@ -135,8 +134,8 @@ class ReduceFamily(KernelFamily):
     def default(self, problem: ReduceProblem, limits: DeviceLimits) -> dict[str, int]:
         return row_default(problem.loops, limits, np.dtype(problem.dtype).itemsize)
 
-    def starters(self, problem: ReduceProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return row_starters(self.default(problem, limits), limits, self.space(problem, limits))
+    def guesses(self, problem: ReduceProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return row_guesses(self.default(problem, limits), limits)
 
     def render(self, problem: ReduceProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

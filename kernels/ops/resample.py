@@ -83,7 +83,6 @@ class ResampleFamily(KernelFamily):
     """One template: a vector of channels of a few output pixels per work-item, places and weights from tables."""
 
     op = "Resample"
-    templates = ("resample_taps.cl",)
 
     def inputs(self, problem: ResampleProblem) -> tuple[TensorSpec, ...]:
         shapes = [(size, taps) for size, taps in zip(problem.output, problem.taps, strict=True) for _ in range(2)]
@@ -136,16 +135,14 @@ class ResampleFamily(KernelFamily):
         across, down = default_group(limits, ceil_div(problem.channels, width), problem.strips(strip))
         return {"VW": width, "WPT": strip, "DIMX": across, "DIMY": down}
 
-    def starters(self, problem: ResampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: ResampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
-        wanted = [
+        return [
             default | {"WPT": 16, "DIMY": 4},
             default | {"WPT": 4, "DIMX": 1, "DIMY": 16},
             default | {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
             default | {"VW": 4, "WPT": 1, "DIMX": 16, "DIMY": 4},
         ]
-        return [one for one in wanted if one != default and not space.violations(one)]
 
     def render(self, problem: ResampleProblem, configuration: Configuration) -> Instance:
         across, down = configuration["DIMX"], configuration["DIMY"]

@@ -88,7 +88,6 @@ class ResizeFamily(KernelFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
     op = "Resize"
-    templates = ("resize_nearest.cl",)
 
     def inputs(self, problem: ResizeProblem) -> tuple[TensorSpec, ...]:
         operands = range(problem.epilogue.operands)
@@ -128,17 +127,15 @@ class ResizeFamily(KernelFamily):
         across, down = default_group(limits, ceil_div(problem.channels, width), problem.strips(strip))
         return {"VW": width, "WPT": strip, "DIMX": across, "DIMY": down}
 
-    def starters(self, problem: ResizeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: ResizeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
-        wanted = [
+        return [
             default | {"WPT": 16, "DIMY": 4},
             default | {"WPT": 4, "DIMX": 1, "DIMY": 16},
             default | {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
             default | {"VW": 8, "DIMX": 1, "DIMY": 4},
             default | {"VW": 4, "WPT": 1, "DIMX": 16, "DIMY": 4},
         ]
-        return [one for one in wanted if one != default and not space.violations(one)]
 
     def render(self, problem: ResizeProblem, configuration: Configuration) -> Instance:
         across, down = configuration["DIMX"], configuration["DIMY"]

@@ -89,7 +89,6 @@ class ScatterFamily(KernelFamily):
     """One template: each row of the output looks through the updates for its own."""
 
     op = "Scatter"
-    templates = ("scatter_rows.cl",)
 
     def inputs(self, problem: ScatterProblem) -> tuple[TensorSpec, ...]:
         return (
@@ -113,8 +112,8 @@ class ScatterFamily(KernelFamily):
     def default(self, problem: ScatterProblem, limits: DeviceLimits) -> dict[str, int]:
         return problem.loops.default(limits)
 
-    def starters(self, problem: ScatterProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return problem.loops.starters(limits)
+    def guesses(self, problem: ScatterProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return problem.loops.guesses(limits)
 
     def render(self, problem: ScatterProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

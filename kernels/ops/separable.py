@@ -26,7 +26,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import PACK_TEMPLATE, Packing
+from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.strips import Strips
 from gputune.kernels.tiling.window import Pads, Pair, Window
@@ -85,7 +85,6 @@ class SeparableFamily(KernelFamily):
     """One template: a strip of the middle, then register tiles of pixels and channels."""
 
     op = "SeparableConv"
-    templates = ("separable_strips.cl", PACK_TEMPLATE)
 
     def inputs(self, problem: SeparableProblem) -> tuple[TensorSpec, ...]:
         channels, outputs = problem.channels, problem.out_channels
@@ -110,8 +109,8 @@ class SeparableFamily(KernelFamily):
     def default(self, problem: SeparableProblem, limits: DeviceLimits) -> dict[str, int]:
         return _strips(problem).default(limits)
 
-    def starters(self, problem: SeparableProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _strips(problem).starters(limits)
+    def guesses(self, problem: SeparableProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _strips(problem).guesses(limits)
 
     def render(self, problem: SeparableProblem, configuration: Configuration) -> Instance:
         strips, filters = _strips(problem), _filters(problem)

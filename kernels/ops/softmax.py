@@ -65,7 +65,6 @@ class SoftmaxFamily(KernelFamily):
     """One template: vectors along the axis where it is innermost, else across it; one or more work-items a row."""
 
     op = "Softmax"
-    templates = ("softmax_rows.cl",)
 
     def inputs(self, problem: SoftmaxProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape),)
@@ -112,14 +111,13 @@ class SoftmaxFamily(KernelFamily):
         rows = power_at_most(min(most, power_at_least(_rows(problem, width))))
         return {"VW": width, "LANES": 1, "DIMY": rows, "KEEP": int(not problem.log)}
 
-    def starters(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
         wanted = [default | {"KEEP": 0}, default | {"DIMY": 4}]
         if limits.device_type != "cpu":  # a barrier costs a CPU more than the lanes give
             wanted += [default | {"VW": 4, "LANES": 32, "DIMY": 4}, default | {"VW": 1, "LANES": 128, "DIMY": 1}]
             wanted += [default | {"VW": 1, "DIMY": 64}]
-        return [one for one in wanted if one != default and not space.violations(one)]
+        return wanted
 
     def render(self, problem: SoftmaxProblem, configuration: Configuration) -> Instance:
         lanes, down = configuration["LANES"], configuration["DIMY"]

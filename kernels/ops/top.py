@@ -53,7 +53,6 @@ class TopFamily(KernelFamily):
     """One template: every element counts those that come before it, which is its place in the order."""
 
     op = "TopK"
-    templates = ("top_ranks.cl",)
 
     def inputs(self, problem: TopProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape, dtype=problem.dtype),)
@@ -80,11 +79,9 @@ class TopFamily(KernelFamily):
         each = 8 if problem.axis >= 64 else 1
         return {"EACH": each, "DIMX": default_group(limits, _items(problem, each), 1)[0]}
 
-    def starters(self, problem: TopProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: TopProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
-        wanted = [default | {"EACH": 16}, default | {"EACH": 1, "DIMX": 64}, default | {"DIMX": 1}]
-        return [one for one in wanted if one != default and not space.violations(one)]
+        return [default | {"EACH": 16}, default | {"EACH": 1, "DIMX": 64}, default | {"DIMX": 1}]
 
     def render(self, problem: TopProblem, configuration: Configuration) -> Instance:
         macros: dict[str, int | str] = {

@@ -73,7 +73,6 @@ class TransposeFamily(KernelFamily):
     """One template: blocks turned in registers, and through local memory where that pays."""
 
     op = "Transpose"
-    templates = ("transpose_layout.cl",)
 
     def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape(problem.source), dtype=problem.dtype),)
@@ -129,9 +128,8 @@ class TransposeFamily(KernelFamily):
             x, y = default_group(limits, ceil_div(columns, across), ceil_div(rows, down))
         return {"VR": down, "VC": across, "DIMX": x, "DIMY": y, "STAGED": 0, "PAD": 0}
 
-    def starters(self, problem: TransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: TransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
-        space = self.space(problem, limits)
         wanted = [
             default | {"VR": 8, "VC": 8, "DIMX": 1, "DIMY": 4},
             default | {"VR": 16, "VC": 4, "DIMX": 1, "DIMY": 4},
@@ -141,7 +139,7 @@ class TransposeFamily(KernelFamily):
         if limits.device_type != "cpu":  # a CPU has no local memory to gain from
             staged = {"DIMX": 16, "DIMY": 16, "STAGED": 1, "PAD": 1}
             wanted += [default | {"VR": side, "VC": side} | staged for side in (2, 1)]
-        return [one for one in wanted if one != default and not space.violations(one)]
+        return wanted
 
     def render(self, problem: TransposeProblem, configuration: Configuration) -> Instance:
         rows, columns = problem.matrix

@@ -54,7 +54,6 @@ class TypedFamily(KernelFamily):
     """One template: vectors along the innermost loop, computed lane by lane."""
 
     op = "Typed"
-    templates = ("typed_elements.cl",)
 
     def inputs(self, problem: TypedProblem) -> tuple[TensorSpec, ...]:
         typed = enumerate(zip(problem.input_shapes, problem.input_dtypes, strict=True))
@@ -69,8 +68,8 @@ class TypedFamily(KernelFamily):
     def default(self, problem: TypedProblem, limits: DeviceLimits) -> dict[str, int]:
         return _loops(problem).default(limits)
 
-    def starters(self, problem: TypedProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _loops(problem).starters(limits)
+    def guesses(self, problem: TypedProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        return _loops(problem).guesses(limits)
 
     def render(self, problem: TypedProblem, configuration: Configuration) -> Instance:
         loops = _loops(problem)

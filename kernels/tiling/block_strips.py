@@ -91,15 +91,9 @@ class BlockStrips:
         wanted, space = self._cut(GUESSES[0], limits), self.space(limits)
         return space.first() if space.violations(wanted) else wanted
 
-    def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
         """Tiles and strips that won elsewhere, cut to the problem."""
-        space, default = self.space(limits), self.default(limits)
-        found: list[dict[str, int]] = []
-        for guess in GUESSES[1:]:
-            wanted = self._cut(guess, limits)
-            if wanted != default and wanted not in found and not space.violations(wanted):
-                found.append(wanted)
-        return found
+        return [self._cut(guess, limits) for guess in GUESSES[1:]]
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         most, floats = registers(limits)

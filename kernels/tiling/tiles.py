@@ -151,16 +151,10 @@ class Tiling:
             wanted = self._cut(guess, limits)
         return space.first() if space.violations(wanted) else wanted
 
-    def starters(self, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
         """Tiles that won on other devices of the kind, cut to the problem."""
-        space, default = self.space(limits), self.default(limits)
         guesses = CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES
-        found: list[dict[str, int]] = []
-        for guess in guesses:
-            wanted = self._cut(guess, limits)
-            if wanted != default and wanted not in found and not space.violations(wanted):
-                found.append(wanted)
-        return found
+        return [self._cut(guess, limits) for guess in guesses]
 
     def _tiles(self, configuration: Configuration) -> Grid:
         """Tiles down and across all groups."""

@@ -101,7 +101,7 @@ class Winograd:
         for rule in self._rules(limits):
             yield where(self.outputs, rule)
 
-    def starters(self, limits: DeviceLimits) -> Iterator[dict[str, int]]:
+    def guesses(self, limits: DeviceLimits) -> Iterator[dict[str, int]]:
         """Guesses for this ALG, best first, cut to the problem; a device's limits may forbid them."""
         cpu = limits.device_type == "cpu"
         most, floats = registers(limits)

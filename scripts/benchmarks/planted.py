@@ -62,7 +62,6 @@ class PlantedFamily(KernelFamily):
 
     op = "Planted"
     problem_type = Doubled
-    templates = ()
 
     def __init__(self, plants: tuple[int, ...] = tuple(STATUSES)) -> None:
         self._plants = plants
@@ -79,7 +78,7 @@ class PlantedFamily(KernelFamily):
     def default(self, problem: Doubled, limits: DeviceLimits) -> dict[str, int]:
         return {"PLANT": DEFAULT}
 
-    def starters(self, problem: Doubled, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: Doubled, limits: DeviceLimits) -> list[dict[str, int]]:
         return []
 
     def render(self, problem: Doubled, configuration: Configuration) -> Instance:

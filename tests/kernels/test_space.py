@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.task_search import source_sha256
 from gputune.kernels import ops
-from gputune.kernels.catalogue import families, family_of
+from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Launch
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
@@ -162,7 +162,14 @@ def test_an_unknown_op_names_the_known_ones() -> None:
 
 def test_every_template_belongs_to_a_family() -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in Path(next(iter(ops.__path__))).glob("*.cl")}
-    rendered = {name for family in families().values() for name in family.templates}
+    sources = "".join(
+        launch.source
+        for op, problem in [*ONE_OF_EACH.items(), *((op, problem) for op, _, problem in CASES), *REAL]
+        for configuration in (family_of(op).default(problem, CPU), *family_of(op).starters(problem, CPU))
+        for instance in [family_of(op).render(problem, configuration)]
+        for launch in (*instance.prepare, instance.main)
+    )
+    rendered = {name for name in texts if template(name) in sources}
     included = {name for text in texts.values() for name in re.findall(r'#include "(.+)"', text)}
     assert set(texts) == rendered | included
     assert not any("#include" in template(name) for name in rendered)

@@ -13,7 +13,6 @@ from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
-from gputune.kernels.template import template
 from gputune.kernels.tiling.streaming import ceil_div, power_at_least, power_at_most, round_up
 
 ADD = Chain((Step("add", operand=0),))
@@ -96,7 +95,7 @@ def test_a_template_documents_its_parameters(op: str) -> None:
     """Each parameter has a default in the template, so that it compiles alone, and a word about it."""
     family, problem = family_of(op), dict(PROBLEMS)[op]
     limits = DeviceLimits(256, (256, 256, 64), 32768, 1 << 30, 2, "gpu", 4)
-    text = template(family.templates[0])
+    text = family.render(problem, family.default(problem, limits)).main.source
     for parameter in family.space(problem, limits).parameters:
         assert f"#define {parameter.name} " in text
         assert parameter.meaning

@@ -14,8 +14,6 @@ from gputune.kernels.tiling.streaming import GROUP_SIZES, round_up
 class OnlineSoftmaxFamily(SoftmaxFamily):
     """One template of its own: a work-item for each softmax."""
 
-    templates = ("softmax_online.cl",)
-
     def space(self, problem: SoftmaxProblem, limits: DeviceLimits) -> TuningSpace:
         if not _is_plain(problem):
             return super().space(problem, limits)
@@ -32,7 +30,7 @@ class OnlineSoftmaxFamily(SoftmaxFamily):
     def default(self, problem: SoftmaxProblem, limits: DeviceLimits) -> dict[str, int]:
         return {"DIMX": 1} if _is_plain(problem) else super().default(problem, limits)
 
-    def starters(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         if not _is_plain(problem):
             return super().starters(problem, limits)
         return [one for one in ({"DIMX": 16}, {"DIMX": 4}) if not self.space(problem, limits).violations(one)]

@@ -48,7 +48,6 @@ class WaveFamily(KernelFamily):
     """One template: a work-item for each element."""
 
     op = "Wave"
-    templates = ("wave_elements.cl",)
 
     def inputs(self, problem: WaveProblem) -> tuple[TensorSpec, ...]:
         shift = TensorSpec("shift", (problem.columns,), constant=True)
@@ -64,7 +63,7 @@ class WaveFamily(KernelFamily):
         across, down = default_group(limits, problem.columns, problem.rows)
         return {"DIMX": across, "DIMY": down}
 
-    def starters(self, problem: WaveProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+    def guesses(self, problem: WaveProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         wanted, space = [{"DIMX": 16, "DIMY": 1}], self.space(problem, limits)
         return [one for one in wanted if one != self.default(problem, limits) and not space.violations(one)]
 
