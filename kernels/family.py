@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.kernels.chain import Chain
-from gputune.kernels.hard_values import hard_values
+from gputune.kernels.hard_values import UNKNOWN, Survival, hard_values
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 
 Array = npt.NDArray[Any]
@@ -152,6 +152,10 @@ class KernelFamily(ABC):
     """
 
     op: ClassVar[str]
+    heavy: ClassVar[bool] = False
+    """Whether its time is arithmetic; tuning measures more configurations then."""
+    survives: ClassVar[Survival] = UNKNOWN
+    """Which hard values go among its random inputs; `survival` where that depends on the problem."""
 
     @abstractmethod
     def inputs(self, problem: Any) -> tuple[TensorSpec, ...]:
@@ -215,9 +219,13 @@ class KernelFamily(ABC):
         first = next((spec.name for spec in self.inputs(problem) if spec.dtype == "float32" and not spec.constant), "")
         if first:
             elements = min(inputs[first].size, math.prod(self.output(problem).shape))
-            hard = hard_values(self.op, problem, elements)
+            hard = hard_values(self.survival(problem), problem, elements)
             inputs[first].flat[generator.choice(inputs[first].size, hard.size, replace=False)] = hard
         return inputs
+
+    def survival(self, problem: Any) -> Survival:
+        """The hard values that the op must survive in a problem."""
+        return self.survives
 
     @abstractmethod
     def work(self, problem: Any) -> Work:

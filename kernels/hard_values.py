@@ -1,13 +1,13 @@
 """Large, tiny, subnormal, negative zero, infinite and NaN values, and which of them each op must survive.
 
 Verification puts them among the random inputs of a task (KernelFamily.sample_inputs), where the reference says what the
-op makes of them. FAMILIES and the tables below it are the one place that says which op survives what, and why not more.
-A chain of elementwise steps must survive each value for which it has one result (`defined`): the same whether or not a
+op makes of them. Each family says which kinds its op survives, and why not more: most have one of the reasons below. A
+chain of elementwise steps must survive each value for which it has one result (`defined`): the same whether or not a
 device has more digits than float32 inside, and whether it keeps subnormal numbers or takes them for zero, as OpenCL
 lets it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,58 +54,13 @@ PRODUCTS = Survival(
 )
 WEIGHTED = Survival(SMALL, "a weight of zero may be skipped or multiplied, and that of an infinity is NaN")
 NORMS = Survival(SMALL | {NAN}, "a mean or square of what is large overflows in float32, and not in the reference")
-
-FAMILIES: Mapping[str, Survival] = {
-    **dict.fromkeys(("Concat", "Gather", "Move", "Resize", "Transpose", "Elementwise"), MOVES),
-    **dict.fromkeys(("ArgMax", "PoolIndices", "TopK"), ORDERS),
-    **dict.fromkeys(
-        ("BatchedMatMul", "Conv", "ConvTranspose", "DepthwiseConv", "InvertedResidual", "MatMul", "SeparableConv"),
-        PRODUCTS,
-    ),
-    **dict.fromkeys(("GridSample", "Resample"), WEIGHTED),
-    "LRN": Survival(SMALL, "the reference takes differences of running sums, in which NaN reaches all that follow"),
-    "Normalise": NORMS,
-    "Recurrent": Survival(frozenset(), "a step feeds the next ones, so that one value decides what all outputs are"),
-    "Scan": Survival(frozenset(), "an element is part of all sums behind it"),
-    "Scatter": Survival(frozenset(), "several updates of one element are added in any order"),
-    "Softmax": Survival(EVERY),
-    "Typed": MOVES,
-}
-
-POOL: Mapping[str, Survival] = {
-    "max": Survival(EVERY),
-    "average": Survival(EVERY - {LARGE}, "a sum of large values overflows in float32, and not in the reference"),
-    "lp": Survival(SMALL | {NAN}, "a power of a large value overflows in float32, and not in the reference"),
-}
-
-REDUCE: Mapping[str, Survival] = {
-    "max": Survival(EVERY),
-    "min": Survival(EVERY),
-    **dict.fromkeys(("sum", "mean", "l1"), POOL["average"]),
-    "log_sum_exp": POOL["average"],
-    **dict.fromkeys(("log_sum", "prod"), Survival(frozenset(), "all elements of a row are chosen together")),
-    **dict.fromkeys(("l2", "sum_square", "variance"), NORMS),
-}
-
-TYPED: Mapping[str, Survival] = {
-    **dict.fromkeys(("cast", "bit_cast", "pow"), Survival(frozenset(), "C leaves undefined what does not fit a type")),
-    **dict.fromkeys(("equal", "less", "greater", "less_or_equal", "greater_or_equal"), ORDERS),
-}
+SUMS = Survival(EVERY - {LARGE}, "a sum of large values overflows in float32, and not in the reference")
+UNKNOWN = Survival(frozenset(), "its family does not say so")
 
 
-def survival(op: str, problem: Any) -> Survival:
-    """What an op must survive in a problem; nothing where it is of an op package, which may have other references."""
-    if op in ("Pool", "Reduce"):
-        return (POOL if op == "Pool" else REDUCE)[problem.kind]
-    if op == "Typed":
-        return TYPED.get(problem.function, MOVES)
-    return FAMILIES.get(op, Survival(frozenset(), "its package does not say so"))
-
-
-def hard_values(op: str, problem: Any, elements: int) -> Array:
+def hard_values(survival: Survival, problem: Any, elements: int) -> Array:
     """The values that go among so many elements of an input: those that the op and its chains survive, and few."""
-    kinds = survival(op, problem).kinds
-    found = np.array([value for kind, value in VALUES if kind in kinds], np.float32)
+    found = np.array([value for kind, value in VALUES if kind in survival.kinds], np.float32)
     for chain in (value for value in vars(problem).values() if isinstance(value, Chain)):
         found = found[defined(chain, found)]
     return found[: elements // SPARSE]

@@ -122,7 +122,8 @@ def _tuning(model: Alternatives, limits: DeviceLimits) -> dict[str, Any]:
 
 
 def _effort(effort: Effort, sizes: Mapping[Task, int]) -> dict[str, Any]:
-    trials = sum(trials_for(effort, task.op, size) for task, size in sizes.items()) if effort.rank else 0
+    each = (trials_for(effort, family_of(task.op).heavy, size) for task, size in sizes.items())
+    trials = sum(each) if effort.rank else 0
     finalists = sum(min(effort.finalists + 1, size) for size in sizes.values()) if effort.rank else 0
     chain = CHAIN_SECONDS * (effort.contexts > 1)
     return {

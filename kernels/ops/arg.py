@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_guesses, row_space
 from gputune.kernels.space import Configuration, TuningSpace
@@ -60,6 +61,7 @@ class ArgFamily(KernelFamily):
     """One template: vectors along the axis where it is innermost, else across it."""
 
     op = "ArgMax"
+    survives = ORDERS
 
     def inputs(self, problem: ArgProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape, dtype=problem.dtype),)

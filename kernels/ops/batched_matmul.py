@@ -23,6 +23,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.indexing.steps import (
     Steps,
     as_it_lies,
@@ -111,6 +112,8 @@ class BatchedMatMulFamily(KernelFamily):
     """One template: register tiles over columns that a stage packs, or over rows of b where they lie."""
 
     op = "BatchedMatMul"
+    heavy = True
+    survives = PRODUCTS
 
     def inputs(self, problem: BatchedMatMulProblem) -> tuple[TensorSpec, ...]:
         operands = (

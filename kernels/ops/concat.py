@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -72,6 +73,7 @@ class ConcatFamily(KernelFamily):
     """One template: a work-item copies the same vector of a few rows."""
 
     op = "Concat"
+    survives = MOVES
 
     def inputs(self, problem: ConcatProblem) -> tuple[TensorSpec, ...]:
         parts = enumerate(problem.parts)

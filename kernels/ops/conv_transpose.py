@@ -22,6 +22,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import PACK_RUN, Packing
@@ -114,6 +115,8 @@ class ConvTransposeFamily(KernelFamily):
     """One template: register tiles of positions and of the channels of all phases over packed filters."""
 
     op = "ConvTranspose"
+    heavy = True
+    survives = PRODUCTS
 
     def inputs(self, problem: ConvTransposeProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.in_channels, problem.group_outputs, *problem.kernel)

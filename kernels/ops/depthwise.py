@@ -21,6 +21,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import Packing
@@ -104,6 +105,8 @@ class DepthwiseFamily(KernelFamily):
     """One template: strips of pixels, a vector of channels wide."""
 
     op = "DepthwiseConv"
+    heavy = True
+    survives = PRODUCTS
 
     def inputs(self, problem: DepthwiseProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.channels,), constant=True),) if problem.bias else ()

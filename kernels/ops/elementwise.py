@@ -20,6 +20,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -56,6 +57,7 @@ class ElementwiseFamily(KernelFamily):
     """One template: vectors along the innermost loop, every other loop folded into rows."""
 
     op = "Elementwise"
+    survives = MOVES
 
     def inputs(self, problem: ElementwiseProblem) -> tuple[TensorSpec, ...]:
         operands = enumerate(problem.operand_shapes)

@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -72,6 +73,7 @@ class GatherFamily(KernelFamily):
     """One template: vectors of what an index points at, every loop around it folded into rows."""
 
     op = "Gather"
+    survives = MOVES
 
     def inputs(self, problem: GatherProblem) -> tuple[TensorSpec, ...]:
         return (

@@ -16,6 +16,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import WEIGHTED
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -72,6 +73,7 @@ class GridSampleFamily(KernelFamily):
     """One template: a vector of channels of an output pixel."""
 
     op = "GridSample"
+    survives = WEIGHTED
 
     def inputs(self, problem: GridSampleProblem) -> tuple[TensorSpec, ...]:
         return (

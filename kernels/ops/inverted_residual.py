@@ -13,6 +13,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
+from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.separable import FAMILY as SEPARABLE
@@ -92,6 +93,8 @@ class InvertedResidualFamily(KernelFamily):
     """One template: strips of whole rows, the channels of the expansion a tile at a time."""
 
     op = "InvertedResidual"
+    heavy = True
+    survives = PRODUCTS
 
     def inputs(self, problem: InvertedResidualProblem) -> tuple[TensorSpec, ...]:
         _, weight, *bias = MATMUL.inputs(problem.expansion)

@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import SMALL, Survival
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -68,6 +69,7 @@ class LrnFamily(KernelFamily):
     """One template: vectors of channels where those are innermost, else across them."""
 
     op = "LRN"
+    survives = Survival(SMALL, "the reference takes differences of running sums, in which NaN reaches all that follow")
 
     def inputs(self, problem: LrnProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape),)

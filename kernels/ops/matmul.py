@@ -22,6 +22,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -63,6 +64,8 @@ class MatMulFamily(KernelFamily):
     """One template: register tiles over packed columns."""
 
     op = "MatMul"
+    heavy = True
+    survives = PRODUCTS
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.n,), constant=True),) if problem.bias else ()

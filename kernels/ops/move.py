@@ -21,6 +21,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.moving import Loop, merged
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -151,6 +152,7 @@ class MoveFamily(KernelFamily):
     """One template: vectors along the innermost loop of the output, all other loops folded into rows."""
 
     op = "Move"
+    survives = MOVES
 
     def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:
         operands = range(problem.epilogue.operands)

@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import NORMS
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import row_default, row_grid, row_guesses, row_space
 from gputune.kernels.space import Configuration, TuningSpace
@@ -108,6 +109,7 @@ class NormaliseFamily(KernelFamily):
     """One template: vectors along the rows where the innermost axis belongs to them, else across them."""
 
     op = "Normalise"
+    survives = NORMS
 
     def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:
         parameters = (TensorSpec(name, problem.parameter_shape) for name in problem.parameters)

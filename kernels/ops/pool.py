@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES, NAN, SMALL, SUMS, Survival
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -34,6 +35,13 @@ from gputune.kernels.tiling.streaming import (
 from gputune.kernels.tiling.window import Pads, Pair
 
 KINDS = ("max", "average", "lp")
+
+
+SURVIVAL: Mapping[str, Survival] = {
+    "max": MOVES,
+    "average": SUMS,
+    "lp": Survival(SMALL | {NAN}, "a power of a large value overflows in float32, and not in the reference"),
+}
 
 
 @dataclass(frozen=True)
@@ -210,6 +218,9 @@ class PoolFamily(KernelFamily):
             total = total ** (1 / problem.norm)
         operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
         return problem.epilogue.apply(total, operands).astype(np.float32)
+
+    def survival(self, problem: PoolProblem) -> Survival:
+        return SURVIVAL[problem.kind]
 
     def work(self, problem: PoolProblem) -> Work:
         outputs = math.prod(problem.output_shape)

@@ -16,6 +16,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -61,6 +62,7 @@ class PoolIndicesFamily(KernelFamily):
     """One template: an output element per work-item."""
 
     op = "PoolIndices"
+    survives = ORDERS
 
     def inputs(self, problem: PoolIndicesProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.pool.input_shape),)

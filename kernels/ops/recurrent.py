@@ -15,6 +15,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import Survival
 from gputune.kernels.indexing.cells import ACTIVATIONS, OUTPUTS, RecurrentProblem, run_cells
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -41,6 +42,8 @@ class RecurrentFamily(KernelFamily):
     """One template: a work-group goes through all steps, so that no launch and no other core lies between them."""
 
     op = "Recurrent"
+    heavy = True
+    survives = Survival(frozenset(), "a step feeds the next ones, so that one value decides what all outputs are")
 
     def inputs(self, problem: RecurrentProblem) -> tuple[TensorSpec, ...]:
         state = (problem.directions * problem.batch, problem.hidden)

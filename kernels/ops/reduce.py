@@ -19,6 +19,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_guesses, row_space
 from gputune.kernels.space import Configuration, TuningSpace
@@ -76,6 +77,14 @@ KINDS: Mapping[str, Kind] = {
         finish="(x) / (one)(COUNT)",
         shift=("ADD", "0", "(x) / (one)(COUNT)"),
     ),
+}
+
+
+SURVIVAL: Mapping[str, Survival] = {
+    **dict.fromkeys(("max", "min"), MOVES),
+    **dict.fromkeys(("sum", "mean", "l1", "log_sum_exp"), SUMS),
+    **dict.fromkeys(("log_sum", "prod"), Survival(frozenset(), "all elements of a row are chosen together")),
+    **dict.fromkeys(("l2", "sum_square", "variance"), NORMS),
 }
 
 
@@ -170,6 +179,9 @@ class ReduceFamily(KernelFamily):
         elif problem.kind == "log_sum":
             inputs["input"] = generator.uniform(0.5, 1.5, problem.shape).astype(np.float32)
         return inputs
+
+    def survival(self, problem: ReduceProblem) -> Survival:
+        return SURVIVAL[problem.kind]
 
     def work(self, problem: ReduceProblem) -> Work:
         moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))

@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import WEIGHTED
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -83,6 +84,7 @@ class ResampleFamily(KernelFamily):
     """One template: a vector of channels of a few output pixels per work-item, places and weights from tables."""
 
     op = "Resample"
+    survives = WEIGHTED
 
     def inputs(self, problem: ResampleProblem) -> tuple[TensorSpec, ...]:
         shapes = [(size, taps) for size, taps in zip(problem.output, problem.taps, strict=True) for _ in range(2)]

@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -88,6 +89,7 @@ class ResizeFamily(KernelFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
     op = "Resize"
+    survives = MOVES
 
     def inputs(self, problem: ResizeProblem) -> tuple[TensorSpec, ...]:
         operands = range(problem.epilogue.operands)

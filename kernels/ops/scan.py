@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import Survival
 from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -61,6 +62,7 @@ class ScanFamily(KernelFamily):
     """One template: a work-item per vector across the axis. Short axes are what models have."""
 
     op = "Scan"
+    survives = Survival(frozenset(), "an element is part of all sums behind it")
 
     def inputs(self, problem: ScanProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape, dtype=problem.dtype),)

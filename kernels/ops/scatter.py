@@ -16,6 +16,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import Survival
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.ops.gather import INDEX_TYPES
 from gputune.kernels.space import Configuration, TuningSpace
@@ -89,6 +90,7 @@ class ScatterFamily(KernelFamily):
     """One template: each row of the output looks through the updates for its own."""
 
     op = "Scatter"
+    survives = Survival(frozenset(), "several updates of one element are added in any order")
 
     def inputs(self, problem: ScatterProblem) -> tuple[TensorSpec, ...]:
         return (

@@ -24,6 +24,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import Packing
@@ -85,6 +86,8 @@ class SeparableFamily(KernelFamily):
     """One template: a strip of the middle, then register tiles of pixels and channels."""
 
     op = "SeparableConv"
+    heavy = True
+    survives = PRODUCTS
 
     def inputs(self, problem: SeparableProblem) -> tuple[TensorSpec, ...]:
         channels, outputs = problem.channels, problem.out_channels

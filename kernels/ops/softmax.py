@@ -16,6 +16,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -65,6 +66,7 @@ class SoftmaxFamily(KernelFamily):
     """One template: vectors along the axis where it is innermost, else across it; one or more work-items a row."""
 
     op = "Softmax"
+    survives = MOVES
 
     def inputs(self, problem: SoftmaxProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape),)

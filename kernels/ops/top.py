@@ -17,6 +17,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import GROUP_SIZES, busy, ceil_div, check_indices, default_group, round_up
@@ -53,6 +54,7 @@ class TopFamily(KernelFamily):
     """One template: every element counts those that come before it, which is its place in the order."""
 
     op = "TopK"
+    survives = ORDERS
 
     def inputs(self, problem: TopProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape, dtype=problem.dtype),)

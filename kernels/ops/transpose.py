@@ -16,6 +16,7 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -73,6 +74,7 @@ class TransposeFamily(KernelFamily):
     """One template: blocks turned in registers, and through local memory where that pays."""
 
     op = "Transpose"
+    survives = MOVES
 
     def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:
         return (TensorSpec("input", problem.shape(problem.source), dtype=problem.dtype),)

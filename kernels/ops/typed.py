@@ -20,11 +20,17 @@ from gputune.kernels.family import (
     Tolerance,
     Work,
 )
+from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.typed_functions import TYPED
+
+SURVIVAL: Mapping[str, Survival] = {
+    **dict.fromkeys(("cast", "bit_cast", "pow"), Survival(frozenset(), "C leaves undefined what does not fit a type")),
+    **dict.fromkeys(("equal", "less", "greater", "less_or_equal", "greater_or_equal"), ORDERS),
+}
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,9 @@ class TypedFamily(KernelFamily):
             function = TYPED[problem.function]
             result = function.compute(*operands, *((problem.dtype,) if function.gives == "any" else ()))
             return np.array(np.broadcast_to(result, problem.shape), problem.dtype)
+
+    def survival(self, problem: TypedProblem) -> Survival:
+        return SURVIVAL.get(problem.function, MOVES)
 
     def work(self, problem: TypedProblem) -> Work:
         moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))

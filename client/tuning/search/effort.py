@@ -98,24 +98,10 @@ FEW = 24
 MOST = 4
 """A task may get so many times the trials that it has brought, where others do not need theirs."""
 
-HEAVY_OPS = frozenset(
-    (
-        "BatchedMatMul",
-        "Conv",
-        "ConvTranspose",
-        "DepthwiseConv",
-        "InvertedResidual",
-        "MatMul",
-        "Recurrent",
-        "SeparableConv",
-    )
-)
-"""Ops whose time is arithmetic; they bring `trials`, all others `light_trials`."""
 
-
-def trials_for(effort: Effort, op: str, space_size: int) -> int:
+def trials_for(effort: Effort, heavy: bool, space_size: int) -> int:
     """How many trials a task brings along."""
-    bound = effort.trials if op in HEAVY_OPS else effort.light_trials
+    bound = effort.trials if heavy else effort.light_trials
     return min(most_trials(effort, space_size), space_size if bound is None else bound)
 
 

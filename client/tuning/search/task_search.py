@@ -125,7 +125,7 @@ class TaskSearch:
             settings={**settings, COLD: "1"} if cold else settings,
         )
         self.title = f"{task.op} {self.key.digest[:10]}"
-        self.base = trials_for(effort, task.op, self.space.size)
+        self.base = trials_for(effort, self.family.heavy, self.space.size)
         self.most = most_trials(effort, self.space.size)
         self.seed = int(self.key.digest[:15], 16)
         self.seeds: Sequence[Configuration] = ()

@@ -57,9 +57,10 @@ def test_trials_are_those_of_the_tuner(tmp_path: Path) -> None:
     found = check_model(models.save(models.conv_relu_gemm(), tmp_path), {})
     assert found.model is not None
     content = describe(found, ASSUMED, LIMITS)
-    sizes = [(task.op, family_of(task.op).space(task.problem, LIMITS).size) for task in found.model.tasks]
+    families = [(family_of(task.op), task) for task in found.model.tasks]
+    sizes = [(family.heavy, family.space(task.problem, LIMITS).size) for family, task in families]
     for name in ("quick", "normal"):
-        assert content["tuning"][name]["trials"] == sum(trials_for(EFFORTS[name], op, size) for op, size in sizes)
+        assert content["tuning"][name]["trials"] == sum(trials_for(EFFORTS[name], heavy, size) for heavy, size in sizes)
     assert content["tuning"]["full"]["at_least"] == any(size >= COUNTED for _, size in sizes)
     assert content["tuning"]["none"] == {"trials": 0, "seconds": 0.0, "at_least": False}
     seconds = [content["tuning"][name]["seconds"] for name in ("none", "quick", "normal", "full")]
