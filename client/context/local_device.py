@@ -17,7 +17,7 @@ from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.launches import Launch, Stage
-from gputune.runtime.backends import Backend, Buffer
+from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
@@ -31,6 +31,7 @@ class LocalDevice:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._programs = ProgramCache(backend)
         self._handles = itertools.count(1)
         self._buffers: dict[int, Buffer] = {}
 
@@ -85,7 +86,7 @@ class LocalDevice:
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> Mapping[str, memoryview]:
         buffers = {name: self._buffers[handle] for name, handle in request.buffers.items()}
-        results = execute(self._backend, tuple(map(_launch, request.launches)), buffers, request.outputs)
+        results = execute(self._programs, tuple(map(_launch, request.launches)), buffers, request.outputs)
         return {name: value.data for name, value in results.items()}
 
 

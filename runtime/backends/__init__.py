@@ -16,6 +16,7 @@ from gputune.runtime.backends.base import (
     Timing,
     attempted,
 )
+from gputune.runtime.backends.programs import ProgramCache
 from gputune.runtime.devices.discovery import DeviceReport
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Buffer",
     "Bytes",
     "Program",
+    "ProgramCache",
     "Timing",
     "attempted",
     "open_backend",

@@ -1,24 +1,21 @@
-"""What a device backend does: memory, programs, launches."""
+"""The API of a device: memory, programs, launches and their times."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.errors import BuildFailed, DeviceError, InvalidLaunch, LimitExceeded
+from gputune.core.errors import BuildFailed, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Launch, Work, check_sizes
-from gputune.runtime.backends.merging import merged
+from gputune.core.launches import Work, check_sizes
 from gputune.runtime.backends.sources import refuse_files
 
 Bytes = npt.NDArray[np.uint8]
-PROGRAMS_KEPT = 64
 LAUNCHES_ENQUEUED = 256
 """How many launches are enqueued at most before their times are read."""
 
@@ -92,21 +89,13 @@ class Timing:
 class Backend(ABC):
     """One open device. `computes` is False when launches leave the outputs alone (the null backend).
 
-    prebuilt: binaries by source and options, which program_for loads instead of building. finds_compiled: its driver
-    finds what other processes have compiled into the folder that open_backend was given. All methods raise the
-    errors of errors.py with the status that a trial is recorded with.
+    finds_compiled: its driver finds what other processes have compiled into the folder that open_backend was given. All
+    methods raise the errors of errors.py with the status that a trial is recorded with.
     """
 
     computes: ClassVar[bool] = True
 
     identity: DeviceIdentity
-    _programs: OrderedDict[Launch | tuple[str, str], Program] = field(
-        default_factory=OrderedDict, init=False, repr=False
-    )
-    prebuilt: Mapping[tuple[str, str], bytes] = field(default_factory=dict, init=False, repr=False)
-    # of a source whose shared program could not be built: launches that have not been built alone yet
-    _apart: OrderedDict[str, set[Launch]] = field(default_factory=OrderedDict, init=False, repr=False)
-
     finds_compiled: bool = field(default=False, init=False)
     profiles: bool = field(default=True, init=False)
     """Whether launches have the device's clock."""
@@ -199,71 +188,6 @@ class Backend(ABC):
     def harvest(self, program: Program) -> bytes:
         """The program's binary. Some drivers generate code at the first launch with a local size and keep
         what they were asked for first, so read it once, after a launch with the final sizes."""
-
-    def program_for(self, launch: Launch, harvested: bool = True, shared: bool = False) -> tuple[Program, int]:
-        """The program of a launch and the ns spent on building it now: 0 when it is among those used last. Raises
-        BuildFailed.
-
-        A program whose binary is `harvested` is kept per launch, sizes included and not only per source, because a
-        binary belongs to one size. Others, such as those that rearrange weights, serve all launches of their source.
-        shared: it may be one that build_together has built.
-        """
-        key: Launch | tuple[str, str] = launch if harvested else (launch.source, launch.options)
-        program = self._programs.get(key)
-        if program is not None and (shared or not program.prefix):
-            self._programs.move_to_end(key)
-            return program, 0
-        try:
-            program = self._loaded(launch) or self.build(launch.source, launch.options)
-        except BuildFailed:
-            self._apart.pop(launch.source, None)  # it was this one, perhaps, that failed beside others
-            raise
-        self._apart.get(launch.source, set()).discard(launch)
-        self._keep(key, program)
-        return program, program.build_ns
-
-    def has_program(self, launch: Launch) -> bool:
-        """Whether program_for would find this launch's program, be it shared."""
-        return launch in self._programs or (launch.source, launch.options) in self.prebuilt
-
-    def shares_program(self, launch: Launch) -> bool:
-        """Whether the program that program_for would find is one that other launches share."""
-        program = self._programs.get(launch)
-        return program is not None and bool(program.prefix)
-
-    def build_together(self, launches: Sequence[Launch]) -> int:
-        """Builds one program for all of these launches, which program_for finds then where it may be shared, and says
-        how many ns that took for each: 0 when they do not go together, and nothing is built."""
-        source = launches[0].source
-        text = None if self._apart.get(source) == set() else merged(launches)
-        if text is None:
-            return 0
-        try:
-            program = self.build(text.source, text.options)
-        except DeviceError:
-            self._apart[source] = set(launches)
-            if len(self._apart) > PROGRAMS_KEPT:
-                self._apart.popitem(last=False)
-            return 0
-        share_ns = max(program.build_ns // len(launches), 1)
-        for launch, prefix in zip(launches, text.prefixes, strict=True):
-            self._keep(launch, Program(program.handle, share_ns, prefix=prefix))
-        return share_ns
-
-    def _keep(self, key: Launch | tuple[str, str], program: Program) -> None:
-        self._programs[key] = program
-        self._programs.move_to_end(key)
-        if len(self._programs) > PROGRAMS_KEPT:
-            self._programs.popitem(last=False)
-
-    def _loaded(self, launch: Launch) -> Program | None:
-        binary = self.prebuilt.get((launch.source, launch.options))
-        if binary is None:
-            return None
-        try:
-            return self.load_binary(binary)
-        except BuildFailed:  # what was built elsewhere only saves time
-            return None
 
     # --- launches ---
 

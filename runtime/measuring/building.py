@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gputune.core.launches import OUTPUT, Launch, Variant
-from gputune.runtime.backends import Backend, Bound, Buffer, Program, Timing
+from gputune.runtime.backends import Bound, Buffer, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.request import ProfileRequest
@@ -42,11 +42,12 @@ class Prover:
     damaged: how often something was written to that was only to be read, or to a guard region.
     """
 
-    def __init__(self, backend: Backend, request: ProfileRequest, course: Course) -> None:
-        self._backend = backend
+    def __init__(self, programs: ProgramCache, request: ProfileRequest, course: Course) -> None:
+        self._programs = programs
+        self._backend = backend = programs.backend
         self._request = request
         self._course = course
-        self._launcher = Launcher(backend, course)
+        self._launcher = Launcher(programs, course)
         self.damaged = 0
         self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
         self._current: int | None = None  # whose work is being done
@@ -117,10 +118,10 @@ class Prover:
             return {}
         ahead = [self._request.variants[index].main for index in self._ahead]
         own = [variant.main for index, variant in self._request.numbered.items() if index not in self._ahead]
-        new = [launch for launch in own if not self._backend.has_program(launch) and launch not in ahead]
+        new = [launch for launch in own if not self._programs.has_program(launch) and launch not in ahead]
         found = {launch: group for group in groups(new) for launch in group}
         for group in groups(ahead):
-            if not all(map(self._backend.has_program, group)):
+            if not all(map(self._programs.has_program, group)):
                 found |= dict.fromkeys(group, group)
         return found
 
@@ -130,7 +131,7 @@ class Prover:
         try:
             return self._prove(variant, shared)
         except Exception as error:
-            if not shared or not self._backend.shares_program(variant.main):
+            if not shared or not self._programs.shares_program(variant.main):
                 return error
         try:
             return self._prove(variant, shared=False)

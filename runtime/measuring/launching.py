@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gputune.core.errors import DeviceError, LaunchFailed, shortened
 from gputune.core.launches import Launch, Stage, Variant, Work
-from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, Timing
+from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.measuring.watcher import UNWATCHED, Course, Watcher
 
@@ -32,10 +32,11 @@ class Compiled:
 
 
 class Launcher:
-    """Builds and runs launches on a backend and announces both. `variant` is whose launches they are."""
+    """Builds and runs launches on a device and announces both. `variant` is whose launches they are."""
 
-    def __init__(self, backend: Backend, course: Course) -> None:
-        self._backend = backend
+    def __init__(self, programs: ProgramCache, course: Course) -> None:
+        self._programs = programs
+        self._backend = programs.backend
         self._course = course
         self._share_ns: dict[Launch, int] = {}  # what a program built for several launches took for each
 
@@ -43,7 +44,7 @@ class Launcher:
         """Builds one program for launches of different variants, where they go together; nobody is to blame when the
         compiler dies of it."""
         self._course.step("building", None)
-        if share_ns := self._backend.build_together(launches):
+        if share_ns := self._programs.build_together(launches):
             self._share_ns |= dict.fromkeys(launches, share_ns)
 
     def build(
@@ -57,9 +58,9 @@ class Launcher:
         work: Work | None = None,
     ) -> Built:
         """Builds a launch's program, or finds it, and binds its arguments; `harvested` and `shared` as in
-        Backend.program_for. Raises DeviceError."""
+        ProgramCache.program_for. Raises DeviceError."""
         self._course.step("building", variant)
-        program, compile_ns = self._backend.program_for(launch, harvested, shared)
+        program, compile_ns = self._programs.program_for(launch, harvested, shared)
         if program.prefix:
             compile_ns = self._share_ns.pop(launch, compile_ns)
         bound = self._bound(program, launch, buffers, work)
@@ -95,11 +96,11 @@ class Launcher:
 
 
 def compile_variant(
-    backend: Backend, variant: Variant, buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
+    programs: ProgramCache, variant: Variant, buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
 ) -> Compiled:
     """Builds variant.main and launches it once with its real sizes on buffers of zeros (`buffers`,
     variant.packed and variant.scratch give their bytes), then reads the binary. Raises DeviceError."""
-    launcher = Launcher(backend, Course(watcher))
+    backend, launcher = programs.backend, Launcher(programs, Course(watcher))
     built = launcher.build(variant.main, _zeros(backend, {**buffers, **variant.packed, **variant.scratch}))
     backend.finish()
     timing = launcher.run(built.bound)
@@ -107,14 +108,13 @@ def compile_variant(
 
 
 def compile_ahead(
-    backend: Backend, variants: Sequence[Variant], buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
+    programs: ProgramCache, variants: Sequence[Variant], buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
 ) -> list[tuple[int, int]]:
     """Builds each variant.main, together where they go together, and launches it once on zeros (`buffers` and
     variant.packed give their bytes), for whoever finds what this driver has compiled. Returns what building and the
     first launch took, 0 for those that fail, or come after the watcher's wish to give up. Raises DeviceError when there
     is no memory."""
-    course = Course(watcher)
-    launcher = Launcher(backend, course)
+    backend, launcher = programs.backend, Launcher(programs, Course(watcher))
     mains = [variant.main for variant in variants] if backend.merges else []
     together = {launch: group for group in groups(mains) for launch in group}
     common = _zeros(backend, buffers)
@@ -123,7 +123,7 @@ def compile_ahead(
         if watcher.cancelled:  # nobody needs the rest
             break
         try:
-            if not backend.has_program(variant.main) and variant.main in together:
+            if not programs.has_program(variant.main) and variant.main in together:
                 launcher.build_together(together[variant.main])
             given = {**common, **_zeros(backend, {**variant.packed, **variant.scratch})}
             built = launcher.build(variant.main, given, shared=True)
@@ -135,7 +135,7 @@ def compile_ahead(
 
 
 def execute(
-    backend: Backend,
+    programs: ProgramCache,
     launches: Sequence[Launch],
     buffers: Mapping[str, Buffer],
     outputs: Mapping[str, int],
@@ -144,7 +144,7 @@ def execute(
     """Runs launches in order. `outputs` (name -> bytes) are made here, start as zeros and come back. Raises
     DeviceError, Cancelled."""
     course = Course(watcher)
-    launcher = Launcher(backend, course)
+    backend, launcher = programs.backend, Launcher(programs, course)
     made = _zeros(backend, outputs)
     for launch in launches:
         course.go_on()

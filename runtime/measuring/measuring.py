@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gputune.core.errors import DeviceError, LaunchFailed
 from gputune.core.launches import CORRECTNESS, OK, Trial
-from gputune.runtime.backends import Backend
+from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.devices import state as device_state
 from gputune.runtime.measuring.building import Proven, Prover, WrongOutput
 from gputune.runtime.measuring.request import ProfileRequest
@@ -39,7 +39,7 @@ class Profiled:
     state: Mapping[str, Mapping[str, float]]
 
 
-def profile(backend: Backend, request: ProfileRequest, watcher: Watcher = UNWATCHED) -> Profiled:
+def profile(programs: ProgramCache, request: ProfileRequest, watcher: Watcher = UNWATCHED) -> Profiled:
     """Profiles a batch. A variant that fails gets a trial that says why and never ends the batch.
 
     Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
@@ -47,7 +47,7 @@ def profile(backend: Backend, request: ProfileRequest, watcher: Watcher = UNWATC
     request.check()
     before = device_state.read()
     course = Course(watcher, request.best_ns)
-    batch = _Batch(backend, request, course, watcher)
+    batch = _Batch(programs, request, course, watcher)
     try:
         batch.prove_all()
         batch.race_all()
@@ -92,12 +92,12 @@ class _Batch:
     """One request on its way, and what has become of each variant so far. Those that work have their samples when they
     have been raced."""
 
-    def __init__(self, backend: Backend, request: ProfileRequest, course: Course, watcher: Watcher) -> None:
-        self._backend = backend
+    def __init__(self, programs: ProgramCache, request: ProfileRequest, course: Course, watcher: Watcher) -> None:
+        self._backend = programs.backend
         self._request = request
         self._course = course
         self._watcher = watcher
-        self._prover = Prover(backend, request, course)
+        self._prover = Prover(programs, request, course)
         self._proven: dict[int, Proven] = {}
         self._ranked: list[Runner] = []
         self._same_as: dict[int, int] = {}

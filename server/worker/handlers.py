@@ -15,7 +15,7 @@ import numpy as np
 
 from gputune.core import launches as variant
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, shortened
-from gputune.runtime.backends import Backend, Buffer
+from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import context_of
 from gputune.runtime.context.loading import executor_on
@@ -50,6 +50,7 @@ class Handlers:
         send: Callable[[messages.Progress], None],
     ) -> None:
         self._backend = backend
+        self._programs = ProgramCache(backend)
         self._limits = limits
         self._page = page
         self._send = send
@@ -101,7 +102,7 @@ class Handlers:
 
     def compile_kernel(self, request: messages.CompileKernel) -> messages.Compiled:
         compiled = launching.compile_variant(
-            self._backend, _variant(request.variant), request.buffers, self._watcher(variants=0)
+            self._programs, _variant(request.variant), request.buffers, self._watcher(variants=0)
         )
         return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
 
@@ -133,7 +134,7 @@ class Handlers:
             asked.check()
         except ValueError as error:
             raise ProtocolError("bad_message", str(error)) from None
-        profiled = measuring.profile(self._backend, asked, self._watcher(len(request.variants)))
+        profiled = measuring.profile(self._programs, asked, self._watcher(len(request.variants)))
         return messages.Profiled(
             trials=tuple(map(trial_message, profiled.trials)),
             best=profiled.best,
@@ -146,7 +147,7 @@ class Handlers:
     def execute_kernel(self, request: messages.ExecuteKernel) -> messages.Executed:
         buffers = {name: self._buffer(handle) for name, handle in request.buffers.items()}
         launches = tuple(map(_launch, request.launches))
-        outputs = launching.execute(self._backend, launches, buffers, request.outputs, self._watcher(variants=0))
+        outputs = launching.execute(self._programs, launches, buffers, request.outputs, self._watcher(variants=0))
         return messages.Executed({name: data.data for name, data in outputs.items()})
 
     # --- contexts -------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ class Handlers:
             variant.Variant({}, (), _launch(_complete(each.main, request.sources)), each.packed, each.scratch)
             for each in request.variants
         ]
-        took = launching.compile_ahead(self._backend, variants, request.buffers, self._watcher(variants=0))
+        took = launching.compile_ahead(self._programs, variants, request.buffers, self._watcher(variants=0))
         return link.CompiledAhead(*zip(*took, strict=True)) if took else link.CompiledAhead((), ())
 
     def put_ahead(self, request: link.PutAhead) -> messages.Done:
@@ -255,7 +256,7 @@ class Handlers:
     def _take_prebuilt(self, request: object) -> None:
         """What the last PutPrograms brought is for this request, and for none after it."""
         prebuilt, self._prebuilt = self._prebuilt, {}
-        self._backend.prebuilt = {
+        self._programs.prebuilt = {
             (launch.source, launch.options): bytes(prebuilt[key])
             for launch in launches_of(request)
             if (key := link.program_key(launch)) in prebuilt

@@ -14,7 +14,7 @@ from gputune.client.tuning.search.task_search import device_limits
 from gputune.core import launches as variant
 from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.space import Configuration
-from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.backends import Backend, ProgramCache, open_backend
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
@@ -29,8 +29,12 @@ MOST_LISTED = 20_000
 class KernelBench:
     """Runs configurations of a family's problems on the device that the tests use."""
 
-    backend: Backend
+    programs: ProgramCache
     limits: DeviceLimits
+
+    @property
+    def backend(self) -> Backend:
+        return self.programs.backend
 
     def run(
         self, family: KernelFamily, problem: Any, configuration: Configuration, inputs: Mapping[str, Array]
@@ -38,7 +42,7 @@ class KernelBench:
         """The output of a configuration, and what it did outside the buffers it may write (empty: nothing)."""
         instance = family.render(problem, configuration)
         output = family.output(problem)
-        launcher = Launcher(self.backend, Course(UNWATCHED))
+        launcher = Launcher(self.programs, Course(UNWATCHED))
         names = {**instance.packed, **instance.scratch, "output": output.nbytes}
         written = {name: guarded(self.backend, nbytes) for name, nbytes in names.items()}
         buffers = {name: self.backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
@@ -84,7 +88,7 @@ class KernelBench:
         if self.backend.merges:
             launches = [runtime_launch(family.render(problem, configuration).main) for problem, configuration in tried]
             for group in groups(launches):
-                assert self.backend.build_together(group), f"{group[0].entry} does not go together: {group}"
+                assert self.programs.build_together(group), f"{group[0].entry} does not go together: {group}"
 
 
 def runtime_launch(launch: Launch) -> variant.Launch:
@@ -114,8 +118,13 @@ def backend(report: DeviceReport) -> Backend:
 
 
 @pytest.fixture(scope="session")
-def bench(backend: Backend) -> KernelBench:
-    return KernelBench(backend, device_limits(backend.identity))
+def programs(backend: Backend) -> ProgramCache:
+    return ProgramCache(backend)
+
+
+@pytest.fixture(scope="session")
+def bench(programs: ProgramCache) -> KernelBench:
+    return KernelBench(programs, device_limits(programs.backend.identity))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 import gputune.runtime
 from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.core.launches import Launch, Variant
-from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.backends import Backend, ProgramCache, open_backend
 from gputune.runtime.backends.opencl import OpenCLBackend
 from gputune.runtime.context.format import context_of, write_context
 from gputune.runtime.context.loading import executor_on
@@ -36,19 +36,19 @@ __kernel void scale(__global const float *x, __global const float *w, __global f
 
 
 @pytest.fixture(scope="module")
-def context(backend: Backend) -> Context:
+def context(backend: Backend, programs: ProgramCache) -> Context:
     """PROGRAMS steps y = x * w + 1 in a row, each a program of its own, through two halves of an arena."""
     alignment = backend.identity.base_address_alignment_bytes
     nbytes = 4 * SIZE
     halves = [BufferRef("arena", 0, 0, nbytes), BufferRef("arena", 0, nbytes, nbytes)]
     assert nbytes % alignment == 0
-    programs, launches = [], []
+    records, launches = [], []
     for number in range(PROGRAMS):
         options = f"-DSIZE={SIZE} -DROUNDS={number + 1}"
         main = Launch(SOURCE, "scale", options, (SIZE,), (32,), ("x", "w", "y", 1))
         sizes = {"x": nbytes, "w": nbytes, "y": nbytes}
-        binary = compile_variant(backend, Variant({}, (), main, {}), sizes).binary
-        programs.append(ProgramRecord(binary, SOURCE, options))
+        binary = compile_variant(programs, Variant({}, (), main, {}), sizes).binary
+        records.append(ProgramRecord(binary, SOURCE, options))
         source = halves[number % 2] if number else BufferRef("input", 0, 0, nbytes)
         target = halves[(number + 1) % 2] if number < PROGRAMS - 1 else BufferRef("output", 0, 0, nbytes)
         weights = BufferRef("weights", 0, 0, nbytes)
@@ -61,7 +61,7 @@ def context(backend: Backend) -> Context:
     )
     return Context(
         graphs=(graph,),
-        programs=programs,
+        programs=records,
         weights=(np.full(SIZE, 0.5, np.float32),),
         device=backend.identity.to_dict(),
         tier="test",

@@ -14,7 +14,7 @@ from tests.devices import device
 COMPILE = """
 import json, sys
 from pathlib import Path
-from gputune.runtime.backends import open_backend
+from gputune.runtime.backends import ProgramCache, open_backend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import compile_variant
 from gputune.core.launches import Launch, Variant
@@ -22,10 +22,11 @@ SOURCE = "__kernel void sized(__global int *y) { y[get_global_id(0)] = 100 * get
 folder = Path(sys.argv[2]) / "compiled"
 folder.mkdir()
 backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])), compiled=folder)
+programs = ProgramCache(backend)
 found = []
 for size in (4, 8):
     launch = Launch(SOURCE, "sized", "", (64,), (size,), ("output",))
-    compiled = compile_variant(backend, Variant({}, (), launch, {}), {"output": 256})
+    compiled = compile_variant(programs, Variant({}, (), launch, {}), {"output": 256})
     (Path(sys.argv[2]) / f"{size}.bin").write_bytes(compiled.binary)
     found.append(sorted((path.parent.name, path.stat().st_ino) for path in folder.glob("*/*/sized/*/sized.so")))
 print(json.dumps(found))

@@ -14,12 +14,13 @@ LOOK = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from gputune.runtime.backends import open_backend
+from gputune.runtime.backends import ProgramCache, open_backend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.core.launches import Launch
 SOURCE = "__kernel void f(__global const float *x, __global float *y)" \\
     " { int i = get_global_id(0); y[i] = CALL(x[i]) * FACTOR; }"
 backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])), compiled=Path(sys.argv[2]))
+programs = ProgramCache(backend)
 options = ["-DFACTOR=2 -DCALL=exp", "-DFACTOR=(1+1) -DCALL=exp -DUNUSED"]
 options += ["-DFACTOR=3 -DCALL=exp", "-DFACTOR=2 -DCALL=log"]
 launches = [Launch(SOURCE, "f", each, (64,), (8,), ("x", "y")) for each in options]
@@ -29,7 +30,7 @@ names = []
 
 
 def names_of(launch, shared):
-    program, _ = backend.program_for(launch, shared=shared)
+    program, _ = programs.program_for(launch, shared=shared)
     bound = backend.bind(program, "f", launch.global_size, launch.local_size, [x, y])
     before = backend.code_of(bound)
     backend.enqueue(bound)
@@ -38,7 +39,7 @@ def names_of(launch, shared):
 
 
 if backend.finds_compiled:
-    assert backend.build_together(launches)
+    assert programs.build_together(launches)
     names = [*(names_of(launch, True) for launch in launches), names_of(launches[0], False)]
 print(json.dumps(names))
 """

@@ -9,7 +9,7 @@ import pytest
 
 from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded
 from gputune.core.launches import Launch, Trial, Variant, Work
-from gputune.runtime.backends import Backend, Buffer
+from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.backends.opencl import _wait_until_it_runs
 from gputune.runtime.measuring.launching import compile_variant, execute
 from gputune.runtime.measuring.measuring import Profiled, profile
@@ -93,11 +93,12 @@ def twice(repeat: int, local: int = 64) -> Variant:
     return variant(launch("twice", "x", "output", repeat, local=local))
 
 
-def run(backend: Backend, values: Values, *variants: Variant, protocol: Protocol = QUICK) -> Profiled:
+def run(programs: ProgramCache, values: Values, *variants: Variant, protocol: Protocol = QUICK) -> Profiled:
+    backend = programs.backend
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
     request = ProfileRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
-    return profile(backend, request)
+    return profile(programs, request)
 
 
 def only(profiled: Profiled) -> Trial:
@@ -106,8 +107,10 @@ def only(profiled: Profiled) -> Trial:
     return profiled.trials[0]
 
 
-def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(backend: Backend, values: Values) -> None:
-    profiled = run(backend, values, twice(20), twice(1), twice(100))
+def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(
+    programs: ProgramCache, values: Values
+) -> None:
+    profiled = run(programs, values, twice(20), twice(1), twice(100))
     assert [trial.status for trial in profiled.trials] == ["ok", "ok", "ok"], profiled.trials
     assert profiled.best == 1
     assert len(profiled.binary) > 0
@@ -122,8 +125,8 @@ def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(back
     assert (best.measured["timing"], best.measured["protocol"], best.measured["affinity"]) == ("event", 3, "1")
 
 
-def test_a_variant_much_slower_than_the_best_gets_few_samples(backend: Backend, values: Values) -> None:
-    profiled = run(backend, values, twice(1), twice(20_000))
+def test_a_variant_much_slower_than_the_best_gets_few_samples(programs: ProgramCache, values: Values) -> None:
+    profiled = run(programs, values, twice(1), twice(20_000))
     assert profiled.best == 0
     assert len(profiled.trials[1].samples_ns) in (1, 3)  # three where the clock was not stable
     assert profiled.trials[1].measured["stopped"] == "slower"
@@ -177,45 +180,47 @@ def test_a_variant_much_slower_than_the_best_gets_few_samples(backend: Backend, 
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_planted_failure_keeps_its_name_and_never_wins(
-    backend: Backend, values: Values, planted: Variant, status: str, words: list[str]
+    programs: ProgramCache, values: Values, planted: Variant, status: str, words: list[str]
 ) -> None:
-    alone = only(run(backend, values, planted))
+    alone = only(run(programs, values, planted))
     assert alone.status == status, alone
     for word in words:
         assert word in alone.message
     assert alone.samples_ns == ()
-    beside = run(backend, values, planted, twice(1))
+    beside = run(programs, values, planted, twice(1))
     assert [trial.status for trial in beside.trials] == [status, "ok"]
     assert beside.best == 1
 
 
-def test_packed_buffers_are_prepared_once_and_shared(backend: Backend, values: Values) -> None:
+def test_packed_buffers_are_prepared_once_and_shared(programs: ProgramCache, values: Values) -> None:
     prepare = launch("doubled", "x", "p")
     variants = [variant(launch("copy", "p", "output", local=n), prepare, p=4 * SIZE) for n in (16, 32)]
-    profiled = run(backend, values, *variants)
+    profiled = run(programs, values, *variants)
     assert [trial.status for trial in profiled.trials] == ["ok", "ok"], profiled.trials
 
 
-def test_damage_to_shared_buffers_does_not_fail_the_neighbours(backend: Backend, values: Values) -> None:
+def test_damage_to_shared_buffers_does_not_fail_the_neighbours(programs: ProgramCache, values: Values) -> None:
     prepare = launch("doubled", "x", "p")
     mains = (
         launch("copy", "p", "output"),
         launch("copy_and_clear", "p", "output"),
         launch("copy", "p", "output", local=8),
     )
-    profiled = run(backend, values, *(variant(main, prepare, p=4 * SIZE) for main in mains))
+    profiled = run(programs, values, *(variant(main, prepare, p=4 * SIZE) for main in mains))
     assert [trial.status for trial in profiled.trials] == ["ok", "correctness", "ok"], profiled.trials
     assert profiled.best in (0, 2)
 
 
-def test_racing_a_variant_again_builds_nothing(backend: Backend, values: Values) -> None:
+def test_racing_a_variant_again_builds_nothing(programs: ProgramCache, values: Values) -> None:
     variants = [twice(1, local=8), twice(2, local=8)]
-    assert all(trial.compile_ns > 0 for trial in run(backend, values, *variants).trials)
-    assert [trial.compile_ns for trial in run(backend, values, *variants).trials] == [0, 0]
+    assert all(trial.compile_ns > 0 for trial in run(programs, values, *variants).trials)
+    assert [trial.compile_ns for trial in run(programs, values, *variants).trials] == [0, 0]
 
 
-def test_a_compiled_binary_runs_elsewhere_without_its_source(backend: Backend, values: Values) -> None:
-    compiled = compile_variant(backend, twice(1), {"x": 4 * SIZE, "output": 4 * SIZE})
+def test_a_compiled_binary_runs_elsewhere_without_its_source(
+    backend: Backend, programs: ProgramCache, values: Values
+) -> None:
+    compiled = compile_variant(programs, twice(1), {"x": 4 * SIZE, "output": 4 * SIZE})
     assert compiled.compile_ns >= 0 and compiled.first_launch_ns > 0
     program = backend.load_binary(compiled.binary)
     x, output = backend.upload(values), backend.allocate(4 * SIZE)
@@ -246,22 +251,22 @@ def test_a_launch_that_the_driver_gives_up_fails_at_once() -> None:
         _wait_until_it_runs(event)  # type: ignore[arg-type]
 
 
-def test_the_baseline_is_measured_beside_the_variants(backend: Backend, values: Values) -> None:
+def test_the_baseline_is_measured_beside_the_variants(backend: Backend, programs: ProgramCache, values: Values) -> None:
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
     request = ProfileRequest("t", [twice(50), twice(1)], buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK)
-    profiled = profile(backend, replace(request, baseline=twice(20)))
+    profiled = profile(programs, replace(request, baseline=twice(20)))
     assert profiled.best == 1 and profiled.baseline is not None
     assert len(profiled.baseline.samples_ns) == QUICK.samples
     assert profiled.baseline.median_ns < profiled.trials[0].median_ns
-    assert profile(backend, replace(request, baseline=twice(20))).baseline.compile_ns == 0  # type: ignore[union-attr]
+    assert profile(programs, replace(request, baseline=twice(20))).baseline.compile_ns == 0  # type: ignore[union-attr]
     assert profiled.spent_ns["build"] > profiled.spent_ns["measure"] > 0
 
 
-def test_execute_chains_launches_through_its_outputs(backend: Backend, values: Values) -> None:
+def test_execute_chains_launches_through_its_outputs(backend: Backend, programs: ProgramCache, values: Values) -> None:
     launches = [launch("doubled", "x", "between"), launch("doubled", "between", "result")]
     buffers, outputs = {"x": backend.upload(values)}, {"between": 4 * SIZE, "result": 4 * SIZE}
-    got = execute(backend, launches, buffers, outputs)
+    got = execute(programs, launches, buffers, outputs)
     assert np.array_equal(got["result"].view(np.float32), 4 * values)
     assert np.array_equal(got["between"].view(np.float32), 2 * values)
 
@@ -272,7 +277,7 @@ def test_one_allocation_is_bounded_by_the_device(backend: Backend) -> None:
         backend.allocate(limit + 1)
 
 
-def test_cold_samples_are_taken_by_the_devices_clock(backend: Backend, values: Values) -> None:
-    trial = run(backend, values, twice(3), protocol=replace(QUICK, cold=True)).trials[0]
+def test_cold_samples_are_taken_by_the_devices_clock(programs: ProgramCache, values: Values) -> None:
+    trial = run(programs, values, twice(3), protocol=replace(QUICK, cold=True)).trials[0]
     assert (trial.status, trial.measured["cold"], trial.measured["timing"]) == ("ok", True, "event")
     assert 1 <= trial.measured["launches_per_sample"] <= 16

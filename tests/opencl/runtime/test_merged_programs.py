@@ -13,7 +13,7 @@ from gputune.core.launches import Launch, Stage, Variant, Work
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.kernels.ops.conv import ConvProblem
-from gputune.runtime.backends import Backend, Buffer, Program
+from gputune.runtime.backends import Backend, Buffer, Program, ProgramCache
 from gputune.runtime.measuring.launching import compile_variant
 from gputune.runtime.measuring.measuring import Profiled, profile
 from gputune.runtime.measuring.request import ProfileRequest
@@ -63,13 +63,14 @@ def variant(factor: int, source: str = SOURCE, wrong: str = "0", entry: str = "t
     return Variant({"FACTOR": factor}, (), Launch(source, entry, options, (SIZE,), (16,), ("x", "output")), {})
 
 
-def run(backend: Backend, *variants: Variant, together: bool = True) -> Profiled:
+def run(programs: ProgramCache, *variants: Variant, together: bool = True) -> Profiled:
+    backend = programs.backend
     values = (np.arange(SIZE) % 16 / 8).astype(np.float32)
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     request = ProfileRequest(
         "t", variants, buffers, backend.upload(2 * values), 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK, together=together
     )
-    return profile(backend, request)
+    return profile(programs, request)
 
 
 def statuses(profiled: Profiled) -> list[str]:
@@ -81,9 +82,11 @@ def unique(text: str) -> str:
     return f"// {random.random()}\n{text}"
 
 
-def test_variants_of_one_source_are_built_at_once_and_the_winner_alone(backend: Backend, built: list[str]) -> None:
+def test_variants_of_one_source_are_built_at_once_and_the_winner_alone(
+    backend: Backend, programs: ProgramCache, built: list[str]
+) -> None:
     source = unique(SOURCE)
-    profiled = run(backend, *(variant(factor, source) for factor in range(1, 6)))
+    profiled = run(programs, *(variant(factor, source) for factor in range(1, 6)))
     assert statuses(profiled) == ["ok"] * 5, profiled.trials
     assert len(built) == 2 and built[0].count("static float helper") == 5 and built[1] == source
     shares = [trial.compile_ns for trial in profiled.trials]
@@ -92,13 +95,13 @@ def test_variants_of_one_source_are_built_at_once_and_the_winner_alone(backend: 
     x, output = backend.upload(np.ones(SIZE, np.float32)), backend.allocate(4 * SIZE)
     backend.enqueue(backend.bind(program, "twice", (SIZE,), (16,), [x, output]))
     assert np.array_equal(backend.read(output).view(np.float32), np.full(SIZE, 2, np.float32))
-    again = run(backend, *(variant(factor, source) for factor in range(1, 6)))
+    again = run(programs, *(variant(factor, source) for factor in range(1, 6)))
     assert [trial.compile_ns for trial in again.trials] == [0] * 5
 
 
-def test_nothing_is_shared_unless_it_is_wished(backend: Backend, built: list[str]) -> None:
+def test_nothing_is_shared_unless_it_is_wished(programs: ProgramCache, built: list[str]) -> None:
     source = unique(SOURCE)
-    assert statuses(run(backend, variant(1, source), variant(2, source), together=False)) == ["ok", "ok"]
+    assert statuses(run(programs, variant(1, source), variant(2, source), together=False)) == ["ok", "ok"]
     assert built == [source] * 2
 
 
@@ -115,61 +118,59 @@ def test_nothing_is_shared_unless_it_is_wished(backend: Backend, built: list[str
         ),
     ],
 )
-def test_who_fails_beside_others_fails_as_it_does_alone(backend: Backend, broken: Variant, status: str) -> None:
-    alone = run(backend, broken, together=False)
-    beside = run(backend, variant(1), variant(2), broken, variant(4))
+def test_who_fails_beside_others_fails_as_it_does_alone(programs: ProgramCache, broken: Variant, status: str) -> None:
+    alone = run(programs, broken, together=False)
+    beside = run(programs, variant(1), variant(2), broken, variant(4))
     assert statuses(beside) == ["ok", "ok", status, "ok"]
     message, wanted = (re.sub(r"tempfile_\w+", "", each.message) for each in (beside.trials[2], alone.trials[0]))
     assert message == wanted
     assert beside.best != 2
 
 
-def test_a_source_that_cannot_be_shared_costs_one_build_once(backend: Backend, built: list[str]) -> None:
+def test_a_source_that_cannot_be_shared_costs_one_build_once(programs: ProgramCache, built: list[str]) -> None:
     source = unique(SOURCE.replace("__constant int counted[2]", "#define COUNTED __constant int counted[2]\nCOUNTED"))
-    assert statuses(run(backend, variant(1, source), variant(2, source))) == ["ok", "ok"]
+    assert statuses(run(programs, variant(1, source), variant(2, source))) == ["ok", "ok"]
     assert len(built) == 3 and built[1:] == [source] * 2
-    assert statuses(run(backend, variant(3, source), variant(4, source))) == ["ok", "ok"]
+    assert statuses(run(programs, variant(3, source), variant(4, source))) == ["ok", "ok"]
     assert built[3:] == [source] * 2
 
 
-def test_a_variant_that_does_not_compile_keeps_others_apart_once_only(backend: Backend, built: list[str]) -> None:
+def test_a_variant_that_does_not_compile_keeps_others_apart_once_only(programs: ProgramCache, built: list[str]) -> None:
     source = unique(SOURCE)
-    assert statuses(run(backend, variant(1, source), variant(2, source, wrong="absent"))) == ["ok", "compile"]
+    assert statuses(run(programs, variant(1, source), variant(2, source, wrong="absent"))) == ["ok", "compile"]
     del built[:]
-    assert statuses(run(backend, variant(3, source), variant(4, source))) == ["ok", "ok"]
+    assert statuses(run(programs, variant(3, source), variant(4, source))) == ["ok", "ok"]
     assert built[0] != source
 
 
-def test_a_compiled_variant_has_a_program_of_its_own(backend: Backend) -> None:
+def test_a_compiled_variant_has_a_program_of_its_own(programs: ProgramCache) -> None:
     source = unique(SOURCE)
     one, other = variant(1, source), variant(2, source)
-    run(backend, one, other)
-    binary = compile_variant(backend, one, {"x": 4 * SIZE, "output": 4 * SIZE}).binary
+    run(programs, one, other)
+    binary = compile_variant(programs, one, {"x": 4 * SIZE, "output": 4 * SIZE}).binary
     assert b"gputune_" not in binary and b"twice" in binary
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "Typed"])
 def test_configurations_are_verified_in_one_program_whatever_type_they_write(
-    bench: Any, backend: Backend, built: list[str], op: str
+    bench: Any, programs: ProgramCache, built: list[str], op: str
 ) -> None:
     """Each family's own tests compare what it computes in shared programs with its reference."""
     family = family_of(op)
-    check_together(
-        bench, backend, op, ONE_OF_EACH[op], list(family.space(ONE_OF_EACH[op], bench.limits).configurations())
-    )
+    check_together(bench, op, ONE_OF_EACH[op], list(family.space(ONE_OF_EACH[op], bench.limits).configurations()))
     assert sum(bool(re.search("gputune_.*_2_", source)) for source in built) == 1
 
 
-def test_stages_find_their_kernels_in_a_program_of_several(bench: Any, backend: Backend, built: list[str]) -> None:
+def test_stages_find_their_kernels_in_a_program_of_several(bench: Any, built: list[str]) -> None:
     problem = ConvProblem(2, 9, 7, 16, 20, (3, 3), pads=(1, 1, 0, 1), bias=True)
     every = [each for each in family_of("Conv").space(problem, bench.limits).configurations() if each["ALG"] == 4]
-    check_together(bench, backend, "Conv", problem, every)
+    check_together(bench, "Conv", problem, every)
     assert sum(bool(re.search("gputune_.*_2_", source)) for source in built) == 1
 
 
-def check_together(bench: Any, backend: Backend, op: str, problem: Any, every: Sequence[Mapping[str, int]]) -> None:
+def check_together(bench: Any, op: str, problem: Any, every: Sequence[Mapping[str, int]]) -> None:
     """Three of these configurations compute what the reference does."""
-    family = family_of(op)
+    family, backend = family_of(op), bench.backend
     instances = [family.render(problem, each) for each in random.Random(op).sample(every, min(3, len(every)))]
     inputs, dtype = family.sample_inputs(problem, np.random.default_rng(1)), family.output(problem).dtype
     want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
@@ -180,7 +181,7 @@ def check_together(bench: Any, backend: Backend, op: str, problem: Any, every: S
         together=True,
         dtype=dtype,
     )
-    assert statuses(profile(backend, request)) == ["ok"] * 3
+    assert statuses(profile(bench.programs, request)) == ["ok"] * 3
 
 
 def _variant(instance: Instance) -> Variant:

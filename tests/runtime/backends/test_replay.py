@@ -12,7 +12,7 @@ import pytest
 
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound
 from gputune.core.launches import Launch, Variant, Work
-from gputune.runtime.backends import Backend, Bound, open_backend
+from gputune.runtime.backends import Backend, Bound, ProgramCache, open_backend
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.discovery import NULL_REPORT, REPLAY, DeviceReport, choose, find
 from gputune.runtime.devices.recording import BadRecording, Header, Row, launch_digest, program_digest
@@ -85,7 +85,7 @@ def device(path: Path) -> Backend:
 
 
 def bind(device: Backend, launch: Launch) -> Bound:
-    program, _ = device.program_for(launch)
+    program = device.build(launch.source, launch.options)
     arguments = [a if isinstance(a, int) else device.allocate(64) for a in launch.arguments]
     return device.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
 
@@ -96,7 +96,8 @@ def run(device: Backend, *tiles: int) -> Profiled:
     variants = [Variant({"TILE": tile}, (PREPARE,), main(tile), {"packed": 256}) for tile in tiles]
     wanted = device.upload(values)
     return profile(
-        device, ProfileRequest("t", variants, buffers, wanted, 0, 0, Work(1, 1), Protocol(3, SAMPLE_NS, 2e6))
+        ProgramCache(device),
+        ProfileRequest("t", variants, buffers, wanted, 0, 0, Work(1, 1), Protocol(3, SAMPLE_NS, 2e6)),
     )
 
 
@@ -112,7 +113,7 @@ def test_launches_take_the_recorded_times_in_the_recorded_order(device: Backend)
     bound = bind(device, main(5))
     first = device.first_launch(bound, lambda: None)
     assert (first.event_ns, first.wall_ns) == (50_000, 2_000_005)
-    assert device.program_for(main(4))[1] == 1004
+    assert device.build(main(4).source, main(4).options).build_ns == 1004
     seen = [device.time(bound, launches).event_ns / launches for launches in (20, 20, 10, 11, 7, 13, 1)]
     assert seen == [50_000, 51_000, 49_500, 49_500, 50_000, 50_000, 51_000], "a sample lasts a millisecond"
 
@@ -145,11 +146,11 @@ def test_unknown_launches_are_refused_by_name(device: Backend) -> None:
 
 
 def test_binaries_are_loaded_and_weights_are_prepared(device: Backend) -> None:
-    program = device.load_binary(device.harvest(device.program_for(main(3))[0]))
+    program = device.load_binary(device.harvest(device.build(main(3).source, main(3).options)))
     buffers = [device.allocate(64) for _ in range(3)]
     bound = device.bind(program, "f", (SIZE,), (8,), [buffers[0], buffers[1], 3, buffers[2]])
     assert device.time(bound, 1).event_ns == 30_000
-    made = execute(device, [PREPARE], {"w": device.allocate(256)}, {"packed": 256})
+    made = execute(ProgramCache(device), [PREPARE], {"w": device.allocate(256)}, {"packed": 256})
     assert not made["packed"].any(), "nothing is computed"
 
 

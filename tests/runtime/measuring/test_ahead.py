@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gputune.core.launches import Launch, Trial, Variant, Work
-from gputune.runtime.backends import open_backend
+from gputune.runtime.backends import ProgramCache, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import compile_ahead
 from gputune.runtime.measuring.measuring import profile
@@ -60,14 +60,14 @@ def test_what_is_compiled_ahead_is_met_half_way(baseline: int | None, order: lis
         baseline=None if baseline is None else variant(baseline),
         ahead=Ahead(3, lambda: noting.seen.append("alone")),
     )
-    assert [trial.status for trial in profile(backend, request, noting).trials] == ["ok"] * 5
+    assert [trial.status for trial in profile(ProgramCache(backend), request, noting).trials] == ["ok"] * 5
     assert noting.seen == [*order, "alone", "measuring"]
 
 
 def test_what_fails_ahead_or_comes_too_late_takes_no_time() -> None:
-    backend = open_backend(NULL_REPORT)
+    programs = ProgramCache(open_backend(NULL_REPORT))
     variants = [variant(0), variant(1, "absent"), variant(2)]
-    compiled = compile_ahead(backend, variants, SIZES)
+    compiled = compile_ahead(programs, variants, SIZES)
     assert compiled[0][1] > 0 and compiled[2][1] > 0 and compiled[1] == (0, 0)
-    given_up = compile_ahead(backend, variants, SIZES, Noting(cancelled_after=1))
+    given_up = compile_ahead(programs, variants, SIZES, Noting(cancelled_after=1))
     assert given_up[0] == compiled[0] and given_up[1:] == [(0, 0), (0, 0)]

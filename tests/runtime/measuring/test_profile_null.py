@@ -13,7 +13,7 @@ import pytest
 
 from gputune.core.errors import InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.core.launches import Launch, Trial, Variant, Work
-from gputune.runtime.backends import Backend, Bound, Buffer, Timing, open_backend
+from gputune.runtime.backends import Backend, Bound, Buffer, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import execute
 from gputune.runtime.measuring.measuring import Profiled, profile
@@ -34,7 +34,8 @@ def run(backend: Backend, tiles: Sequence[int], flops: int = 10**6) -> Profiled:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": backend.upload(values)}
     variants = [variant(tile) for tile in tiles]
-    return profile(backend, ProfileRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(flops, 512)))
+    request = ProfileRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(flops, 512))
+    return profile(ProgramCache(backend), request)
 
 
 def timeless(trial: Trial) -> Trial:
@@ -119,22 +120,23 @@ def test_only_the_programs_used_last_are_kept(null: Backend) -> None:
         return build(source, options)
 
     null.build = counting  # type: ignore[method-assign, assignment]
+    programs = ProgramCache(null)
     for tile in (*range(65), 64, 1, 0):
-        null.program_for(variant(tile).main)
+        programs.program_for(variant(tile).main)
     assert built == [f"-DTILE={tile}" for tile in (*range(65), 0)]
 
 
 def test_execute_on_null_gives_zeros(null: Backend) -> None:
     launch = Launch("", "f", "", (1,), (1,), ("x", "out"))
-    assert bytes(execute(null, [launch], {"x": null.upload(b"1234")}, {"out": 5})["out"]) == bytes(5)
+    assert bytes(execute(ProgramCache(null), [launch], {"x": null.upload(b"1234")}, {"out": 5})["out"]) == bytes(5)
 
 
 def test_a_request_that_makes_no_sense_is_refused(null: Backend) -> None:
     four, five = null.allocate(4), null.allocate(5)
     with pytest.raises(ValueError, match="reserved"):
-        profile(null, ProfileRequest("t", [variant(1)], {"output": four}, four, 0, 0, Work(1, 1)))
+        profile(ProgramCache(null), ProfileRequest("t", [variant(1)], {"output": four}, four, 0, 0, Work(1, 1)))
     with pytest.raises(ValueError, match="5 bytes"):
-        profile(null, ProfileRequest("t", [variant(1)], {}, five, 0, 0, Work(1, 1)))
+        profile(ProgramCache(null), ProfileRequest("t", [variant(1)], {}, five, 0, 0, Work(1, 1)))
 
 
 class Clock:
@@ -392,10 +394,10 @@ def test_outputs_are_read_as_their_type(null: Backend) -> None:
     for dtype, words in (("int64", ""), ("complex64", "dtype 'complex64'")):
         asked = ProfileRequest("t", [variant(1)], {"x": values}, values, 0, 0, Work(1, 1), dtype=dtype)
         if not words:
-            assert profile(null, asked).trials[0].status == "ok"
+            assert profile(ProgramCache(null), asked).trials[0].status == "ok"
             continue
         with pytest.raises(ValueError, match=words):
-            profile(null, asked)
+            profile(ProgramCache(null), asked)
 
 
 def test_guards_notice_writes_on_both_sides(null: Backend) -> None:

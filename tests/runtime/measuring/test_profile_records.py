@@ -9,7 +9,7 @@ import pytest
 
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Variant, Work
-from gputune.runtime.backends import Backend, Bound, Timing, open_backend
+from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.measuring import Profiled, profile
 from gputune.runtime.measuring.request import ProfileRequest
@@ -30,7 +30,7 @@ def run(backend: Backend, *variants: Variant, **fields: Any) -> Profiled:
     request = ProfileRequest(
         "t", variants, {"x": backend.upload(values)}, backend.upload(values), 0, 0, Work(10**6, 512)
     )
-    return profile(backend, replace(request, **fields))
+    return profile(ProgramCache(backend), replace(request, **fields))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Trial, Variant, Work
-from gputune.runtime.backends import Backend, Bound, Timing, open_backend
+from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import compile_variant, execute
 from gputune.runtime.measuring.measuring import Profiled, profile
@@ -65,7 +65,7 @@ def request(backend: Backend, variants: Sequence[Variant], **fields: object) -> 
 
 
 def run(backend: Backend, notes: Notes, variants: Sequence[Variant], **fields: object) -> Profiled:
-    return profile(backend, request(backend, variants, **fields), notes)
+    return profile(ProgramCache(backend), request(backend, variants, **fields), notes)
 
 
 @pytest.fixture
@@ -99,14 +99,14 @@ def test_what_a_launch_should_take_is_the_fastest_that_is_known(null: Backend, m
         return bound
 
     options: list[str] = []
-    program_for = null.program_for
+    program_for = ProgramCache.program_for
 
-    def noted(launch: Launch, *how: bool) -> object:
+    def noted(programs: ProgramCache, launch: Launch, *how: bool) -> object:
         options.append(launch.options)
-        return program_for(launch, *how)
+        return program_for(programs, launch, *how)
 
     monkeypatch.setattr(null, "bind", timed)
-    monkeypatch.setattr(null, "program_for", noted)
+    monkeypatch.setattr(ProgramCache, "program_for", noted)
 
     def expected(best_ns: float, baseline: Variant | None = None) -> list[tuple[int | None, float]]:
         notes = Notes()
@@ -204,18 +204,19 @@ def test_where_the_time_went_and_how_the_device_was(null: Backend) -> None:
 
 def test_compiling_and_executing_are_watched_too(null: Backend) -> None:
     notes = Notes()
-    compile_variant(null, variant(1), {"x": 4, "output": 4}, notes)
+    compile_variant(ProgramCache(null), variant(1), {"x": 4, "output": 4}, notes)
     assert notes.of(None) == ["building", "starting", "launching", "building"]
     notes = Notes(cancelled=True)
     with pytest.raises(Cancelled):
-        execute(null, [launch(1)], {}, {"x": 4, "output": 4}, notes)
+        execute(ProgramCache(null), [launch(1)], {}, {"x": 4, "output": 4}, notes)
     assert notes.steps == []
 
 
 def test_a_prebuilt_program_is_loaded_instead_of_built(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = null.build("source", "-DTILE=1").binary
     assert binary is not None
-    null.prebuilt = {("source", "-DTILE=1"): binary, ("source", "-DTILE=2"): b"of another driver"}
+    programs = ProgramCache(null)
+    programs.prebuilt = {("source", "-DTILE=1"): binary, ("source", "-DTILE=2"): b"of another driver"}
     built: list[str] = []
     build = null.build
 
@@ -224,7 +225,7 @@ def test_a_prebuilt_program_is_loaded_instead_of_built(null: Backend, monkeypatc
         return build(source, options)
 
     monkeypatch.setattr(null, "build", noted)
-    profiled = run(null, Notes(), [variant(tile) for tile in range(3)])
+    profiled = profile(programs, request(null, [variant(tile) for tile in range(3)]))
     assert {trial.status for trial in profiled.trials} == {"ok"}
     assert built == ["-DTILE=0", "-DTILE=2"]
 
@@ -237,7 +238,7 @@ def test_what_prepares_is_limited_by_what_works_already() -> None:
     ]
     buffers = {"x": null.upload(np.zeros(SIZE, np.float32))}
     reference = null.upload(np.zeros(SIZE, np.float32))
-    profile(null, ProfileRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)
+    profile(ProgramCache(null), ProfileRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)
     preparing: dict[int, list[float]] = {0: [], 1: []}
     for step, number, expected_ns in notes.steps:
         if step == "launching" and number is not None:

@@ -285,7 +285,7 @@ def test_programs_travel_from_one_worker_to_the_next_request_of_another(
     assert supplied(PutBuffer(9, b"1234")) == Done()  # comes between, and is no request of a client's
     supplied(profile_request(3))
     assert built == ["-DN=2"]
-    backend._programs.clear()
+    supplied.handlers._programs._kept.clear()
     supplied(profile_request(3))
     assert built == ["-DN=2", "-DN=0", "-DN=1", "-DN=2"]
     assert supplied(BuildPrograms((launch("-DN=5"),), SOURCES)) == ProgramsBuilt({})
