@@ -13,6 +13,7 @@ from gputune.runtime.backends.base import (
     Buffer,
     Bytes,
     Program,
+    Stamps,
     Timing,
     attempted,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "Bytes",
     "Program",
     "ProgramCache",
+    "Stamps",
     "Timing",
     "attempted",
     "open_backend",

@@ -85,6 +85,22 @@ class Timing:
         return self.quartile_ns or self.event_ns / self.launches
 
 
+@dataclass(frozen=True)
+class Stamps:
+    """When a launch was queued by the host, submitted to the device, started there and ended, with its stages, in ns of
+    the device's clock; none is before the one in front of it."""
+
+    queued_ns: int
+    submitted_ns: int
+    started_ns: int
+    ended_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """What the launch took; 0 when the device's clock ran backwards."""
+        return self.ended_ns - self.started_ns
+
+
 @dataclass(eq=False)
 class Backend(ABC):
     """One open device. `computes` is False when launches leave the outputs alone (the null backend).
@@ -230,9 +246,9 @@ class Backend(ABC):
         return start
 
     @abstractmethod
-    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
-        """Like enqueue. Once everything is finished, what it returns says how many ns the launch took by the
-        device's clock (0 when that ran backwards)."""
+    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
+        """Like enqueue. Once everything is finished, what it returns gives the launch's stamps. Needs the device's
+        clock."""
 
     @abstractmethod
     def finish(self) -> None:

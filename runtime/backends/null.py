@@ -16,7 +16,7 @@ import numpy as np
 
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Work
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Timing
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Stamps, Timing
 from gputune.runtime.devices.discovery import DeviceReport
 
 FLOPS_PER_NS = 100.0
@@ -35,6 +35,9 @@ class NullBackend(Backend):
     """No device at all; outputs are not computed."""
 
     computes: ClassVar[bool] = False
+
+    _clock_ns = 0
+    """The device's clock, which only launches with stamps move."""
 
     def write(self, buffer: Buffer, data: Any) -> None:
         content = np.frombuffer(data, np.uint8)
@@ -66,8 +69,15 @@ class NullBackend(Backend):
     def enqueue(self, bound: Bound) -> None:
         pass  # nothing runs, so there is nothing to wait for either
 
-    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
-        return lambda: _time_ns(bound)
+    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
+        return self._stamped(_time_ns(bound))
+
+    def _stamped(self, duration_ns: int) -> Callable[[], Stamps]:
+        """The stamps of a launch that is queued now and starts at once."""
+        started_ns = self._clock_ns
+        self._clock_ns += duration_ns
+        stamps = Stamps(started_ns, started_ns, started_ns, self._clock_ns)
+        return lambda: stamps
 
     def finish(self) -> None:
         pass

@@ -30,7 +30,7 @@ from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, Launch
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.opened import Opened
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Timing, attempted
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Stamps, Timing, attempted
 from gputune.runtime.backends.general_code import spare_general_code
 from gputune.runtime.backends.machine_code import digest_of
 from gputune.runtime.backends.merging import OWN_NAMES
@@ -243,13 +243,13 @@ class OpenCLBackend(Backend):
 
         return start
 
-    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
+    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
         with _translated("a launch"):
             events = [
                 cl.enqueue_nd_range_kernel(self._queue, one.kernel, one.global_size, one.local_size)
                 for one in bound.sequence
             ]
-        return lambda: sum(map(_event_ns, events))
+        return lambda: _stamps(events)
 
     def finish(self) -> None:
         with _translated("waiting for a launch"):
@@ -371,6 +371,15 @@ def _event_ns(event: cl.Event) -> int:
     """What a finished launch took, 0 when the device's clock ran backwards."""
     with _translated("reading the time of a launch"):
         return max(event.profile.end - event.profile.start, 0)
+
+
+def _stamps(events: Sequence[cl.Event]) -> Stamps:
+    """Of the finished kernels of a launch, in their order. What a driver stamps later than the start was before it."""
+    first, last = events[0].profile, events[-1].profile
+    with _translated("reading the time of a launch"):
+        queued_ns, submitted_ns, started_ns, ended_ns = first.queued, first.submit, first.start, last.end
+    submitted_ns = min(submitted_ns, started_ns)
+    return Stamps(min(queued_ns, submitted_ns), submitted_ns, started_ns, max(started_ns, ended_ns))
 
 
 @functools.cache

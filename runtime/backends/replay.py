@@ -14,7 +14,7 @@ from pathlib import Path
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import OK, Work
-from gputune.runtime.backends.base import Bound, Buffer, Program, Timing
+from gputune.runtime.backends.base import Bound, Buffer, Program, Stamps, Timing
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.recording import (
@@ -148,9 +148,8 @@ class ReplayBackend(NullBackend):
         timing: Timing = bound.kernel.launch(launches)
         return timing
 
-    def enqueue_timed(self, bound: Bound) -> Callable[[], int]:
-        timing: Timing = bound.kernel.launch(1)
-        return lambda: timing.event_ns
+    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
+        return self._stamped(bound.kernel.launch(1).event_ns)
 
 
 def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> ReplayBackend:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gputune.core.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.core.opened import Opened
-from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Buffer, Program
+from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Buffer, Program, Stamps
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.persistent import PersistentRuns, Runs
 from gputune.runtime.context.records import (
@@ -185,7 +185,7 @@ class Executor:
 
     def _timed(self, ready: Mapping[str, Array]) -> tuple[int, list[int]]:
         """One inference: its ns by the host's clock, and those of every launch by the device's."""
-        clocks: list[Callable[[], int]] = []
+        clocks: list[Callable[[], Stamps]] = []
 
         def start() -> None:
             for bound in self._launches:
@@ -194,7 +194,7 @@ class Executor:
                     self._backend.finish()
 
         _, inference_ns = self._infer(ready, start)
-        return inference_ns, [clock() for clock in clocks]
+        return inference_ns, [clock().duration_ns for clock in clocks]
 
     def _infer(self, ready: Mapping[str, Array], start: Callable[[], None]) -> tuple[dict[str, Array], int]:
         self._opened.check()

@@ -245,6 +245,20 @@ def test_a_first_launch_starts_when_its_code_is_there(backend: Backend) -> None:
     assert np.array_equal(backend.read(output).view(np.float32), np.full(SIZE, 2, np.float32))
 
 
+def test_stamps_are_in_order_and_none_is_before_what_ran_in_front_of_it(backend: Backend) -> None:
+    x, output = backend.upload(np.ones(SIZE, np.float32)), backend.allocate(4 * SIZE)
+    program = backend.build(SOURCE, f"-DSIZE={SIZE}")
+    bounds = [backend.bind(program, "twice", (SIZE,), (64,), [x, output, repeat]) for repeat in (1, 5_000)]
+    bounds[1].before = (bounds[0],)
+    clocks = [backend.enqueue_timed(bound) for bound in bounds]
+    backend.finish()
+    short, long = (clock() for clock in clocks)
+    for stamps in (short, long):
+        assert stamps.queued_ns <= stamps.submitted_ns <= stamps.started_ns < stamps.ended_ns
+    assert short.queued_ns <= long.queued_ns and short.ended_ns <= long.started_ns
+    assert long.duration_ns > short.duration_ns > 0
+
+
 def test_a_launch_that_the_driver_gives_up_fails_at_once() -> None:
     event = SimpleNamespace(command_execution_status=-5)
     with pytest.raises(LaunchFailed, match="status -5"):

@@ -118,6 +118,13 @@ def test_launches_take_the_recorded_times_in_the_recorded_order(device: Backend)
     assert seen == [50_000, 51_000, 49_500, 49_500, 50_000, 50_000, 51_000], "a sample lasts a millisecond"
 
 
+def test_stamps_follow_each_other_and_take_the_recorded_times(device: Backend) -> None:
+    bound = bind(device, main(5))
+    stamps = [device.enqueue_timed(bound)() for _ in range(30)]
+    assert [one.duration_ns for one in stamps] == 20 * [50_000] + 10 * [51_000]
+    assert [one.started_ns for one in stamps[1:]] == [one.ended_ns for one in stamps[:-1]]
+
+
 def test_a_recorded_race_is_won_by_the_recorded_best_again_and_again(device: Backend, path: Path) -> None:
     profiled = run(device, 6, 4, 2, 3)
     assert profiled.best == 2
@@ -157,8 +164,10 @@ def test_binaries_are_loaded_and_weights_are_prepared(device: Backend) -> None:
 def test_what_the_host_has_timed_has_no_device_clock(tmp_path: Path) -> None:
     recording.write(tmp_path / "w.jsonl.gz", header(), [row(2, timing="wall")])
     backend = open_backend(choose([], f"replay:{tmp_path / 'w.jsonl.gz'}").report)
-    timing = backend.time(bind(backend, main(2)), 3)
+    bound = bind(backend, main(2))
+    timing = backend.time(bound, 3)
     assert (timing.event_ns, timing.wall_ns) == (0, 60_000)
+    assert backend.enqueue_timed(bound)().duration_ns == 0
 
 
 def test_a_replayed_device_is_none_of_its_platform(path: Path) -> None:
