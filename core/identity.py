@@ -69,13 +69,6 @@ class DeviceIdentity:
             raise ValueError(f"device identity: base_address_alignment_bytes is {alignment}, not a power of two")
         return cls(**values)
 
-    @property
-    def groups_at_once(self) -> int:
-        """So many work-groups are sure to run at the same time and may wait for each other, 0 where nobody says: of
-        PoCL's CPU driver each thread takes one of a launch before any takes a second."""
-        of_threads = self.name.startswith(("pthread-", "cpu-")) and not self.name.startswith("cpu-tbb-")
-        return self.compute_units if "Portable" in self.platform and self.device_type == "cpu" and of_threads else 0
-
     def runs_binaries_of(self, other: DeviceIdentity) -> bool:
         """Whether a program binary that `other` made can be expected to run here unchanged."""
         names = ("platform", "platform_version", "name", "driver_version", "device_version", "compute_units")

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from gputune.core.quirks import quirks_of
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.server.clients.admission import Admission
 from gputune.server.clients.authentication import Authentication
@@ -204,7 +205,9 @@ class Daemon:
 
     async def _start_compiler(self) -> WorkerProcess:
         # it measures nothing, and keeps to no core, so that it takes one which other workers leave
-        return await WorkerProcess.start(self._report, self.limits, self._compiled.folder, POCL_AFFINITY="0")
+        assert self._report.identity is not None
+        unbound = quirks_of(self._report.identity).unbound
+        return await WorkerProcess.start(self._report, self.limits, self._compiled.folder, **unbound)
 
     # --- for the links --------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from gputune.client.tuning.measuring.rendering import launch_message, variant_me
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.core.identity import DeviceIdentity
+from gputune.core.quirks import groups_at_once
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance, Launch, Stage
 from gputune.kernels.space import configuration_key
@@ -111,7 +112,7 @@ def build_all(
     sections = weights.sections()
     built = [
         _persistently(graph, accesses, programs, list(map(len, sections)), device)
-        if wanted.persistent and device.groups_at_once
+        if wanted.persistent and groups_at_once(device)
         else graph
         for wanted, (graph, accesses) in zip(graphs, laid, strict=True)
     ]
@@ -191,7 +192,7 @@ def _persistently(
     device: DeviceIdentity,
 ) -> GraphRecord:
     """The graph that can also run in fewer launches. weights: the bytes of each section."""
-    groups, alignment = device.groups_at_once, max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
+    groups, alignment = groups_at_once(device), max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
     sizes = {
         "input": [tensor.nbytes for tensor in graph.inputs],
         "output": [tensor.nbytes for tensor in graph.outputs],

@@ -17,7 +17,7 @@ the launch after, and none is farther, because there they wait for the group tha
 as a whole, and client/context/resuming.py sees to it that it finds what it found the first time.
 
 A driver that lets groups wait in a queue while others run would never come to an end here: see
-DeviceIdentity.groups_at_once.
+core/quirks.py.
 """
 
 from __future__ import annotations

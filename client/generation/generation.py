@@ -42,6 +42,7 @@ from gputune.client.tuning.search.verdict import Verdict, untuned_verdict
 from gputune.client.tuning.tuner import Tuner, settings_of
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity
+from gputune.core.quirks import groups_at_once
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
@@ -122,7 +123,7 @@ class Generation:
         if request.device_tier is not None:
             self._tier = named(self._tier, request.device_tier)
         self._computes = self._device.platform not in SIMULATED
-        self._persistent = request.config.persistent_kernels and self._device.groups_at_once > 0
+        self._persistent = request.config.persistent_kernels and groups_at_once(self._device) > 0
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)
         self._mode = request.tuning.cache_mode

@@ -121,11 +121,6 @@ class Backend(ABC):
         """Settings outside of gputune, by name, that change the driver's code or how long it takes."""
         return {}
 
-    @property
-    def merges(self) -> bool:
-        """Whether one program of several launches is built faster than one for each."""
-        return False
-
     # --- memory ---
 
     def allocate(self, nbytes: int) -> Buffer:

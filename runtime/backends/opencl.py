@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-# Caches of compiled kernels would hide what a variant costs to build, and PoCL's timings jump by a factor of
-# two between runs unless its threads keep to their cores. Both are read when the library is loaded.
-os.environ.setdefault("POCL_AFFINITY", "1")
-os.environ.setdefault("POCL_KERNEL_CACHE", "0")
+from gputune.core.quirks import CompiledFolder, quirks_of, unset_defaults
+
+# Drivers read their variables when they are loaded. Caches of programs would hide what a variant costs to build.
+os.environ.update(unset_defaults(os.environ))
 os.environ["PYOPENCL_NO_CACHE"] = "1"
 
 import pyopencl as cl
@@ -36,7 +36,6 @@ from gputune.runtime.backends.machine_code import digest_of
 from gputune.runtime.backends.merging import OWN_NAMES
 from gputune.runtime.backends.scratch import scratch_folder
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.devices.drivers import library_of
 from gputune.runtime.devices.settings import deciding, scarce_processors
 
 Error = cl.Error
@@ -110,13 +109,13 @@ def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
 
 
 def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = None) -> OpenCLBackend:
-    """Opens the device of a report; `compiled` is where PoCL may keep what it has compiled. Raises DeviceNotFound when
-    this process cannot see it."""
+    """Opens the device of a report; `compiled` is where a driver that can may keep what it has compiled. Raises
+    DeviceNotFound when this process cannot see it."""
     assert report.identity is not None
     driver = Path(report.driver_file).name
-    environment = report.environment()
-    if "pocl" in library_of(Path(report.driver_file)).lower():
-        environment |= _scratch_environment(compiled)
+    environment, folder = report.environment(), quirks_of(report.identity).compiled
+    if folder is not None:
+        environment |= _scratch_environment(folder, compiled)
     visible = visible_devices(environment)
     wanted = (report.identity.platform, report.identity.name)
     found = [
@@ -130,7 +129,7 @@ def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = N
         )
     place = report.position if report.position in found else found[0]
     backend = OpenCLBackend(visible[place], driver, profiling)
-    backend.finds_compiled = environment.get("POCL_KERNEL_CACHE") == "1"
+    backend.finds_compiled = folder is not None and environment.get(folder.finds) == "1"
     backend.compiled = compiled if backend.finds_compiled else None
     return backend
 
@@ -151,19 +150,12 @@ class OpenCLBackend(Backend):
         self.profiles = profiling
         self._device = device
         self._flusher: Bound | None = None
-        self.compiled: Path | None = None  # where PoCL keeps what it compiles for each kernel and local size
+        self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size
         with _translated("opening the device"):
             self._context = cl.Context([device])
             clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
             self._queue = cl.CommandQueue(self._context, device, **clock)
-        # Other drivers generate code when a program is built or a launch is enqueued, and some of them never say
-        # that a launch is running.
-        self._is_pocl = "Portable" in self.identity.platform
-        self._generates_late = self.identity.device_type == "cpu" or self._is_pocl
-
-    @property
-    def merges(self) -> bool:
-        return self._is_pocl
+        self._generates_late = self.identity.device_type in quirks_of(self.identity).compiles_at_first_launch
 
     @functools.cached_property
     def _shares_memory(self) -> bool:
@@ -383,15 +375,16 @@ def _stamps(events: Sequence[cl.Event]) -> Stamps:
 
 
 @functools.cache
-def _scratch_environment(compiled: Path | None) -> dict[str, str]:
-    """Lets PoCL keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels. In a folder
-    that others share it finds again what they have compiled; the settings that are reported stay those of the user."""
-    if "POCL_CACHE_DIR" in os.environ or os.environ["POCL_KERNEL_CACHE"] != "0":
+def _scratch_environment(names: CompiledFolder, compiled: Path | None) -> dict[str, str]:
+    """Lets a driver keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels. In a
+    folder that others share it finds again what they have compiled; the settings that are reported stay those of the
+    user."""
+    if names.folder in os.environ or os.environ.get(names.finds) != "0":
         return {}
     if compiled is not None:
-        return {"POCL_CACHE_DIR": str(compiled), "POCL_KERNEL_CACHE": "1"}
+        return {names.folder: str(compiled), names.finds: "1"}
     folder = scratch_folder()
-    return {} if folder is None else {"POCL_CACHE_DIR": str(folder)}
+    return {} if folder is None else {names.folder: str(folder)}
 
 
 @contextlib.contextmanager

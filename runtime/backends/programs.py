@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gputune.core.errors import BuildFailed, DeviceError
 from gputune.core.launches import Launch
+from gputune.core.quirks import quirks_of
 from gputune.runtime.backends.base import Backend, Program
 from gputune.runtime.backends.merging import merged
 
@@ -25,6 +26,11 @@ class ProgramCache:
         self._kept: OrderedDict[Launch | tuple[str, str], Program] = OrderedDict()
         # of a source whose shared program could not be built: launches that have not been built alone yet
         self._apart: OrderedDict[str, set[Launch]] = OrderedDict()
+
+    @property
+    def merges(self) -> bool:
+        """Whether one program of several launches is built faster than one for each."""
+        return quirks_of(self.backend.identity).charges_per_program
 
     def program_for(self, launch: Launch, harvested: bool = True, shared: bool = False) -> tuple[Program, int]:
         """The program of a launch and the ns spent on building it now: 0 when it is among those used last. Raises

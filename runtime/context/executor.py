@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gputune.core.errors import BuildFailed, DeviceError, WrongDevice
 from gputune.core.opened import Opened
+from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Buffer, Program, Stamps
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.persistent import PersistentRuns, Runs
@@ -273,7 +274,7 @@ class Executor:
         launches = self.graph.persistent
         waiting = [math.prod(launch.global_size) for launch in launches if launch.counts]
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        at_once = min(self.device.groups_at_once, processors)
+        at_once = min(groups_at_once(self.device), processors)
         if not waiting:
             return None
         if not all(launch.yields for launch in launches if launch.counts):

@@ -114,7 +114,7 @@ class Prover:
     def _groups(self) -> dict[Launch, list[Launch]]:
         """Which launches share a program with which others. Those that are compiled ahead are grouped as they are
         there, whatever is known here: only then it is the same program."""
-        if not (self._request.together and self._backend.merges):
+        if not (self._request.together and self._programs.merges):
             return {}
         ahead = [self._request.variants[index].main for index in self._ahead]
         own = [variant.main for index, variant in self._request.numbered.items() if index not in self._ahead]

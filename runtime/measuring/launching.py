@@ -115,7 +115,7 @@ def compile_ahead(
     first launch took, 0 for those that fail, or come after the watcher's wish to give up. Raises DeviceError when there
     is no memory."""
     backend, launcher = programs.backend, Launcher(programs, Course(watcher))
-    mains = [variant.main for variant in variants] if backend.merges else []
+    mains = [variant.main for variant in variants] if programs.merges else []
     together = {launch: group for group in groups(mains) for launch in group}
     common = _zeros(backend, buffers)
     took = []

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gputune.core.errors import LaunchFailed
+from gputune.core.quirks import affinity
 from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Timing
 from gputune.runtime.measuring.racing import ROUNDS, Race, Stopped
 
@@ -216,7 +217,7 @@ def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
         "sample_ns": protocol.sample_ns,
         "launches_per_sample": runner.launches,
         "warm_up_ns": protocol.warm_up_ns,
-        "affinity": os.environ.get("POCL_AFFINITY", ""),
+        "affinity": affinity(os.environ),
         "cold": protocol.cold,
         "stopped": runner.stopped,
     }

@@ -85,7 +85,7 @@ class KernelBench:
     def build_together(self, family: KernelFamily, tried: Iterable[tuple[Any, Configuration]]) -> None:
         """Builds configurations of problems in as few programs as a target server does, where the driver takes its time
         for each program; `run` finds them there. Every group must go together, as it does on a target."""
-        if self.backend.merges:
+        if self.programs.merges:
             launches = [runtime_launch(family.render(problem, configuration).main) for problem, configuration in tried]
             for group in groups(launches):
                 assert self.programs.build_together(group), f"{group[0].entry} does not go together: {group}"

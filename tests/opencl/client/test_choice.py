@@ -18,6 +18,7 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.identity import DeviceIdentity
+from gputune.core.quirks import groups_at_once
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from tests.client.model.test_alternatives import two_blocks
@@ -40,7 +41,7 @@ def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: Embed
             fused = model.plan_with(model.groups)
             contexts = [race.load(plan, outcomes) for plan in (model.plan, fused)]
             contexts.append(race.load(fused, outcomes, persistent=True))
-            assert bool(contexts[2].graph.persistent) == (device.groups_at_once > 0)
+            assert bool(contexts[2].graph.persistent) == (groups_at_once(device) > 0)
             inputs = {"x": np.random.default_rng(1).standard_normal((1, 8, 7, 5)).astype(np.float32)}
             (want,) = evaluate(model.plan, inputs).values()
             for context in contexts:

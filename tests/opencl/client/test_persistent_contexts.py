@@ -25,6 +25,7 @@ from gputune.client.run import net_run
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.launches import Launch, Variant
+from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend, Bound, open_backend
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import open_context, write_context
@@ -69,7 +70,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    if not backend.identity.groups_at_once:
+    if not groups_at_once(backend.identity):
         pytest.skip("this driver does not say that groups run at the same time")
     executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert not executor.warnings
@@ -99,7 +100,7 @@ def test_a_profile_needs_the_clock_of_the_device(
 def test_without_a_processor_for_each_group_launches_run_one_by_one(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if backend.identity.groups_at_once < 2:
+    if groups_at_once(backend.identity) < 2:
         pytest.skip("this driver does not say that groups run at the same time")
     path = contexts(backend, plan, tmp_path / "model.bin")
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
@@ -133,7 +134,7 @@ def inputs_of(executor: Executor, seed: int) -> dict[str, np.ndarray]:
 def test_what_is_given_up_is_run_again_by_launches(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str, in_place: bool
 ) -> None:
-    if backend.identity.groups_at_once < 2:
+    if groups_at_once(backend.identity) < 2:
         pytest.skip("this driver does not say that groups run at the same time")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 21_000)
@@ -212,7 +213,7 @@ def test_it_is_resumed_behind_each_launch(
 ) -> None:
     """One group runs alone where two are waited for, and the other one has arrived so often that the first gives up
     behind each launch in turn. The launch after that may have been begun, and plain launches behind run anyway."""
-    if backend.identity.groups_at_once != 2:
+    if groups_at_once(backend.identity) != 2:
         pytest.skip("written for two groups that run at the same time")
     monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", characters)
     if plain:
@@ -258,7 +259,7 @@ def test_it_is_resumed_behind_each_launch(
 def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if backend.identity.groups_at_once < 2:
+    if groups_at_once(backend.identity) < 2:
         pytest.skip("this driver does not say that groups run at the same time")
     path = contexts(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, lambda graph: graph)
@@ -301,7 +302,7 @@ def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Conte
 def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not backend.identity.groups_at_once:
+    if not groups_at_once(backend.identity):
         pytest.skip("this driver does not say that groups run at the same time")
 
     def older(graph: GraphRecord) -> GraphRecord:
@@ -344,7 +345,7 @@ print(executor.runs.launches, executor.runs.inferences)
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are found in /proc")
 def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    if backend.identity.groups_at_once < 2 or len(os.sched_getaffinity(0)) < 2:
+    if groups_at_once(backend.identity) < 2 or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("groups do not run at the same time here")
     executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
     inputs = inputs_of(executor, 0)
@@ -373,5 +374,5 @@ def test_the_generator_makes_them_unless_told_not_to(backend: Backend, tmp_path:
     assert ended.value.code == 0
     with open_context(tmp_path / "small.bin") as file:
         (graph,) = file.header.graphs
-        assert bool(graph.persistent) == (wanted and backend.identity.groups_at_once > 0)
+        assert bool(graph.persistent) == (wanted and groups_at_once(backend.identity) > 0)
         assert file.header.configuration["persistent_kernels"] is wanted

@@ -39,8 +39,8 @@ __kernel void twice(__global const float *x, __global float *output) {
 
 
 @pytest.fixture(autouse=True)
-def _merges(backend: Backend) -> None:
-    if not backend.merges:
+def _merges(programs: ProgramCache) -> None:
+    if not programs.merges:
         pytest.skip("this driver gains nothing from programs that are shared")
 
 

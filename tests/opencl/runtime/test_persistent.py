@@ -12,6 +12,7 @@ import pytest
 
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access
+from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES, BufferRef, LaunchRecord, ProgramRecord
 
@@ -56,7 +57,7 @@ NOTHING = Access((), ())
 
 
 def groups_of(backend: Backend) -> int:
-    return max(1, backend.identity.groups_at_once)
+    return max(1, groups_at_once(backend.identity))
 
 
 def whole(index: int, nbytes: int) -> BufferRef:

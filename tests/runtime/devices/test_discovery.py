@@ -120,21 +120,6 @@ def test_a_binary_belongs_to_a_device_and_a_driver_version_but_not_to_its_free_m
         assert other.difference(IDENTITY) == f"{name} is 'other', not {getattr(IDENTITY, name)!r}"
 
 
-@pytest.mark.parametrize(
-    ("platform", "name", "kind", "groups"),
-    [
-        ("Portable Computing Language", "pthread-haswell-Some CPU", "cpu", 6),
-        ("Portable Computing Language", "cpu-haswell-Some CPU", "cpu", 6),
-        ("Portable Computing Language", "cpu-tbb-haswell-Some CPU", "cpu", 0),
-        ("Portable Computing Language", "NVIDIA GPU", "gpu", 0),
-        ("Intel(R) OpenCL", "cpu-like name", "cpu", 0),
-    ],
-)
-def test_groups_run_at_once_where_the_driver_is_known_for_it(platform: str, name: str, kind: str, groups: int) -> None:
-    identity = dataclasses.replace(IDENTITY, platform=platform, name=name, device_type=kind, compute_units=6)
-    assert identity.groups_at_once == groups
-
-
 def probe_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, limit_s: float = 30) -> list[DeviceReport]:
     """Discovery with one driver, whose probe is this shell script."""
     (tmp_path / "one.icd").write_text("libone.so\n")

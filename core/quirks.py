@@ -1,0 +1,180 @@
+"""What each OpenCL driver does differently: the one table of it.
+
+Records say what a device is, never what follows from it: that is asked of this table whenever it is needed. A driver
+that is not in the table is taken to do what most of them do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gputune.core.identity import DeviceIdentity
+
+
+@dataclass(frozen=True)
+class CompiledFolder:
+    """How a driver is told to keep what it compiles: one variable names the folder; where the other one is 1, it finds
+    again there what any process has compiled."""
+
+    folder: str
+    finds: str
+
+
+@dataclass(frozen=True)
+class Quirks:
+    """One driver's row; `platform` is a regular expression that is found in the names of its platforms."""
+
+    driver: str
+    platform: str
+
+    charges_per_program: bool = False
+    """Whether one program of several launches is built faster than one for each."""
+
+    compiles_at_first_launch: frozenset[str] = frozenset({"cpu"})
+    """The types of its devices for which it may make code only when a first launch with a local size is in the queue;
+    such a launch says when it runs. For others code is made when a program is built or a launch is enqueued, and some
+    drivers never say that a launch is running."""
+
+    thread_per_group: str = ""
+    """A regular expression for the names of CPU devices that have a thread for each compute unit, of which each takes
+    one work-group of a launch before any takes a second."""
+
+    compiled: CompiledFolder | None = None
+    """None where it cannot be told where to keep what it compiles, or not so that other processes find it."""
+
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are set before it is loaded, unless the user has set them."""
+
+    affinity: str = ""
+    """The variable that binds its threads to cores of their own where it is 1, and lets them move where it is 0."""
+
+    deciding: Mapping[str, str] = field(default_factory=dict)
+    """Variables that change its code or how long that takes: names, with * for any characters, and what each does."""
+
+    not_deciding: Mapping[str, str] = field(default_factory=dict)
+    """Names that a pattern of `deciding` has and that change neither code nor time."""
+
+    @property
+    def unbound(self) -> dict[str, str]:
+        """Variables for a process that only compiles: its threads take whatever cores others leave."""
+        return {self.affinity: "0"} if self.affinity else {}
+
+
+POCL = Quirks(
+    "PoCL",
+    "Portable Computing Language",
+    # It takes as long for a program as for four kernels in one.
+    charges_per_program=True,
+    # It compiles a kernel for each local size that it is launched with, on any device.
+    compiles_at_first_launch=frozenset({"cpu", "gpu", "accelerator"}),
+    # CPU devices are called pthread-, since version 4 cpu-; those called cpu-tbb- leave threads to a library.
+    thread_per_group="pthread-|cpu-(?!tbb-)",
+    compiled=CompiledFolder("POCL_CACHE_DIR", "POCL_KERNEL_CACHE"),
+    # Timings jump by a factor of two between runs unless its threads keep to their cores, and a cache of compiled
+    # kernels would hide what a variant costs to build.
+    defaults={"POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0"},
+    affinity="POCL_AFFINITY",
+    deciding={
+        "POCL_AFFINITY": "its threads keep to their cores",
+        "POCL_ARGS_*": "options of the tools that it compiles with",
+        "POCL_BINARY_SPECIALIZE_WG": "code for given sizes",
+        "POCL_CUDA_GPU_ARCH": "the processor that code is made for",
+        "POCL_EXTRA_BUILD_FLAGS": "options of its compiler",
+        "POCL_FORCE_PARALLEL_OUTER_LOOP": "how work-items become loops",
+        "POCL_FULL_REPLICATION_THRESHOLD": "how work-items become loops",
+        "POCL_KERNELLIB_NAME": "the library of its built-in functions",
+        "POCL_LEVEL0_*": "how its Level Zero driver compiles",
+        "POCL_LLVM_CPU_NAME": "the processor that code is made for",
+        "POCL_PATH_*": "the tools that it compiles with",
+        "POCL_PTHREAD_MIN_THREADS": "how many threads share a launch",
+        "POCL_TBB_*": "how launches are shared among threads",
+        "POCL_TRACING*": "events are written down while kernels run",
+        "POCL_VECTORIZER_FORCE_VECTOR_WIDTH": "how it vectorises",
+        "POCL_VECTORIZER_PREFER_VECTOR_WIDTH": "how it vectorises",
+        "POCL_WILOOPS_MAX_UNROLL_COUNT": "how work-items become loops",
+        "POCL_WORK_GROUP_METHOD": "how work-items become loops",
+        "POCL_WORK_GROUP_SPECIALIZATION": "code for given sizes",
+    },
+)
+
+INTEL = Quirks(
+    "Intel",
+    "Intel",
+    deciding={
+        "CL_CONFIG_*": "on CPUs: vectors, target, optimisations, threads",
+        "DPCPP_CPU_*": "on CPUs: where its threads run",
+        "IGC_*": "how it compiles for GPUs",
+        "NEOReadDebugKeys": "its GPU driver reads variables that change anything",
+    },
+    not_deciding={
+        "CL_CONFIG_CPU_FORCE_*_MEM_SIZE": "bounds memory",
+        "CL_CONFIG_*_DIR": "a folder",
+        "CL_CONFIG_*DUMP*": "writes down what was compiled",
+        "IGC_DumpTo*": "writes down what was compiled",
+        "IGC_ShaderDump*": "writes down what was compiled",
+    },
+)
+
+AMD = Quirks(
+    "AMD",
+    "AMD",
+    deciding={
+        "AMD_OCL_BUILD_OPTIONS*": "options of its compiler",
+        "GPU_ENABLE_WAVE32_MODE": "width of a wavefront",
+        "GPU_ENABLE_WGP_MODE": "which units share a work-group",
+        "HSA_CU_MASK": "which compute units run kernels",
+        "HSA_OVERRIDE_GFX_VERSION": "the processor that code is made for",
+        "HSA_XNACK": "code that can repeat a memory access",
+        "ROC_GLOBAL_CU_MASK": "which compute units run kernels",
+    },
+)
+
+MESA = Quirks(
+    "Mesa",
+    "rusticl|Clover",
+    deciding={
+        "AMD_DEBUG": "for AMD: how it compiles and waits",
+        "GALLIVM_*": "on CPUs: how it compiles",
+        "LP_*": "on CPUs: threads and vectors",
+        "INTEL_DEBUG": "for Intel: how it compiles and waits",
+        "IR3_SHADER_DEBUG": "for Adreno: how it compiles",
+        "RUSTICL_DEBUG": "how it compiles and waits",
+        "RUSTICL_MAX_WORK_GROUPS": "how launches are divided",
+    },
+)
+
+CLVK = Quirks(
+    "clvk",
+    "clvk",
+    deciding={"CLVK_*": "how it compiles and batches launches"},
+    not_deciding={"CLVK_LOG*": "what it says", "CLVK_*_DIR": "a folder"},
+)
+
+DRIVERS = (POCL, INTEL, AMD, MESA, CLVK)
+OTHER = Quirks("another driver", "")
+
+
+def quirks_of(identity: DeviceIdentity) -> Quirks:
+    """What is different about the driver of a device; OTHER where the table does not have it."""
+    return next((row for row in DRIVERS if re.search(row.platform, identity.platform)), OTHER)
+
+
+def groups_at_once(identity: DeviceIdentity) -> int:
+    """So many work-groups of a launch are sure to run at the same time on a device and may wait for each other; 0 where
+    that is not known."""
+    threads = quirks_of(identity).thread_per_group
+    known = bool(threads) and identity.device_type == "cpu" and re.match(threads, identity.name)
+    return identity.compute_units if known else 0
+
+
+def unset_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """The defaults of all drivers that a process's variables leave open, for before a driver is loaded."""
+    defaults = {name: value for row in DRIVERS for name, value in row.defaults.items()}
+    return {name: value for name, value in defaults.items() if name not in environment}
+
+
+def affinity(environment: Mapping[str, str]) -> str:
+    """What the variables of a process say about binding a driver's threads to cores; empty where they say nothing."""
+    return next((environment[row.affinity] for row in DRIVERS if row.affinity in environment), "")

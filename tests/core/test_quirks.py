@@ -1,0 +1,72 @@
+"""What follows from the name of a driver."""
+
+import dataclasses
+
+import pytest
+
+from gputune.core import quirks
+from gputune.core.identity import DeviceIdentity
+from gputune.core.quirks import AMD, CLVK, DRIVERS, INTEL, MESA, OTHER, POCL, Quirks, groups_at_once, quirks_of
+from gputune.runtime.devices.discovery import NULL_REPORT
+
+assert NULL_REPORT.identity is not None
+IDENTITY = NULL_REPORT.identity
+
+
+def of_platform(platform: str) -> DeviceIdentity:
+    return dataclasses.replace(IDENTITY, platform=platform)
+
+
+@pytest.mark.parametrize(
+    ("platform", "driver"),
+    [
+        ("Portable Computing Language", POCL),
+        ("Intel(R) OpenCL", INTEL),
+        ("Intel(R) OpenCL Graphics", INTEL),
+        ("AMD Accelerated Parallel Processing", AMD),
+        ("rusticl", MESA),
+        ("Clover", MESA),
+        ("clvk", CLVK),
+        ("QUALCOMM Snapdragon(TM)", OTHER),
+        ("null", OTHER),
+        ("replay", OTHER),
+        ("", OTHER),
+    ],
+)
+def test_a_driver_is_known_by_its_platform(platform: str, driver: Quirks) -> None:
+    assert quirks_of(of_platform(platform)) is driver
+
+
+def test_only_pocl_is_charged_and_cached_and_pinned() -> None:
+    assert [row.driver for row in DRIVERS if row.charges_per_program or row.compiled or row.affinity] == ["PoCL"]
+    assert POCL.unbound == {"POCL_AFFINITY": "0"} and OTHER.unbound == {}
+
+
+def test_code_may_be_made_late_for_every_cpu_and_everything_of_pocls() -> None:
+    late = {(row.driver, kind) for row in (*DRIVERS, OTHER) for kind in row.compiles_at_first_launch if kind != "cpu"}
+    assert late == {("PoCL", "gpu"), ("PoCL", "accelerator")}
+    assert all("cpu" in row.compiles_at_first_launch for row in (*DRIVERS, OTHER))
+
+
+@pytest.mark.parametrize(
+    ("platform", "name", "kind", "groups"),
+    [
+        ("Portable Computing Language", "pthread-haswell-Some CPU", "cpu", 6),
+        ("Portable Computing Language", "cpu-haswell-Some CPU", "cpu", 6),
+        ("Portable Computing Language", "cpu-tbb-haswell-Some CPU", "cpu", 0),
+        ("Portable Computing Language", "NVIDIA GPU", "gpu", 0),
+        ("Intel(R) OpenCL", "cpu-like name", "cpu", 0),
+    ],
+)
+def test_groups_run_at_once_where_the_driver_is_known_for_it(platform: str, name: str, kind: str, groups: int) -> None:
+    identity = dataclasses.replace(IDENTITY, platform=platform, name=name, device_type=kind, compute_units=6)
+    assert groups_at_once(identity) == groups
+
+
+def test_defaults_are_for_variables_that_the_user_leaves_open() -> None:
+    assert quirks.unset_defaults({}) == {"POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0"}
+    assert quirks.unset_defaults({"POCL_AFFINITY": "0", "HOME": "/"}) == {"POCL_KERNEL_CACHE": "0"}
+
+
+def test_threads_are_bound_as_the_variables_say() -> None:
+    assert [quirks.affinity(each) for each in ({}, {"POCL_AFFINITY": "1"}, {"OTHER": "1"})] == ["", "1", ""]
