@@ -1,96 +1,123 @@
-"""What a user sees while a long command works: a bar with ETA on a terminal, plain lines otherwise."""
+"""What a user sees while a long command works: a bar with ETA on a terminal, plain lines otherwise.
 
+Messages are records of the standard logging module, by loggers below "gputune": critical for what a person must do or
+nothing goes on, warning, info, and debug for --log_level verbose. A command shows them by `reporting`; without it they
+are the application's, if it handles them. Steps are told to a Progress.
+"""
+
+from __future__ import annotations
+
+import logging
 import threading
 import time
-from types import TracebackType
-from typing import TextIO
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol, TextIO
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gputune.core.printable import printable
 
-LEVELS = ("error", "warn", "info", "verbose")
+LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "verbose": logging.DEBUG}
 _PLAIN_INTERVAL_S = 5.0
 
 
-class Reporter:
-    """Messages by level, and one progress at a time, on one text stream.
+class Progress(Protocol):
+    """How far something long has come, in steps of whatever it counts; one at a time. Threads may share it."""
 
-    Steps are whatever the caller counts (trials when tuning); the ETA comes from the pace of the steps done in this
-    run; steps that turn out not to be needed are taken off the total.
+    def running(self, label: str, total: int, seconds: float | None = None) -> AbstractContextManager[None]:
+        """As long as `total` steps are done, which may take so many seconds, None for as long as it takes."""
+
+    def advance(self, steps: int, what: str) -> None:
+        """Counts steps done; `what` says what is being worked on."""
+
+    def shrink(self, steps: int) -> None:
+        """Takes steps off the total that turned out not to be needed."""
+
+
+class Silent:
+    """A Progress that is not shown."""
+
+    def running(self, label: str, total: int, seconds: float | None = None) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def advance(self, steps: int, what: str) -> None: ...
+
+    def shrink(self, steps: int) -> None: ...
+
+
+SILENT = Silent()
+
+
+class Reporter(logging.Handler):
+    """Shows messages from a level of LEVELS on, and a Progress, on one text stream.
+
+    The ETA comes from the pace of the steps done since the progress began.
     """
 
     def __init__(self, stream: TextIO, level: str = "info") -> None:
-        self.level = level
+        super().__init__(LEVELS[level])
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
-        self._bar: Progress | None = None
-        self._bar_task: TaskID | None = None
+        self._bar: bars.Progress | None = None
+        self._bar_task: bars.TaskID | None = None
         self._label = ""
         self._total = 0
         self._done = 0
         self._began = 0.0
         self._said = 0.0
         self._seconds: float | None = None
-        self._lock = threading.RLock()  # several targets report from threads of their own
+        self._counting = threading.RLock()  # several targets report from threads of their own
 
-    def tell(self, text: str) -> None:
-        """What a person must do: shown at every level, in one line, so that it can be copied."""
-        self._console.print(printable(text), markup=False)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows a message in one line."""
+        mark = "warning: " if record.levelno == logging.WARNING else ""
+        self._print(f"{mark}{record.getMessage()}")
 
-    def warn(self, text: str) -> None:
-        self._say(1, f"warning: {text}")
-
-    def info(self, text: str) -> None:
-        self._say(2, text)
-
-    def verbose(self, text: str) -> None:
-        self._say(3, text)
-
-    def _say(self, level: int, text: str) -> None:
-        if level <= LEVELS.index(self.level):
-            self._console.print(printable(text), markup=False)
-
-    def begin(self, label: str, total: int, seconds: float | None = None) -> None:
-        """Starts a progress of `total` steps that may take so many seconds, None for as long as it takes."""
+    @contextmanager
+    def running(self, label: str, total: int, seconds: float | None = None) -> Iterator[None]:
         self._seconds = seconds
         self._label, self._total, self._done = label, total, 0
         self._began = self._said = time.monotonic()
-        if self._console.is_terminal and self.level in ("info", "verbose"):
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[eta]}"),
+        if self._console.is_terminal and self.level <= logging.INFO:
+            self._bar = bars.Progress(
+                bars.TextColumn("{task.description}", markup=False),
+                bars.BarColumn(),
+                bars.MofNCompleteColumn(),
+                bars.TimeElapsedColumn(),
+                bars.TextColumn("{task.fields[eta]}"),
                 console=self._console,
                 transient=True,
                 auto_refresh=False,  # a thread that draws would disturb what is measured on a CPU device
             )
             self._bar_task = self._bar.add_task(label, total=total, eta="")
             self._bar.start()
+        try:
+            yield
+        finally:
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = self._bar_task = None
 
     def advance(self, steps: int, what: str) -> None:
-        """Counts steps done; `what` says what is being worked on."""
-        with self._lock:
+        with self._counting:
             self._done += steps
             now = time.monotonic()
             if self._bar is not None and self._bar_task is not None:
                 description = printable(f"{self._label} {what}")
-                self._bar.update(self._bar_task, completed=self._done, description=description, eta=self.eta(now))
+                self._bar.update(self._bar_task, completed=self._done, description=description, eta=self._eta(now))
                 self._bar.refresh()
-            elif now - self._said >= _PLAIN_INTERVAL_S:
+            elif self.level <= logging.INFO and now - self._said >= _PLAIN_INTERVAL_S:
                 self._said = now
-                self.info(f"{self._label} {self._done}/{self._total} {self.eta(now)} {what}")
+                self._print(f"{self._label} {self._done}/{self._total} {self._eta(now)} {what}")
 
     def shrink(self, steps: int) -> None:
-        """Takes steps off the total that turned out not to be needed."""
-        with self._lock:
+        with self._counting:
             self._total -= steps
             if self._bar is not None and self._bar_task is not None:
                 self._bar.update(self._bar_task, total=self._total)
 
-    def eta(self, now: float) -> str:
+    def _eta(self, now: float) -> str:
         """The time left at the pace so far, or until no more is allowed."""
         if not self._done:
             return ""
@@ -100,16 +127,19 @@ class Reporter:
         minutes, seconds = divmod(round(seconds), 60)
         return f"ETA {minutes}:{seconds:02d}"
 
-    def end(self) -> None:
-        """Ends the progress."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = self._bar_task = None
+    def _print(self, text: str) -> None:
+        self._console.print(printable(text), markup=False)
 
-    def __enter__(self) -> "Reporter":
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
+@contextmanager
+def reporting(stream: TextIO, level: str = "info") -> Iterator[Reporter]:
+    """Shows messages from a level of LEVELS on, and the Progress that it gives, on a text stream."""
+    reporter, logger = Reporter(stream, level), logging.getLogger("gputune")
+    before = logger.level
+    logger.addHandler(reporter)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield reporter
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(reporter)

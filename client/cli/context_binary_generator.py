@@ -1,5 +1,6 @@
 """gputune context-binary-generator"""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.errors import ConfigError
 from gputune.client.generation.generator import generate
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
+
+log = logging.getLogger(__name__)
 
 
 @click.command("context-binary-generator")
@@ -57,14 +60,18 @@ def command(
     if input_list is not None and not verify:
         raise ConfigError("--input_list has the inputs of --verify; give --verify, too")
     request = asked.request(
-        _binary_path(output_dir, binary_file), summary_json=summary_json, verify=verify, input_list=input_list
+        _binary_path(output_dir, binary_file),
+        summary_json=summary_json,
+        verify=verify,
+        input_list=input_list,
+        log_level=log_level,
     )
-    reporter = Reporter(sys.stderr, log_level)
-    try:
-        generate(request, os.environ, reporter)
-    except KeyboardInterrupt:
-        reporter.warn("interrupted; what was measured is kept: the same command resumes")
-        raise
+    with reporting(sys.stderr, log_level) as progress:
+        try:
+            generate(request, os.environ, progress)
+        except KeyboardInterrupt:
+            log.warning("interrupted; what was measured is kept: the same command resumes")
+            raise
 
 
 def _binary_path(output_dir: Path, binary_file: str) -> Path:

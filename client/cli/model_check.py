@@ -14,7 +14,7 @@ from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import check_model, describe
 from gputune.client.model.op_packages import in_use, load_packages
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks, measured
 from gputune.client.tuning.search.task_search import device_limits
@@ -83,9 +83,12 @@ def _device(gflops: float | None, gbps: float | None, device: str | None) -> tup
     if device is not None:
         if given:
             raise ConfigError(f"{' and '.join(given)}: with --device the peaks are measured; drop one of them")
-        reporter = Reporter(sys.stderr, "warn")
-        with choose_target(None, os.environ, device, speaker=reporter) as target, target.connect() as client:
-            return measured(client, reporter), device_limits(DeviceIdentity.from_dict(client.device))
+        with (
+            reporting(sys.stderr, "warn"),
+            choose_target(None, os.environ, device) as target,
+            target.connect() as client,
+        ):
+            return measured(client), device_limits(DeviceIdentity.from_dict(client.device))
     limits = device_limits(NULL_REPORT.identity)
     if gflops is not None and gbps is not None:
         return Peaks(gflops, gbps, "given"), limits

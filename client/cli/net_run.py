@@ -1,5 +1,6 @@
 """gputune net-run"""
 
+import logging
 import os
 import sys
 from contextlib import ExitStack
@@ -14,12 +15,14 @@ from gputune.client.errors import ConfigError
 from gputune.client.generation.summary import write_json
 from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list, read_inputs
 from gputune.client.outputs import check_output
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.run import net_run
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.runtime import Executor
 from gputune.runtime.context.loading import open_executor
+
+log = logging.getLogger(__name__)
 
 
 @click.command("net-run")
@@ -93,7 +96,6 @@ def command(
     gputune net-run --retrieve_context output/model.bin --input_list inputs.txt \\
         --output_dir results --num_inferences 100 --summary_json run.json
     """
-    reporter = Reporter(sys.stderr, log_level)
     check_output(output_dir, folder=True)
     for file in (summary_json, profile):
         if file is not None:
@@ -101,7 +103,7 @@ def command(
     if shared_buffer and profile is not None:
         raise ConfigError("--shared_buffer: a profile is of inferences with copies; leave one of the two away")
     strict = cache_compatibility_mode == "strict"
-    with ExitStack() as stack:
+    with reporting(sys.stderr, log_level) as progress, ExitStack() as stack:
         executor: net_run.AnyExecutor
         if connection.target is None and connection.adb is None:
             _refuse_unused(connection)
@@ -110,26 +112,25 @@ def command(
         elif shared_buffer:
             raise ConfigError("--shared_buffer: a target's memory is not this machine's; leave it away")
         else:
-            executor = _remote(stack, connection, device, reporter, retrieve_context, graph, strict)
+            executor = _remote(stack, connection, device, retrieve_context, graph, strict)
             infer = executor.run_timed
         for text in executor.warnings:
-            reporter.warn(f"{retrieve_context}: {text}")
+            log.warning(f"{retrieve_context}: {text}")
         if not executor.computes:
-            reporter.warn("the null device computes nothing: outputs are zeros, not results")
+            log.warning("the null device computes nothing: outputs are zeros, not results")
         lines = _lines(input_list, executor)
         count = num_inferences or len(lines)
         inference_ns: list[int] = []
-        with reporter, device_errors(retrieve_context):
-            reporter.begin("inference", count)
+        with progress.running("inference", count), device_errors(retrieve_context):
             for number, outputs, elapsed_ns in net_run.run(infer, executor.graph.inputs, lines, count):
                 inference_ns.append(elapsed_ns)
                 if number < len(lines):
                     net_run.write_result(output_dir / f"Result_{number}", outputs, npy)
-                reporter.advance(1, executor.graph.name)
+                progress.advance(1, executor.graph.name)
         if text := net_run.mostly_by_launches(executor):
-            reporter.warn(text)
+            log.warning(text)
         summary = net_run.summarise(executor, inference_ns)
-        reporter.info(_in_short(executor, summary))
+        log.info(_in_short(executor, summary))
         if summary_json is not None:
             write_json(summary_json, summary)
         if profile is not None:
@@ -138,7 +139,7 @@ def command(
                 content = net_run.profile(executor, inputs, count)
             write_json(profile, content)
             for line in net_run.profile_table(content):
-                reporter.info(line)
+                log.info(line)
 
 
 def _lines(input_list: Path | None, executor: net_run.AnyExecutor) -> list[InputLine]:
@@ -169,7 +170,6 @@ def _remote(
     stack: ExitStack,
     connection: ConnectionOptions,
     device: str | None,
-    reporter: Reporter,
     path: Path,
     graph: str | None,
     strict: bool,
@@ -182,12 +182,11 @@ def _remote(
             device,
             credentials=connection.credentials,
             adb=connection.adb,
-            notice=reporter.warn,
-            speaker=reporter,
+            notice=log.warning,
         )
     )
     for line in target.explanation:
-        reporter.info(line)
+        log.info(line)
     client = stack.enter_context(target.connect())
     with device_errors(path):
         return RemoteExecutor(client, path, graph, strict)

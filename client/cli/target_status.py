@@ -1,6 +1,7 @@
 """gputune target-status"""
 
 import json
+import logging
 import os
 import sys
 
@@ -8,10 +9,12 @@ import click
 
 from gputune.client.cli.options.common import ConnectionOptions, connection_options
 from gputune.client.cli.say import say
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.target.connecting import VARIABLE, choose_target
 from gputune.client.target.status import describe, lines_of
 from gputune.server.protocol.messages import DEFAULT_PORT
+
+log = logging.getLogger(__name__)
 
 
 @click.command("target-status")
@@ -27,15 +30,14 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
     address = connection.target
     if address is None and connection.adb is None:
         address = os.environ.get(VARIABLE, "").strip() or f"127.0.0.1:{DEFAULT_PORT}"
-    reporter = Reporter(sys.stderr)
     with (
+        reporting(sys.stderr),
         choose_target(
             address,
             os.environ,
             credentials=connection.credentials,
             adb=connection.adb,
-            notice=reporter.warn,
-            speaker=reporter,
+            notice=log.warning,
         ) as target,
         target.connect() as client,
     ):

@@ -14,6 +14,7 @@ from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access
 from gputune.client.errors import MemoryPlanError
 from gputune.client.model.plan import Operation, Plan, Task
+from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.measuring.rendering import launch_message, variant_message
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
@@ -48,13 +49,6 @@ class Maker(Protocol):
         """Compiles, the first of them first, and several at a time where it can; tells each by its place."""
 
     def execute_kernel(self, request: ExecuteKernel) -> Mapping[str, memoryview]: ...
-
-
-class Progress(Protocol):
-    """What hears how far compiling has come."""
-
-    def begin(self, label: str, total: int) -> None: ...
-    def advance(self, steps: int, what: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ def build_all(
     graphs: Sequence[Wanted],
     target: Maker,
     compiled: Callable[[Task, Outcome], None],
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Built:
     """All graphs of a context.
 
@@ -260,23 +254,21 @@ class _Programs:
         self.records.append(ProgramRecord(b"", kernel.source, kernel.options))
         return len(self.records) - 1
 
-    def compile(self, progress: Progress | None) -> None:
+    def compile(self, progress: Progress) -> None:
         """Compiles what has no binary. The longest text comes first, so that none is left when all others are done."""
         places = sorted(self._missing, key=lambda place: len(self.records[place].source), reverse=True)
         if not places:
             return
-        if progress is not None:
-            progress.begin("compiling", len(places))
 
         def done(number: int, reply: Compiled) -> None:
             place = places[number]
             binary = bytes(reply.binary)
             self.records[place] = replace(self.records[place], binary=binary)
             self._missing.pop(place)[1](binary)
-            if progress is not None:
-                progress.advance(1, "")
+            progress.advance(1, "")
 
-        self._target.compile_kernels([self._missing[place][0] for place in places], done)
+        with progress.running("compiling", len(places)):
+            self._target.compile_kernels([self._missing[place][0] for place in places], done)
 
 
 def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,11 +23,12 @@ from gputune.client.context.race import ContextRace, Outcomes, OutOfTime
 from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.plan import Plan
-from gputune.client.progress import Reporter
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.errors import ContextError
 from gputune.kernels.family import DeviceLimits
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,6 @@ class InChain:
         model: Alternatives,
         tuner: Tuner,
         cache: PerformanceCache,
-        reporter: Reporter,
         contexts: int,
         limits: DeviceLimits,
         persistent: bool = False,
@@ -66,7 +67,6 @@ class InChain:
         self._model = model
         self._tuner = tuner
         self._cache = cache
-        self._reporter = reporter
         self._contexts = contexts
         self._limits = limits
         self._persistent = persistent
@@ -91,11 +91,11 @@ class InChain:
         earlier = [] if record is None else races_from(record.measured.get("races"))
         try:
             with race:
-                choice = compare(self._model, race, self._reporter, outcomes, finalists, plain, known, earlier)
+                choice = compare(self._model, race, outcomes, finalists, plain, known, earlier)
         except (GputuneError, ContextError, OSError) as error:
             if known is not None or isinstance(error, OutOfTime):
                 return self._unmeasured(known, record, outcomes, str(error))
-            self._reporter.warn(f"whole contexts were not compared; each task runs its own winner, unfused: {error}")
+            log.warning(f"whole contexts were not compared; each task runs its own winner, unfused: {error}")
             return Decision(self._model.plan, outcomes)
         record = self._recorded(choice, race, asked)
         self._cache.conclude_chain(digest, record)
@@ -156,9 +156,9 @@ class InChain:
     ) -> Decision:
         """What is chosen where contexts could not be compared, or no time is left to do so."""
         if known is not None and record is not None:
-            self._reporter.warn(f"whole contexts were not compared, the last choice stays: {why}")
+            log.warning(f"whole contexts were not compared, the last choice stays: {why}")
             return self._decided(known, record.measured, "as compared before: ")
-        self._reporter.warn(f"whole contexts were not compared, the times of single kernels decide: {why}")
+        log.warning(f"whole contexts were not compared, the times of single kernels decide: {why}")
         guess = estimated_alone(self._model, outcomes, self._persistent)
         return Decision(guess.plan, guess.outcomes, guess.persistent)
 
@@ -188,8 +188,8 @@ class InChain:
         parts += [f"{len(others)} of {len(chosen.plan.tasks)} tasks run another finalist"] if others else []
         if self._persistent:
             parts.append("persistent kernels" if chosen.persistent else "launches one by one")
-        self._reporter.info(f"end to end, {source}{', '.join(parts) or 'every task runs its winner'}")
+        log.info(f"end to end, {source}{', '.join(parts) or 'every task runs its winner'}")
         for key, one in others:
-            self._reporter.verbose(f"end to end, {source}{one.op} {key[:10]}: {dict(one.configuration)}")
+            log.debug(f"end to end, {source}{one.op} {key[:10]}: {dict(one.configuration)}")
         told = {name: value for name, value in measured.items() if name not in ("races", "asked", PLACES)}
         return Decision(chosen.plan, chosen.outcomes, chosen.persistent, {**told, "remembered": bool(source)})

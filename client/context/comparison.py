@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +24,14 @@ from gputune.client.context.race import ContextRace, Outcomes, OutOfTime
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan, Task
-from gputune.client.progress import Reporter
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.measuring.intervals import paired_interval
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.measuring.racing import paired
+
+log = logging.getLogger(__name__)
 
 ANY_LAUNCH_NS = 1e15
 """What a launch would have to cost for as much as possible to be fused."""
@@ -123,7 +125,6 @@ class Choice:
 def compare(
     model: Alternatives,
     race: ContextRace,
-    reporter: Reporter,
     outcomes: Outcomes,
     finalists: Finalists,
     untuned: Candidate,
@@ -136,13 +137,13 @@ def compare(
     choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before. Raises what
     ContextRace does, OutOfTime where there was no time for any comparison.
     """
-    estimate = _estimate(model, race, reporter, outcomes, finalists)
+    estimate = _estimate(model, race, outcomes, finalists)
     candidates = [*([] if known is None else [known]), *_candidates(model, outcomes, estimate, untuned.persistent)]
-    contexts = _Contexts(race, reporter, untuned)
+    contexts = _Contexts(race, untuned)
     for one in candidates:
         if not contexts.add(one):
             break
-    reporter.info(f"comparing {len(contexts.candidates)} whole contexts, the untuned one among them")
+    log.info(f"comparing {len(contexts.candidates)} whole contexts, the untuned one among them")
     comparison = compare_contexts(list(contexts.candidates), contexts.untuned, contexts.run, earlier)
     chosen = contexts.candidates[comparison.chosen]
     measured = {
@@ -162,9 +163,8 @@ def compare(
 class _Contexts:
     """The candidates by their digests, loaded; the untuned one is the last of them."""
 
-    def __init__(self, race: ContextRace, reporter: Reporter, untuned: Candidate) -> None:
+    def __init__(self, race: ContextRace, untuned: Candidate) -> None:
         self._race = race
-        self._reporter = reporter
         self._loaded: dict[str, RemoteExecutor] = {}
         self._last = self._load(untuned) or self._load(replace(untuned, persistent=False))
         if self._last is None:
@@ -205,7 +205,7 @@ class _Contexts:
         try:
             context = self._race.load(one.plan, one.outcomes, one.persistent)
         except TargetError as error:
-            self._reporter.warn(f"a context is left out of the comparison ({one.title}): {error}")
+            log.warning(f"a context is left out of the comparison ({one.title}): {error}")
             return None
         if one.persistent and not context.graph.persistent:
             one = replace(one, persistent=False)
@@ -226,16 +226,14 @@ def end_to_end(comparison: Comparison, untuned: str) -> dict[str, Any]:
     }
 
 
-def _estimate(
-    model: Alternatives, race: ContextRace, reporter: Reporter, outcomes: Outcomes, finalists: Finalists
-) -> Estimate:
+def _estimate(model: Alternatives, race: ContextRace, outcomes: Outcomes, finalists: Finalists) -> Estimate:
     """Times of all tasks inside contexts without fusion and with everything fused in one way, and of finalists inside
     the context that these speak for."""
     covers = _covers(model, outcomes)
     if not covers and not any(len(own) > 1 for own in finalists.values()):
         return Estimate()
     if covers:
-        reporter.info(f"timing contexts without fusion and with {' and '.join(map(_groups, covers))} fused")
+        log.info(f"timing contexts without fusion and with {' and '.join(map(_groups, covers))} fused")
     contexts = [race.load(plan, outcomes) for plan in (model.plan, *map(model.plan_with, covers))]
     tasks = race.task_ns(contexts)
     times_ns: dict[str, float] = {}
@@ -245,7 +243,7 @@ def _estimate(
     race.free(*contexts)
     plan = model.plan_with(gainful(model, times_ns, launch_ns))
     try:
-        changed = _finalists(plan, race, reporter, outcomes, finalists, times_ns)
+        changed = _finalists(plan, race, outcomes, finalists, times_ns)
     except OutOfTime:
         changed = {}
     return Estimate(times_ns, launch_ns, changed)
@@ -307,7 +305,6 @@ def _each(plan: Plan, tasks: Mapping[str, Sequence[float]]) -> dict[str, float]:
 def _finalists(
     plan: Plan,
     race: ContextRace,
-    reporter: Reporter,
     outcomes: Outcomes,
     finalists: Finalists,
     times_ns: Mapping[str, float],
@@ -319,7 +316,7 @@ def _finalists(
     if not several:
         return {}
     most = max(map(len, several.values()))
-    reporter.info(f"timing other finalists of {len(several)} of {len(shares)} tasks inside the model")
+    log.info(f"timing other finalists of {len(several)} of {len(shares)} tasks inside the model")
     contexts = [
         race.load(plan, with_winners(outcomes, {key: own[place] for key, own in several.items() if place < len(own)}))
         for place in range(most)

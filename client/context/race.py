@@ -22,7 +22,7 @@ import numpy.typing as npt
 from gputune.client.context import builder
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.model.plan import Plan, Task
-from gputune.client.progress import Reporter
+from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.outcome import Outcome
@@ -60,7 +60,7 @@ class ContextRace:
         maker: builder.Maker,
         write: Callable[[builder.Built, Path], object],
         compiled: Callable[[Task, Outcome], None],
-        reporter: Reporter,
+        progress: Progress = SILENT,
         deadline: float | None = None,
     ) -> None:
         """maker: compiles and packs for the target; write: makes the file of a graph; compiled: hears of binaries as
@@ -69,7 +69,7 @@ class ContextRace:
         self._maker = maker
         self._write = write
         self._compiled = compiled
-        self._reporter = reporter
+        self._progress = progress
         self._deadline = deadline
         self._folder: tempfile.TemporaryDirectory[str]  # from when the race begins
         self._loaded: list[RemoteExecutor] = []
@@ -146,15 +146,14 @@ class ContextRace:
     ) -> list[list[Any]]:
         """What the turns of each context gave, there and back again."""
         results: list[list[Any]] = [[] for _ in contexts]
-        with self._reporter:
-            self._reporter.begin("comparing contexts", rounds * len(contexts))
+        with self._progress.running("comparing contexts", rounds * len(contexts)):
             for number in range(rounds):
                 if self._late and number >= LEAST_ROUNDS:
                     break
                 places = range(len(contexts))
                 for place in places if number % 2 == 0 else reversed(places):
                     results[place].append(turn(contexts[place]))
-                    self._reporter.advance(1, f"round {number + 1}")
+                    self._progress.advance(1, f"round {number + 1}")
         return results
 
     def _run_once(self, executor: RemoteExecutor) -> None:

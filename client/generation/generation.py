@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from gputune.client.model.graphs import Graphs
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
 from gputune.client.outputs import writing
-from gputune.client.progress import Reporter
+from gputune.client.progress import Progress
 from gputune.client.report import write_report
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import AdbRequest
@@ -48,6 +49,8 @@ from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import SIMULATED
 from gputune.server.protocol.connection import software_version
+
+log = logging.getLogger(__name__)
 
 CHAIN_SHARE = 0.15
 """Of a budget, what is kept back to compare whole contexts."""
@@ -77,6 +80,7 @@ class GenerationRequest:
     op_packages: Sequence[str] = ()
     verify: bool = False
     input_list: Path | None = None
+    log_level: str = "info"
 
 
 @dataclass
@@ -105,7 +109,7 @@ class Generation:
         questions: Questions | None,
         clients: Sequence[TargetClient],
         clock: Clock,
-        reporter: Reporter,
+        progress: Progress,
     ) -> None:
         """Raises ConfigError for what the device cannot do."""
         self._request = request
@@ -115,7 +119,7 @@ class Generation:
         self.clients = clients
         self._client = client = clients[0]
         self._clock = clock
-        self._reporter = reporter
+        self._progress = progress
         self._device = DeviceIdentity.from_dict(client.device)
         self._tier = tier_of(
             self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
@@ -148,7 +152,7 @@ class Generation:
         """The whole generation. With tuning effort none no cache is read or written."""
         check_trusted(self._caches)
         if self._request.effort.name == "none":
-            self._reporter.info("tuning effort none: default configurations, no performance cache")
+            log.info("tuning effort none: default configurations, no performance cache")
             limits = device_limits(self._device)
             outcomes = _by_key(untuned(task, limits) for task in self._tasks)
             plans = [model.plan for model in self._graphs.models]
@@ -158,9 +162,9 @@ class Generation:
         with ExitStack() as stack:
             path = self._cache_path(stack)
             kept = "" if mode == "use" else f", mode {mode}"
-            self._reporter.info(f"performance cache {'none' if mode == 'off' else path}{kept}")
+            log.info(f"performance cache {'none' if mode == 'off' else path}{kept}")
             opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
-            cache = stack.enter_context(opened(path, warn=self._reporter.warn))
+            cache = stack.enter_context(opened(path, warn=log.warning))
             budget_seconds = self._request.tuning.budget_seconds
             deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
             options = self._request.tuning
@@ -168,7 +172,7 @@ class Generation:
                 options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
             tuner = self._tuner(cache, options)
             self._begin(tuner, cache)
-            self._reporter.info(summary_line(tuner.verdicts(self._tasks).values()))
+            log.info(summary_line(tuner.verdicts(self._tasks).values()))
             with self._clock.phase("tune"):
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
@@ -178,7 +182,7 @@ class Generation:
                 cache.finish_generation(self._fingerprint)
             if (report := self._request.tuning.report) is not None:
                 write_report(path, report, self._request.binary_file)
-                self._reporter.info(f"wrote the report {report}")
+                log.info(f"wrote the report {report}")
 
     @property
     def cache_file(self) -> Path:
@@ -207,7 +211,7 @@ class Generation:
             return dict.fromkeys(self._tasks, untuned_verdict())
         with ExitStack() as stack:
             opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
-            cache = stack.enter_context(opened(self._cache_path(stack), warn=self._reporter.warn))
+            cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
             tuner = self._tuner(cache, self._request.tuning)
             self._begin(tuner, cache)
             return tuner.verdicts(self._tasks)
@@ -224,7 +228,7 @@ class Generation:
             self.clients,
             cache,
             self._request.effort,
-            self._reporter,
+            self._progress,
             options,
             self._graphs.nodes_of,
             self._inference_ns if self._compares else None,
@@ -242,9 +246,9 @@ class Generation:
             if self._mode == "refresh":
                 cache.seen_since = begun.begun_at
             if begun.invalidated:
-                self._reporter.info("performance cache invalidated: starting from nothing")
+                log.info("performance cache invalidated: starting from nothing")
             elif begun.resumed:
-                self._reporter.info("resuming an interrupted generation: what it measured is not measured again")
+                log.info("resuming an interrupted generation: what it measured is not measured again")
         if self._mode == "use":
             self._borrow(tuner)
 
@@ -254,11 +258,11 @@ class Generation:
             return
         path = folder / self._tier.file_name
         if not path.exists():
-            self._reporter.info(f"system performance cache {path}: there is none for this device")
+            log.info(f"system performance cache {path}: there is none for this device")
             return
-        with PerformanceCache.open_readonly(path, warn=self._reporter.warn) as system:
+        with PerformanceCache.open_readonly(path, warn=log.warning) as system:
             taken = tuner.borrow(self._tasks, system)
-        self._reporter.info(f"system performance cache {path}: {taken} tasks are taken from there")
+        log.info(f"system performance cache {path}: {taken} tasks are taken from there")
 
     def _make(self, decisions: Sequence[Decision], tuner: Tuner | None, cache: PerformanceCache | None = None) -> None:
         """Finalizes, writes and verifies what was decided."""
@@ -271,14 +275,14 @@ class Generation:
             except TargetError as error:
                 if not any(one.persistent for one in wanted):
                     raise
-                self._reporter.warn(f"launches stay apart: {error}")
+                log.warning(f"launches stay apart: {error}")
                 built = self._built([replace(one, persistent=False) for one in wanted], tuner, cache)
         with self._clock.phase("write"):
             self._write(built)
         with self._clock.phase("verify"):
             self._verify(decisions)
         for graph, found in self.end_to_end.items():
-            self._reporter.info(_gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
+            log.info(_gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
 
     def _built(
         self, wanted: Sequence[builder.Wanted], tuner: Tuner | None, cache: PerformanceCache | None
@@ -288,20 +292,16 @@ class Generation:
         folder = self._request.config.kernel_repo_path
         with ExitStack() as stack:
             if folder is not None:
-                cache = stack.enter_context(
-                    PerformanceCache.open(folder / self._tier.file_name, warn=self._reporter.warn)
-                )
+                cache = stack.enter_context(PerformanceCache.open(folder / self._tier.file_name, warn=log.warning))
             if cache is None:
-                with self._reporter:
-                    return builder.build_all(wanted, self._client, _keeping(tuner), self._reporter)
+                return builder.build_all(wanted, self._client, _keeping(tuner), self._progress)
             if self._request.config.invalidate_kernel_repo:
                 cache.forget_programs()
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            with self._reporter:
-                built = builder.build_all(wanted, repository, _keeping(tuner), self._reporter)
+            built = builder.build_all(wanted, repository, _keeping(tuner), self._progress)
         counts = repository.counts
         if counts.total():
-            self._reporter.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
+            log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
         return built
 
     def _verify(self, decisions: Sequence[Decision]) -> None:
@@ -316,7 +316,7 @@ class Generation:
             self.verified = {**self.verified, name: errors}
             for output, error in errors.items():
                 told = f"output {output!r} of graph {name!r}"
-                self._reporter.info(f"verified: {told} is off by {error:.1e} of its largest value at most")
+                log.info(f"verified: {told} is off by {error:.1e} of its largest value at most")
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -334,10 +334,9 @@ class Generation:
         number = itertools.count(1)
 
         def done(outcome: Outcome) -> None:
-            self._reporter.info(f"[{next(number)}/{len(self._tasks)}] {_describe(outcome)}")
+            log.info(f"[{next(number)}/{len(self._tasks)}] {_describe(outcome)}")
 
-        with self._reporter:
-            self._reporter.begin("tuning", tuner.expected_trials(self._tasks), options.budget_seconds)
+        with self._progress.running("tuning", tuner.expected_trials(self._tasks), options.budget_seconds):
             return _by_key(tuner.tune(self._tasks, done, self._graphs.optional))
 
     def _decide(
@@ -351,10 +350,8 @@ class Generation:
         for model in self._graphs.models:
             contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            race = ContextRace(self._client, repository, self._write_to, tuner.store_binary, self._reporter, deadline)
-            in_chain = InChain(
-                model, tuner, cache, self._reporter, contexts, device_limits(self._device), self._persistent, frozen
-            )
+            race = ContextRace(self._client, repository, self._write_to, tuner.store_binary, self._progress, deadline)
+            in_chain = InChain(model, tuner, cache, contexts, device_limits(self._device), self._persistent, frozen)
             decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
         return decisions
 
@@ -385,7 +382,7 @@ class Generation:
                 size = self._write_to(built, path)
             except ContextError as error:
                 raise OutputError(f"{path} cannot be written: {error}") from error
-        self._reporter.info(f"wrote {path} ({size} bytes)")
+        log.info(f"wrote {path} ({size} bytes)")
 
     def _effective_configuration(self) -> dict[str, Any]:
         request = self._request

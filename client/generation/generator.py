@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,15 +19,17 @@ from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.plan import Task
 from gputune.client.outputs import check_output
-from gputune.client.progress import Reporter
+from gputune.client.progress import SILENT, Progress
 from gputune.client.target.several import choose_targets
 from gputune.client.tuning.search.verdict import Verdict
 from gputune.client.tuning.tuner import names_of
 
+log = logging.getLogger(__name__)
+
 __all__ = ["Explained", "GenerationRequest", "explain", "generate"]
 
 
-def generate(request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter) -> dict[str, Any]:
+def generate(request: GenerationRequest, environment: Mapping[str, str], progress: Progress = SILENT) -> dict[str, Any]:
     """Generates a context binary and returns the summary. Raises GputuneError, CacheError.
 
     Nothing is written, and nothing in a cache is invalidated, before every check has passed.
@@ -35,7 +38,7 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], reporte
     with clock.phase("total"):
         with clock.phase("check"):
             _check_outputs(request)
-        with _prepared(request, environment, reporter, clock) as generation:
+        with _prepared(request, environment, progress, clock) as generation:
             generation.run()
     requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
     totals = Totals(requests["profile"], requests["compile"], clock.seconds)
@@ -61,30 +64,30 @@ class Explained:
     nodes_of: Mapping[Task, Sequence[str]]
 
 
-def explain(request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter) -> Explained:
+def explain(request: GenerationRequest, environment: Mapping[str, str]) -> Explained:
     """What the generation of this request would do with each task, and why; nothing is measured and nothing is
     written. Raises GputuneError, CacheError."""
     check_bound(request)
-    with _prepared(request, environment, reporter, Clock()) as generation:
+    with _prepared(request, environment, SILENT, Clock()) as generation:
         return Explained(generation.cache_file, generation.explain(), generation.nodes_of)
 
 
 @contextmanager
 def _prepared(
-    request: GenerationRequest, environment: Mapping[str, str], reporter: Reporter, clock: Clock
+    request: GenerationRequest, environment: Mapping[str, str], progress: Progress, clock: Clock
 ) -> Iterator[Generation]:
     """A generation whose model is read and whose targets are connected; op packages are in use meanwhile."""
     with clock.phase("check"):
         packages = load_packages(request.op_packages)
     with in_use(packages), ExitStack() as stack:
-        yield _connected(request, packages, environment, reporter, clock, stack)
+        yield _connected(request, packages, environment, progress, clock, stack)
 
 
 def _connected(
     request: GenerationRequest,
     packages: Sequence[OpPackage],
     environment: Mapping[str, str],
-    reporter: Reporter,
+    progress: Progress,
     clock: Clock,
     stack: ExitStack,
 ) -> Generation:
@@ -100,28 +103,27 @@ def _connected(
         if request.verify:
             questions = questions_for(request.model, request.input_list, [model.plan for model in graphs.models])
     for package in packages:
-        reporter.info(f"op package {package.title}: {_listing(package)}")
+        log.info(f"op package {package.title}: {_listing(package)}")
     for model in graphs.models:
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
         title = request.model.name if len(graphs.models) == 1 else f"{request.model.name}, graph {model.plan.name}"
-        reporter.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
+        log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
     with clock.phase("check"):
         chosen = choose_targets(
             request.target,
             environment,
             request.device,
-            log_level=reporter.level,
+            log_level=request.log_level,
             credentials=request.credentials,
             adb=request.adb,
-            notice=reporter.warn,
-            speaker=reporter,
+            notice=log.warning,
         )
     stack.enter_context(chosen)
     for line in chosen.explanation:
-        reporter.info(line)
+        log.info(line)
     with clock.phase("check"):
         clients = chosen.connect_all()
-    return Generation(request, graphs, packages, questions, clients, clock, reporter)
+    return Generation(request, graphs, packages, questions, clients, clock, progress)
 
 
 def check_bound(request: GenerationRequest) -> None:

@@ -6,6 +6,7 @@ answers on this machine's default port, else an embedded server: a child process
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +18,12 @@ from gputune.client.target.adb.python import TERMUX
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
-from gputune.client.target.speaker import SILENCE, Speaker
 from gputune.client.target.transport.connection import CONNECT_SECONDS, TargetConnection, dial, probe
 from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials
 from gputune.client.target.transport.stream import address_text
 from gputune.server.protocol.messages import DEFAULT_PORT
+
+log = logging.getLogger(__name__)
 
 VARIABLE = "TARGET_SERVER_SOCKET"
 DEVICE_VARIABLE = "GPUTUNE_DEVICE"
@@ -120,14 +122,13 @@ def choose_target(
     credentials: Credentials = NONE,
     adb: AdbRequest | None = None,
     notice: Callable[[str], None] | None = None,
-    speaker: Speaker = SILENCE,
 ) -> Target:
     """The target by the rule above.
 
     option: what --target says; environment: where TARGET_SERVER_SOCKET and GPUTUNE_DEVICE are looked up;
     GPUTUNE_TOKEN is too, once a server that runs already is going to be used; device: what --device says; log_level:
     of a server of our own; credentials: for one that is not; adb: what --adb says; notice: hears when the target is
-    lost and when it is back; speaker: hears what there is to be done and to know until then.
+    lost and when it is back.
 
     A device can only be chosen for a server of our own, so a server that happens to answer on the default port is
     passed over. An address contradicts --device; options that say how a running server is reached contradict a server
@@ -137,7 +138,7 @@ def choose_target(
     by_address = environment.get(VARIABLE, "").strip()
     if adb is not None:
         check_adb_alone(adb, {"--target": option, "--device": device}, credentials)
-        return _over_adb(adb, environment, credentials, log_level, notice, speaker)
+        return _over_adb(adb, environment, credentials, log_level, notice)
     for text, origin in ((option, "--target"), (by_address or None, VARIABLE)):
         if text is None:
             continue
@@ -167,7 +168,7 @@ def choose_target(
                 passed_over = f"passed over: {error.reason}"
         else:
             if credentials.token is None and credentials.tls is None:
-                speaker.warn(
+                log.warning(
                     f"the target server on {where} is used without a token: any user of this machine may have started "
                     "it; start yours with --token_file and give that here, or choose a server of your own by --device"
                 )
@@ -200,14 +201,13 @@ def _over_adb(
     credentials: Credentials,
     log_level: str | None,
     notice: Callable[[str], None] | None,
-    speaker: Speaker,
 ) -> Target:
     from gputune.client.target.adb.target import AdbTarget  # needs a library that nothing else does
 
     by_hand = adb.python == TERMUX
     token = credentials.completed(environment).token if by_hand else None
     options = () if log_level is None else ("--log_level", log_level)
-    server = AdbTarget.start(adb.serial, adb.python, None, speaker, options, token)
+    server = AdbTarget.start(adb.serial, adb.python, None, options, token)
     names = (DEVICE_VARIABLE, VARIABLE) if by_hand else (DEVICE_VARIABLE, VARIABLE, TOKEN_VARIABLE)
     unused = [name for name in names if environment.get(name, "").strip()]
     return _own(server, [*server.explanation, *(f"{name} does not apply: --adb is given" for name in unused)], notice)

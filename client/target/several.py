@@ -11,7 +11,6 @@ from gputune.client.errors import ConfigError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import AdbRequest, Target, choose_target, parse_address
 from gputune.client.target.reconnecting import MEMORY
-from gputune.client.target.speaker import SILENCE, Speaker
 from gputune.client.target.transport.credentials import NONE, Credentials
 
 
@@ -64,7 +63,6 @@ def choose_targets(
     credentials: Credentials = NONE,
     adb: AdbRequest | None = None,
     notice: Callable[[str], None] | None = None,
-    speaker: Speaker = SILENCE,
 ) -> Targets:
     """The targets that --target names, with a comma between them; one by the rule of choose_target, which says what the
     arguments mean, where it names one or none. Raises TargetError, ConfigError."""
@@ -79,7 +77,6 @@ def choose_targets(
                 credentials=credentials,
                 adb=adb,
                 notice=notice,
-                speaker=speaker,
             )
             for address in addresses
         ]

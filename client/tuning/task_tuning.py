@@ -6,11 +6,12 @@ are measured once more, side by side: the fastest of them is the winner, and the
 Whether a winner that is faster by little really is, is decided inside the model (client/context/comparison.py).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
 from gputune.client.errors import TargetError, TuningError
+from gputune.client.progress import Progress
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.runner import Harvest, TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
@@ -18,27 +19,10 @@ from gputune.client.tuning.search.task_search import BATCH, TaskSearch
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.server.protocol.messages import Trial
 
+log = logging.getLogger(__name__)
+
 TIE = 0.01
 """A configuration that is not faster than the default by more than this share does not replace it."""
-
-
-class Progress(Protocol):
-    """Who hears of what the tuner does."""
-
-    def advance(self, steps: int, what: str) -> None:
-        """So many variants were measured for a task."""
-
-    def shrink(self, steps: int) -> None:
-        """So many variants fewer than expected have to be measured."""
-
-    def verbose(self, text: str) -> None:
-        """A line about one trial."""
-
-    def info(self, text: str) -> None:
-        """A line about what takes its time."""
-
-    def warn(self, text: str) -> None:
-        """A line about something that may have spoilt measurements."""
 
 
 class TaskTuning:
@@ -102,7 +86,7 @@ class TaskTuning:
             rendered_sha256=search.rendered_sha256(best),
         )
         if self.drift_line:
-            self._progress.verbose(self.drift_line)
+            log.debug(self.drift_line)
         self._cache.conclude(search.key, search.validity, winner)
         return winner
 
@@ -158,7 +142,7 @@ class TaskTuning:
         for record in records:
             result = f"{record.median_ns / 1000:.1f} us" if record.median_ns is not None else record.message
             key = configuration_key(record.configuration)
-            self._progress.verbose(f"{self.search.title} {key}: {record.status}, {result}")
+            log.debug(f"{self.search.title} {key}: {record.status}, {result}")
 
     @property
     def drift_line(self) -> str:

@@ -8,6 +8,7 @@ A task stays on the target where it was begun, so that its times are of one devi
 each in a thread with a connection to the cache of its own.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -18,6 +19,7 @@ from gputune.cache import PerformanceCache, WinnerRecord
 from gputune.cache.entry import Contents
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.model.plan import Task
+from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.expected_gain import Inference
 from gputune.client.tuning.measuring.cooling import Cooling
@@ -30,28 +32,16 @@ from gputune.client.tuning.search.seeding import Seeding
 from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits, task_key
 from gputune.client.tuning.search.verdict import Verdict, explained, judge
 from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo
-from gputune.client.tuning.task_tuning import Progress, TaskTuning
+from gputune.client.tuning.task_tuning import TaskTuning
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.space import Configuration, configuration_key
+
+log = logging.getLogger(__name__)
 
 SHOWN_MISSES = 3
 
 KEPT_BYTES = 256 << 20
 """What the buffers of tasks that wait for their next batch may take on a target."""
-
-
-class Silent:
-    """A progress that nobody watches."""
-
-    def advance(self, steps: int, what: str) -> None: ...
-
-    def shrink(self, steps: int) -> None: ...
-
-    def verbose(self, text: str) -> None: ...
-
-    def info(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
 
 
 def names_of(task: Task, nodes: Sequence[str] = ()) -> tuple[str, ...]:
@@ -79,7 +69,7 @@ class Tuner:
         targets: Sequence[TargetClient],
         cache: PerformanceCache,
         effort: Effort,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
         options: TuningOptions | None = None,
         nodes: Mapping[Task, Sequence[str]] | None = None,
         inference_ns: Callable[[Callable[[Task], float]], float] | None = None,
@@ -89,7 +79,7 @@ class Tuner:
         self._targets = targets
         self._cache = cache
         self._effort = effort
-        self._progress: Progress = progress or Silent()
+        self._progress = progress
         self._options = options or TuningOptions()
         self._nodes = nodes or {}
         self._inference_ns = inference_ns
@@ -112,7 +102,7 @@ class Tuner:
         pinned configuration that is known not to work, CacheError."""
         found = {task: self._judge(task) for task in tasks}
         known = self._cache.tasks() if any(verdict.measures for verdict in found.values()) else []
-        seeding = Seeding(self._cache, self._progress.verbose)
+        seeding = Seeding(self._cache)
 
         def seeds(search: TaskSearch) -> str:
             return seeding.seeds_for(search.key, search.validity, search.space, {}).origin
@@ -184,7 +174,7 @@ class Tuner:
             self._run(scheduler, tell)
         self._progress.shrink(max(scheduler.pool, 0))
         if skipped := [entry for entry in entries if entry.tuning is None]:
-            self._progress.warn(
+            log.warning(
                 f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
                 "or their unmeasured defaults; the same command goes on where this one stops"
             )
@@ -208,10 +198,10 @@ class Tuner:
         """Says in one line how the device changed; more of it is said of each task to who wants to hear everything."""
         lines = [tuning.drift_line for tuning in tunings if tuning.drift_line]
         if len(lines) == 1:
-            self._progress.warn(lines[0])
+            log.warning(lines[0])
         elif lines:
             furthest = max((tuning.drift.furthest for tuning in tunings), key=lambda ratio: max(ratio, 1 / ratio))
-            self._progress.warn(
+            log.warning(
                 f"the device drifted while {len(lines)} of {len(tunings)} tasks were tuned, by up to "
                 f"{100 * (furthest - 1):+.1f} %; times are compared by their baseline's beside them"
             )
@@ -369,11 +359,11 @@ class Tuner:
 
     def _work_alone(self, number: int, scheduler: TaskScheduler, tell: Callable[[int, Outcome], None]) -> None:
         """Works in a thread, with a connection to the cache of its own."""
-        with PerformanceCache.open(self._cache.path, warn=self._progress.warn) as cache:
+        with PerformanceCache.open(self._cache.path, warn=log.warning) as cache:
             self._work(self._worker(number, cache), scheduler, tell)
 
     def _worker(self, number: int, cache: PerformanceCache) -> _Worker:
-        return _Worker(number, self._targets[number], cache, Seeding(cache, self._progress.verbose), Cooling())
+        return _Worker(number, self._targets[number], cache, Seeding(cache), Cooling())
 
     def _work(self, worker: _Worker, scheduler: TaskScheduler, tell: Callable[[int, Outcome], None]) -> None:
         there: list[TaskTuning] = []  # whose buffers are on the target, the one used longest ago first
@@ -407,12 +397,12 @@ class Tuner:
             seeds = worker.seeding.seeds_for(search.key, search.validity, search.space, scheduler.others(entry))
             search.seeds = seeds.configurations
             if seeds.origin:
-                self._progress.verbose(f"{search.title}: begins with configurations from elsewhere: {seeds.origin}")
+                log.debug(f"{search.title}: begins with configurations from elsewhere: {seeds.origin}")
             entry.tuning = self._tuning(worker, search)
         return entry.tuning
 
     def _tuning(self, worker: _Worker, search: TaskSearch) -> TaskTuning:
-        runner = TaskRunner(worker.target, search, self._effort, self._progress, self._options.cold, worker.cooling)
+        runner = TaskRunner(worker.target, search, self._effort, self._options.cold, worker.cooling)
         return TaskTuning(search, runner, worker.cache, self._effort, self._progress)
 
     def _conclude(self, entry: Entry, tuning: TaskTuning) -> Outcome:
@@ -423,7 +413,7 @@ class Tuner:
         except TuningError as error:
             if search.task not in self._optional:
                 raise
-            self._progress.warn(f"{error}; its operations are not fused")
+            log.warning(f"{error}; its operations are not fused")
             winner = None
         self._progress.shrink(expected - (search.measured - before))
         tuning.runner.clear()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from gputune.client.errors import ConfigError, GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Task
-from gputune.client.progress import LEVELS, Reporter
+from gputune.client.progress import LEVELS, Progress, reporting
 from gputune.client.report.problems import problem_of
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.transport.credentials import read_credentials
@@ -33,6 +34,8 @@ from gputune.kernels.catalogue import families
 from gputune.runtime.devices import recording
 from recording.recorder import Recorder, Way
 from recording.t4 import write_t4
+
+log = logging.getLogger("gputune.record")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,24 +80,24 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Records; returns the exit code."""
     options = parser().parse_args(arguments)
-    reporter = Reporter(sys.stderr, options.log_level)
-    try:
-        tasks = _tasks(options)
-        paths = _outputs(options, tasks)
-        _record(options, tasks, paths, reporter)
-    except GputuneError as error:
-        print(f"scripts/recording/record: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"scripts/recording/record: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        reporter.warn("interrupted; what was measured is kept: the same command goes on")
-        return 130
+    with reporting(sys.stderr, options.log_level) as progress:
+        try:
+            tasks = _tasks(options)
+            paths = _outputs(options, tasks)
+            _record(options, tasks, paths, progress)
+        except GputuneError as error:
+            print(f"scripts/recording/record: error: {error}", file=sys.stderr)
+            return error.exit_code
+        except OSError as error:
+            print(f"scripts/recording/record: error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            log.warning("interrupted; what was measured is kept: the same command goes on")
+            return 130
     return 0
 
 
-def _record(options: argparse.Namespace, tasks: Sequence[Task], paths: Sequence[Path], reporter: Reporter) -> None:
+def _record(options: argparse.Namespace, tasks: Sequence[Task], paths: Sequence[Path], progress: Progress) -> None:
     credentials = read_credentials({}, options.token_file)
     way = Way(options.sample, options.samples, options.sample_ns, options.warm_up_ns, options.cold)
     target = choose_target(
@@ -103,20 +106,19 @@ def _record(options: argparse.Namespace, tasks: Sequence[Task], paths: Sequence[
         options.device,
         log_level=options.log_level,
         credentials=credentials,
-        notice=reporter.warn,
-        speaker=reporter,
+        notice=log.warning,
     )
-    with target, target.connect() as client, reporter:
+    with target, target.connect() as client:
         for line in target.explanation:
-            reporter.info(line)
-        recorders = [Recorder(client, task, path, way, reporter) for task, path in zip(tasks, paths, strict=True)]
-        reporter.begin("recording", sum(len(recorder.left) for recorder in recorders))
-        for recorder, path in zip(recorders, paths, strict=True):
-            recorder.run()
-            reporter.info(f"wrote {path}: {len(recorder.chosen)} of {recorder.header.space_size} configurations")
+            log.info(line)
+        recorders = [Recorder(client, task, path, way, progress) for task, path in zip(tasks, paths, strict=True)]
+        with progress.running("recording", sum(len(recorder.left) for recorder in recorders)):
+            for recorder, path in zip(recorders, paths, strict=True):
+                recorder.run()
+                log.info(f"wrote {path}: {len(recorder.chosen)} of {recorder.header.space_size} configurations")
     if options.t4 is not None:
         write_t4(options.t4, recording.read(paths[0]))
-        reporter.info(f"wrote {options.t4}")
+        log.info(f"wrote {options.t4}")
 
 
 def _tasks(options: argparse.Namespace) -> list[Task]:

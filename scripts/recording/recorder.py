@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from gputune.cache import TrialRecord
 from gputune.client.errors import ConfigError
 from gputune.client.model.plan import Task
-from gputune.client.progress import Reporter
+from gputune.client.progress import Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.runner import TaskRunner
@@ -54,12 +54,12 @@ class Way:
 class Recorder:
     """One task on its way into `path`. Raises ConfigError when something else was begun there."""
 
-    def __init__(self, client: TargetClient, task: Task, path: Path, way: Way, reporter: Reporter) -> None:
+    def __init__(self, client: TargetClient, task: Task, path: Path, way: Way, progress: Progress) -> None:
         self._client = client
         self._path = path
         self._part = path.with_name(f"{path.name}.part")
         self._way = way
-        self._reporter = reporter
+        self._progress = progress
         device = DeviceIdentity.from_dict(client.device)
         settings = client.server.get("settings")
         known = {str(name): str(value) for name, value in settings.items()} if isinstance(settings, Mapping) else {}
@@ -85,10 +85,10 @@ class Recorder:
         self._tell(self._known())
         with self._part.open("a", encoding="utf-8") as part:
             self._drift = Drift(self.search.baseline_ns)
-            bench = TaskRunner(self._client, self.search, self._way.effort, self._reporter, self._way.cold)
+            bench = TaskRunner(self._client, self.search, self._way.effort, self._way.cold)
             while batch := self.left[:BATCH]:
                 self._measure(bench, batch, part)
-                self._reporter.advance(len(batch), self.search.title)
+                self._progress.advance(len(batch), self.search.title)
             bench.clear()
         recording.write(self._path, self.header, self._known())
         self._part.unlink()

@@ -36,7 +36,6 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
-from gputune.client.tuning.tuner import Silent
 from gputune.core.identity import DeviceIdentity
 from gputune.server.protocol.messages import Trial
 
@@ -328,7 +327,7 @@ class Clock:
             device = DeviceIdentity.from_dict(client.device)
             search = TaskSearch(self._tasks[task], device, device_limits(device), EFFORTS["full"], {})
             trials: dict[int, Trial] = {}
-            bench = TaskRunner(client, search, EFFORTS["full"], Silent())
+            bench = TaskRunner(client, search, EFFORTS["full"])
             bench.profile([one, other], SAMPLES, lambda found, _: trials.update(found))
         return statistics.median(trials[0].samples_ns) / statistics.median(trials[1].samples_ns)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -30,27 +31,30 @@ LITTLE = Path(__file__).with_name("little_server.py")
 Start = Callable[..., AdbTarget]
 
 
-class Heard:
-    """What a target says, by how much it matters."""
+class Heard(logging.Handler):
+    """What a target says, by how much it matters, until it is closed."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.notices: list[str] = []
         self.told: list[str] = []
         self.warnings: list[str] = []
+        logging.getLogger("gputune").addHandler(self)
 
-    def tell(self, text: str) -> None:
-        self.told.append(text)
+    def emit(self, record: logging.LogRecord) -> None:
+        kinds = {logging.INFO: self.notices, logging.WARNING: self.warnings, logging.CRITICAL: self.told}
+        kinds[record.levelno].append(record.getMessage())
 
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def info(self, text: str) -> None:
-        self.notices.append(text)
+    def close(self) -> None:
+        logging.getLogger("gputune").removeHandler(self)
+        super().close()
 
 
-@pytest.fixture
-def heard() -> Heard:
-    return Heard()
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture) -> Iterator[Heard]:
+    caplog.set_level(logging.INFO, "gputune")
+    with contextlib.closing(Heard()) as heard:
+        yield heard
 
 
 @pytest.fixture
@@ -59,12 +63,12 @@ def notices(heard: Heard) -> list[str]:
 
 
 @pytest.fixture
-def start(heard: Heard) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     """Starts targets with the little server, which are gone when the test is over."""
     targets: list[AdbTarget] = []
 
     def start(phone: Phone, python: str | None = None, bundle: Path = LITTLE, **options: Any) -> AdbTarget:
-        targets.append(AdbTarget.start(phone.serial, python, bundle, heard, **options))
+        targets.append(AdbTarget.start(phone.serial, python, bundle, **options))
         return targets[-1]
 
     yield start
@@ -332,7 +336,7 @@ def test_a_server_that_a_person_starts_in_termux(
         phone.program("/data/data/com.termux/files/usr/bin/python3", "")
         phone.path("/data/data/com.termux/files/usr/bin/python3").chmod(0o644)
     person = Person(phone, unused_port)
-    target = AdbTarget.start(phone.serial, "termux" if found == "asked for" else None, LITTLE, person)
+    target = AdbTarget.start(phone.serial, "termux" if found == "asked for" else None, LITTLE)
     try:
         assert re.fullmatch(f"[{module._LEGIBLE}]{{20}}", target.token)
         assert f"type this in Termux on device {phone.serial}, in one line:" in person.told
@@ -359,7 +363,7 @@ def test_a_token_that_is_known_before_is_not_shown(
     monkeypatch.setattr(module, "DEFAULT_PORT", unused_port)
     phone = make_phone()
     person = Person(phone, unused_port)
-    target = AdbTarget.start(phone.serial, "termux", LITTLE, person, token=person.token)
+    target = AdbTarget.start(phone.serial, "termux", LITTLE, token=person.token)
     target.stop()
     person.stop()
     assert target.token == person.token
@@ -375,7 +379,7 @@ def test_a_cable_that_is_lost_while_somebody_types_is_survived(
     monkeypatch.setattr(module, "TYPING_SECONDS", 30.0)
     phone = make_phone()
     person = Person(phone, unused_port, unplugs=True)
-    target = AdbTarget.start(phone.serial, "termux", LITTLE, person)
+    target = AdbTarget.start(phone.serial, "termux", LITTLE)
     dial(target.host, target.port, credentials=Credentials(target.token)).close()
     target.stop()
     person.stop()
@@ -394,9 +398,9 @@ class Person(Heard):
         self._phone, self._port, self._unplugs = phone, port, unplugs
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def tell(self, text: str) -> None:
-        super().tell(text)
-        if match := re.fullmatch(r"    GPUTUNE_TOKEN=(\w+) python (/data/.*\.pyz)", text):
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if match := re.fullmatch(r"    GPUTUNE_TOKEN=(\w+) python (/data/.*\.pyz)", record.getMessage()):
             self.typed += 1
             if self._unplugs:
                 self._phone.unplug()
@@ -410,6 +414,7 @@ class Person(Heard):
         for process in self._running:
             process.kill()
             process.wait()
+        self.close()
 
 
 def test_nobody_types_for_ever(

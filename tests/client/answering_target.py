@@ -6,11 +6,12 @@ from typing import Any
 
 from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.model.plan import Task
+from gputune.client.progress import SILENT, Silent
+from gputune.client.progress import Progress as Steps
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions
-from gputune.client.tuning.task_tuning import Progress as Listener
-from gputune.client.tuning.tuner import Silent, Tuner
+from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -72,7 +73,7 @@ def tuner(
     target: AnsweringTarget,
     cache: PerformanceCache,
     effort: Effort = QUICK,
-    progress: Listener | None = None,
+    progress: Steps = SILENT,
     **options: Any,
 ) -> Tuner:
     chosen = TuningOptions(**{"strategy": "random", **options})
@@ -93,19 +94,11 @@ def by_width(configuration: Mapping[str, int]) -> Trial:
     return ok(1000.0 / configuration["VW"] + configuration["MR"])
 
 
-class Listening(Silent):
-    """A progress that keeps the warnings and lines, and counts how many steps are left."""
+class Counting(Silent):
+    """A progress that counts how many steps are left."""
 
-    def __init__(self, expected: int = 0) -> None:
-        self.warnings: list[str] = []
-        self.lines: list[str] = []
-        self.left = expected
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def info(self, text: str) -> None:
-        self.lines.append(text)
+    def __init__(self) -> None:
+        self.left = 0
 
     def advance(self, steps: int, what: str) -> None:
         self.left -= steps

@@ -19,7 +19,6 @@ from gputune.client.errors import GputuneError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import VARIABLE, AdbRequest, choose_target, parse_address
 from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.speaker import SILENCE
 from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials
 from gputune.server.protocol import codec, framing
@@ -222,11 +221,11 @@ def test_a_phone_has_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("gputune.client.target.adb.target.AdbTarget.start", start)
     adb = AdbRequest("serial", "python3")
-    with choose_target(None, {VARIABLE: "a:1"}, log_level="info", adb=adb, speaker=SILENCE) as target:
+    with choose_target(None, {VARIABLE: "a:1"}, log_level="info", adb=adb) as target:
         with target.connect() as client:
             client.ping()
         assert target.explanation == (*embedded.explanation, f"{VARIABLE} does not apply: --adb is given")
-    assert asked == [("serial", "python3", None, SILENCE, ("--log_level", "info"), None)]
+    assert asked == [("serial", "python3", None, ("--log_level", "info"), None)]
     assert embedded._process.returncode == 0, "closing the target stops it"
 
 

@@ -12,7 +12,7 @@ from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.explaining import fields_of, lines_of
 from gputune.client.generation.generator import explain as explain_generation
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.tuning.search.task_search import task_key
 
 
@@ -32,8 +32,9 @@ def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
 
     All but the first two are measured. Here nothing is measured and nothing is written.
     """
-    reporter = Reporter(sys.stderr, "warn" if as_json else "info")
-    explained = explain_generation(asked.request(Path()), os.environ, reporter)
+    level = "warn" if as_json else "info"
+    with reporting(sys.stderr, level):
+        explained = explain_generation(asked.request(Path(), log_level=level), os.environ)
     verdicts = {
         task: verdict
         for task, verdict in explained.verdicts.items()

@@ -1,6 +1,6 @@
 """A target server on a device that is reached over adb: put there, started, reached, and stopped at the end.
 
-    with_phone = AdbTarget.start(None, None, None, reporter)
+    with_phone = AdbTarget.start(None, None, None)
     ... with_phone.host, with_phone.port, with_phone.token ...
     with_phone.stop()
 
@@ -11,6 +11,7 @@ always gets a token of its own; it goes there as a file that only the shell user
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import secrets
 import shlex
@@ -24,10 +25,11 @@ from gputune.client.target.adb.bundle import bundle_bytes
 from gputune.client.target.adb.device import SHELL_SECONDS, AdbDevice, find, reconnect
 from gputune.client.target.adb.process import START_SECONDS, STOP_SECONDS, HeldServer
 from gputune.client.target.adb.python import choose_python
-from gputune.client.target.speaker import Speaker
 from gputune.client.target.transport.connection import dial
 from gputune.client.target.transport.credentials import Credentials
 from gputune.server.protocol.messages import DEFAULT_PORT
+
+log = logging.getLogger(__name__)
 
 FOLDER = "/data/local/tmp/gputune"
 PRIVATE = f"{FOLDER}/private"  # tokens and temporary files, closed to everyone but the shell user
@@ -56,7 +58,6 @@ class AdbTarget:
         device: AdbDevice,
         python: str | None,
         bundle: bytes,
-        speaker: Speaker,
         options: Sequence[str],
         token: str | None,
     ) -> None:
@@ -68,7 +69,6 @@ class AdbTarget:
         self._device = device
         self._python = python
         self._bundle = bundle
-        self._speaker = speaker
         self._options = tuple(options)
         self._server: HeldServer | None = None
         self._left_over: set[int] = set()  # forwarded ports that could not be taken back
@@ -80,20 +80,18 @@ class AdbTarget:
         serial: str | None,
         python: str | None,
         bundle: Path | None,
-        speaker: Speaker,
         options: Sequence[str] = (),
         token: str | None = None,
     ) -> AdbTarget:
         """Finds the device, checks its Python, puts the bundle there, starts the server and waits for its hello.
 
         serial: which device, if there are several; python: the device's Python, "termux" for one that a person starts,
-        None to look for one; bundle: a file to use in place of what is installed here; speaker: hears what takes time,
-        and what a person must do; options: more options of the target server; token: of the server that a person
-        starts, or has started before. Raises TargetError.
+        None to look for one; bundle: a file to use in place of what is installed here; options: more options of the
+        target server; token: of the server that a person starts, or has started before. Raises TargetError.
         """
         device = find(serial)
         content = bundle_bytes() if bundle is None else _read(bundle)
-        target = cls(device, choose_python(device, python), content, speaker, options, token)
+        target = cls(device, choose_python(device, python), content, options, token)
         try:
             target._connect()
         except BaseException:
@@ -107,7 +105,7 @@ class AdbTarget:
         Raises TargetError when that has not worked for REVIVE_SECONDS, and at once when waiting would not help.
         """
         serial = self._device.serial
-        self._speaker.info(f"waiting for device {serial}")
+        log.info(f"waiting for device {serial}")
         self.stop()
         self._deadline = time.monotonic() + REVIVE_SECONDS
         pause = FIRST_PAUSE_SECONDS
@@ -136,7 +134,7 @@ class AdbTarget:
         if self._server is not None:
             if not self._server.stop():
                 serial = self._device.serial
-                self._speaker.warn(
+                log.warning(
                     f"the target server on device {serial} has not ended within {STOP_SECONDS:.0f} s; look for it by "
                     f"`adb -s {serial} shell ps -A`"
                 )
@@ -183,7 +181,7 @@ class AdbTarget:
         )
         if self._digest(path) != digest:
             size = f"{len(self._bundle) // 1000} kB"
-            self._speaker.info(f"copying the target server to device {self._device.serial} ({size})")
+            log.info(f"copying the target server to device {self._device.serial} ({size})")
             part = f"{path}.{secrets.token_hex(4)}"
             self._device.push(self._bundle, part, 0o644)
             if self._digest(part) != digest:
@@ -213,11 +211,11 @@ class AdbTarget:
             return
         command = shlex.join(["python", bundle, *self._options])
         if self._known_token:  # which is not shown, since it is not ours
-            self._speaker.tell(f"type this in Termux on device {serial}, in one line, your token in place of TOKEN:")
-            self._speaker.tell(f"    GPUTUNE_TOKEN=TOKEN {command}")
+            log.critical(f"type this in Termux on device {serial}, in one line, your token in place of TOKEN:")
+            log.critical(f"    GPUTUNE_TOKEN=TOKEN {command}")
         else:
-            self._speaker.tell(f"type this in Termux on device {serial}, in one line:")
-            self._speaker.tell(f"    GPUTUNE_TOKEN={self.token} {command}")
+            log.critical(f"type this in Termux on device {serial}, in one line:")
+            log.critical(f"    GPUTUNE_TOKEN={self.token} {command}")
         seconds = self._left(TYPING_SECONDS)
         deadline = time.monotonic() + seconds
         while not self._answers():

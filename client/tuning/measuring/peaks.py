@@ -7,7 +7,7 @@ from math import isfinite
 from gputune.client.errors import TuningError
 from gputune.client.model.plan import Task
 from gputune.client.target.client import TargetClient
-from gputune.client.tuning.measuring.runner import Listener, TaskRunner
+from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits
 from gputune.core.identity import DeviceIdentity
@@ -44,18 +44,16 @@ ASSUMED = Peaks(
 )
 
 
-def measured(target: TargetClient, listener: Listener) -> Peaks:
+def measured(target: TargetClient) -> Peaks:
     """The best rates of a matrix product and of a copy on a target, each from its default and starters. Raises
     TargetError, and TuningError where none of them works."""
     device = DeviceIdentity.from_dict(target.device)
-    (arithmetic_ns, arithmetic), (memory_ns, memory) = (
-        _fastest(target, task, listener) for task in (ARITHMETIC, MEMORY)
-    )
+    (arithmetic_ns, arithmetic), (memory_ns, memory) = (_fastest(target, task) for task in (ARITHMETIC, MEMORY))
     origin = f"measured on {device.name} with a matrix product and a copy"
     return Peaks(arithmetic.flops / arithmetic_ns, memory.bytes / memory_ns, origin)
 
 
-def _fastest(target: TargetClient, task: Task, listener: Listener) -> tuple[float, Work]:
+def _fastest(target: TargetClient, task: Task) -> tuple[float, Work]:
     """The least median in nanoseconds, and the work that was done in it."""
     device, effort = DeviceIdentity.from_dict(target.device), EFFORTS["quick"]
     limits = device_limits(device)
@@ -66,7 +64,7 @@ def _fastest(target: TargetClient, task: Task, listener: Listener) -> tuple[floa
     def concluded(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
         times.extend(sorted(one.samples_ns)[len(one.samples_ns) // 2] for one in trials.values() if one.status == OK)
 
-    runner = TaskRunner(target, search, effort, listener)
+    runner = TaskRunner(target, search, effort)
     runner.profile(batch, effort.samples, concluded)
     runner.clear()
     fastest = min((time for time in times if isfinite(time) and time > 0), default=None)

@@ -1,9 +1,10 @@
 """One task on the target while it is being tuned: its inputs and its reference output are there, variants come by."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.task_search import OK, TaskSearch
 from gputune.kernels.space import Configuration
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial, Variant, Work
+
+log = logging.getLogger(__name__)
 
 Concluded: TypeAlias = Callable[[Mapping[int, Trial], Sequence[float]], None]
 """Hears what became of variants, by their place in the batch, and the baseline's samples beside them in nanoseconds;
@@ -31,16 +34,6 @@ class Harvest:
     binary: bytes
 
 
-class Listener(Protocol):
-    """Who hears what holds the target up."""
-
-    def info(self, text: str) -> None:
-        """What explains a delay."""
-
-    def verbose(self, text: str) -> None:
-        """What else happens."""
-
-
 class TaskRunner:
     """Profiles variants of one task. Buffers are made when a batch needs them and stay until they are cleared away."""
 
@@ -49,7 +42,6 @@ class TaskRunner:
         target: TargetClient,
         search: TaskSearch,
         effort: Effort,
-        listener: Listener,
         cold: bool = False,
         cooling: Cooling | None = None,
     ) -> None:
@@ -57,7 +49,6 @@ class TaskRunner:
         self._target = target
         self._search = search
         self._effort = effort
-        self._listener = listener
         self._cold = cold
         self._cooling = cooling
         self._waited = False
@@ -143,7 +134,7 @@ class TaskRunner:
     def _cool_down(self, state: Mapping[str, object]) -> None:
         """Waits where the device says that it had to slow down."""
         if self._cooling is not None and (seconds := self._cooling.after(state)) > 0:
-            self._listener.info(f"the device rests for {seconds:.0f} s: {self._cooling.reason}")
+            log.info(f"the device rests for {seconds:.0f} s: {self._cooling.reason}")
             time.sleep(seconds)
 
     def _say(self, progress: Progress, seconds: float) -> None:
@@ -151,11 +142,11 @@ class TaskRunner:
         line = f"{self._search.title}: {progress.phase}: {progress.message}"
         if progress.phase == "queued" and seconds >= QUEUE_SECONDS and not self._waited:
             self._waited = True
-            self._listener.info(f"{line}; other clients use the target")
+            log.info(f"{line}; other clients use the target")
         elif progress.phase == "recovering" and progress.message:
-            self._listener.info(line)
+            log.info(line)
         elif progress.message:
-            self._listener.verbose(line)
+            log.debug(line)
 
     def _request(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> ProfileKernel:
         search, problem = self._search, self._search.task.problem

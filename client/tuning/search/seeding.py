@@ -5,8 +5,9 @@ What is found is measured before it may win, like everything else.
 """
 
 import contextlib
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from gputune.cache import CacheError, PerformanceCache, TaskKey, TaskSummary, Va
 from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
 from gputune.client.tuning.search.task_search import cost_of
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
+
+log = logging.getLogger(__name__)
 
 FROM_ELSEWHERE = 5
 """At most so many configurations from other devices: the share of the optimum that a greedy portfolio reaches hardly
@@ -44,10 +47,8 @@ class Seeds:
 class Seeding:
     """Looks for seeds in the cache of a generation and in the files beside it, each read when it is needed first."""
 
-    def __init__(self, cache: PerformanceCache, verbose: Callable[[str], None]) -> None:
-        """verbose: hears of files that cannot be used."""
+    def __init__(self, cache: PerformanceCache) -> None:
         self._cache = cache
-        self._verbose = verbose
         self._summaries: list[tuple[Path, TaskSummary]] | None = None
 
     def seeds_for(
@@ -78,10 +79,10 @@ class Seeding:
             self._summaries = [(self._cache.path, summary) for summary in self._cache.tasks()]
             for path in self._others():
                 try:
-                    with PerformanceCache.open_readonly(path, warn=self._verbose) as cache:
+                    with PerformanceCache.open_readonly(path, warn=log.debug) as cache:
                         self._summaries += [(path, summary) for summary in cache.tasks()]
                 except CacheError as error:
-                    self._verbose(f"no seeds from {path.name}: {error}")
+                    log.debug(f"no seeds from {path.name}: {error}")
         return self._summaries
 
     def _others(self) -> list[Path]:
@@ -99,10 +100,10 @@ class Seeding:
             if path == self._cache.path:
                 trials = self._cache.trials_of(summary.task, summary.validity)
             else:
-                with PerformanceCache.open_readonly(path, warn=self._verbose) as cache:
+                with PerformanceCache.open_readonly(path, warn=log.debug) as cache:
                     trials = cache.trials_of(summary.task, summary.validity)
         except CacheError as error:
-            self._verbose(f"no seeds from {path.name}: {error}")
+            log.debug(f"no seeds from {path.name}: {error}")
             return []
         return [(trial.configuration, cost_of(trial)) for trial in trials]
 

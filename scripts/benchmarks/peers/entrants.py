@@ -15,7 +15,7 @@ from benchmarks.peers.turns import Entry
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.plan import Plan
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
 from models.tune_models import Model
@@ -65,7 +65,8 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Pat
         performance_cache_dir=work / "performance_cache",
         device=settings.device,
     )
-    generate(request, os.environ, Reporter(sys.stderr))
+    with reporting(sys.stderr) as progress:
+        generate(request, os.environ, progress)
     return file
 
 

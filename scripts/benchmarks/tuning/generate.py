@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.tuning.tools import device_of
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
 from models import tune_models
 from models.tune_models import Model
@@ -44,7 +44,8 @@ def generated(model: Model, effort: str, name: str, options: argparse.Namespace)
         performance_cache_dir=folder / "cache",
         device=device_of(options),
     )
-    summary = generate(request, os.environ, Reporter(sys.stderr))
+    with reporting(sys.stderr) as progress:
+        summary = generate(request, os.environ, progress)
     tasks = {task["key"]: task for task in summary["tasks"]}
     return Generated(request.binary_file, tasks, summary["totals"]["wall_seconds"]["total"])
 

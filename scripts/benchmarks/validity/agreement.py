@@ -19,7 +19,7 @@ from gputune.client.generation.config import Config
 from gputune.client.generation.explaining import summary_line
 from gputune.client.generation.generator import GenerationRequest, explain, generate
 from gputune.client.model.graphs import Graphs, read_graphs
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import task_key
@@ -75,7 +75,7 @@ def _steps(title: str, path: Path, shapes: tuple[Shapes, ...], device: str, work
             device=device,
             tuning=options,
         )
-        explained = explain(request, os.environ, Reporter(io.StringIO()))
+        explained = explain(request, os.environ)
         said = {task_key(task).digest for task, verdict in explained.verdicts.items() if verdict.measures}
         line = summary_line(explained.verdicts.values())
         heard = io.StringIO()
@@ -99,7 +99,8 @@ def _steps(title: str, path: Path, shapes: tuple[Shapes, ...], device: str, work
 def _done(request: GenerationRequest, heard: io.StringIO) -> tuple[set[str] | None, int]:
     """The keys of the tasks that a generation measured, None where a frozen cache refused it, and its requests."""
     try:
-        summary = generate(request, os.environ, Reporter(heard))
+        with reporting(heard) as progress:
+            summary = generate(request, os.environ, progress)
     except CacheMiss:
         return None, 0
     measured = {task["key"] for task in summary["tasks"] if task["measured"]}

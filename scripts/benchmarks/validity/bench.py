@@ -27,7 +27,7 @@ from gputune.cache import Validity, canonical_json
 from gputune.cache.lookup import THE_DEVICE
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.runtime.devices.discovery import discover
@@ -125,7 +125,8 @@ def _generate(cache: Path, device: str) -> tuple[list[dict[str, Any]], str, int]
         performance_cache_dir=cache,
         device=device,
     )
-    summary = generate(request, os.environ, Reporter(heard))
+    with reporting(heard) as progress:
+        summary = generate(request, os.environ, progress)
     said = next((line for line in heard.getvalue().splitlines() if "tasks are known" in line), "")
     totals = summary["totals"]
     return summary["tasks"], said, totals["profile_requests"] + totals["compile_requests"]

@@ -122,7 +122,7 @@ def check_file(chance: random.Random, path: Path) -> str:
         use(cache, WINNER.binary)
         cache.problems()
         from_json(to_json(cache.contents(), "1", "now"), "there")
-        list(Seeding(cache, lambda text: None).seeds_for(TASK, VALIDITY, ANY_SPACE, {}).configurations)
+        list(Seeding(cache).seeds_for(TASK, VALIDITY, ANY_SPACE, {}).configurations)
     command(chance, path)
     with refusals(ended), PerformanceCache.open(path) as cache:
         use(cache, WINNER.binary)

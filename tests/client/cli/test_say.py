@@ -1,6 +1,7 @@
 """Texts from a target, a file or a kernel give a terminal no orders, wherever they are printed."""
 
 import io
+import logging
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gputune.client.cli import main
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import TargetError
-from gputune.client.progress import Reporter
+from gputune.client.progress import reporting
 
 EVIL = "\r\x1b[2K\x1b[1;31mwarning: forged\x1b[0m\n[/red] \x9b2J"
 SHOWN = " ?[2K?[1;31mwarning: forged?[0m [/red] ?2J"
@@ -37,20 +38,20 @@ def test_an_error_of_a_target_is_printed_as_text(
     assert SHOWN in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("method", ["tell", "warn", "info", "verbose"])
-def test_messages_are_texts_on_terminals_too(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", [logging.CRITICAL, logging.WARNING, logging.INFO, logging.DEBUG])
+def test_messages_are_texts_on_terminals_too(level: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     stream = io.StringIO()
-    getattr(Reporter(stream, "verbose"), method)(f"target {EVIL}")
+    with reporting(stream, "verbose"):
+        logging.getLogger("gputune.test").log(level, f"target {EVIL}")
     assert stream.getvalue().endswith(f"target {SHOWN}\n")
 
 
 def test_what_is_worked_on_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     stream = io.StringIO()
-    with Reporter(stream) as reporter:
-        reporter.begin("tuning", 2)
-        reporter.advance(1, EVIL)
+    with reporting(stream) as progress, progress.running("tuning", 2):
+        progress.advance(1, EVIL)
     assert "forged" in stream.getvalue()
     assert "\x1b[2K\x1b[1;31mwarning" not in stream.getvalue()
     assert "\x9b" not in stream.getvalue()

@@ -1,6 +1,5 @@
 """Generations that compare whole contexts, on the null device as if it computed: what is chosen and remembered."""
 
-import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ from gputune.client.context import race as context_race
 from gputune.client.context.race import ContextRace, OutOfTime
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.generation import generation
-from gputune.client.progress import Reporter
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -208,9 +206,7 @@ class TestRace:
         monkeypatch.setattr("gputune.client.context.builder.build", lambda *what: None)
 
         def make(**how: Any) -> ContextRace:
-            return ContextRace(
-                client, client, lambda _, path: small_context(path), lambda *_: None, Reporter(io.StringIO()), **how
-            )
+            return ContextRace(client, client, lambda _, path: small_context(path), lambda *_: None, **how)
 
         return make
 

@@ -1,6 +1,5 @@
 """What whole contexts lead to, with a race whose times the test decides."""
 
-import io
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,6 @@ from gputune.client.errors import TargetError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
 from gputune.client.model.plan import Operation, Plan, Task
-from gputune.client.progress import Reporter
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -120,8 +118,7 @@ def run(
     given: Any = race
     nothing: dict[str, list[WinnerRecord]] = {key: [] for key in outcomes}
     plain = Candidate("untuned", model.plan, (), defaults(outcomes), persistent)
-    reporter = Reporter(io.StringIO())
-    return compare(model, given, reporter, outcomes, {**nothing, **(finalists or {})}, plain, known, earlier)
+    return compare(model, given, outcomes, {**nothing, **(finalists or {})}, plain, known, earlier)
 
 
 def ops(plan: Plan) -> list[str]:

@@ -1,6 +1,7 @@
 """What is said while a target is chosen, and who has to hear it."""
 
 import io
+import logging
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from gputune.client.advice import ADVICE, line_of
 from gputune.client.cli import main
 from gputune.client.errors import TargetError
-from gputune.client.progress import LEVELS, Reporter
+from gputune.client.progress import LEVELS, reporting
 from gputune.client.target import connecting
 from gputune.client.target.adb.python import TERMUX
 from gputune.client.target.connecting import AdbRequest, choose_target
@@ -20,9 +21,9 @@ TOKEN = "correct horse battery staple"
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_a_person_must_do_is_shown_at_every_level_as_it_is(level: str) -> None:
     stream = io.StringIO()
-    reporter = Reporter(stream, level)
     line = f"    GPUTUNE_TOKEN=[b]x[/b] python {'long/' * 60}server.pyz"
-    reporter.tell(line)
+    with reporting(stream, level):
+        logging.getLogger("gputune.test").critical(line)
     assert stream.getvalue() == f"{line}\n"
 
 
@@ -33,7 +34,8 @@ def test_a_server_that_nobody_asked_for_and_that_proves_nothing_is_warned_of(
     monkeypatch.setattr(connecting, "probe", lambda *arguments: "gputune 7")
     stream = io.StringIO()
     environment = {} if token is None else {"GPUTUNE_TOKEN": token}
-    chosen = choose_target(None, environment, speaker=Reporter(stream, "warn"))
+    with reporting(stream, "warn"):
+        chosen = choose_target(None, environment)
     assert chosen.credentials.token == token
     assert (words in stream.getvalue()) if words else not stream.getvalue()
 

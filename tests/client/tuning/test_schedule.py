@@ -10,6 +10,7 @@ import pytest
 from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.errors import ConfigError, TargetError, TuningError
 from gputune.client.model.plan import Task
+from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.expected_gain import (
     Rates,
     Standing,
@@ -29,7 +30,7 @@ from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.messages import Trial
-from tests.client.answering_target import AnsweringTarget, Listening, by_width
+from tests.client.answering_target import AnsweringTarget, Counting, by_width
 from tests.client.fake_target import failed, ok
 
 BIG = Task("MatMul", MatMulProblem(64, 512, 512), 1)
@@ -165,13 +166,15 @@ def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:
     assert again is not None and again[1] is Todo.CONCLUDE
 
 
-def tuner(targets: list[AnsweringTarget], cache: PerformanceCache, progress: Any = None, **options: Any) -> Tuner:
+def tuner(
+    targets: list[AnsweringTarget], cache: PerformanceCache, progress: Progress = SILENT, **options: Any
+) -> Tuner:
     chosen = TuningOptions(**{"strategy": "random", **options})
     return Tuner(targets, cache, QUICK, progress, chosen, {BIG: ("/fc/Gemm",)})  # type: ignore[arg-type]
 
 
 def test_every_task_is_begun_before_any_goes_on(cache: PerformanceCache) -> None:
-    target, progress = AnsweringTarget(by_width), Listening()
+    target, progress = AnsweringTarget(by_width), Counting()
     tuning = tuner([target], cache, progress)
     progress.left = tuning.expected_trials([SMALL, BIG])
     told: list[str] = []
@@ -194,18 +197,20 @@ def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
 
     big = tuner([AnsweringTarget(by_width)], cache)._search(BIG).title
     effort, options = replace(QUICK, trials=2 * FEW), TuningOptions(strategy="random")
-    small, large = Tuner([Unequal(by_width)], cache, effort, None, options).tune([SMALL, BIG])  # type: ignore[list-item]
+    small, large = Tuner([Unequal(by_width)], cache, effort, options=options).tune([SMALL, BIG])  # type: ignore[list-item]
     assert sum(small.trials.values()) <= FIRST_BATCHES[-2][1]
     assert sum(large.trials.values()) >= FEW
 
 
-def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(cache: PerformanceCache) -> None:
-    progress = Listening()
+def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(
+    cache: PerformanceCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = Counting()
     hurried = tuner([AnsweringTarget(by_width)], cache, progress, budget_seconds=1e-9)
     progress.left = hurried.expected_trials([BIG, SMALL])
     outcomes = hurried.tune([BIG, SMALL])
     assert [outcome.tuned_ns for outcome in outcomes] == [None, None]
-    assert "2 of 2 tasks keep what was known of them" in progress.warnings[0]
+    assert "2 of 2 tasks keep what was known of them" in caplog.messages[0]
     assert progress.left == 0
     target = AnsweringTarget(by_width)
     assert all(outcome.tuned_ns for outcome in tuner([target], cache).tune([BIG, SMALL]))
@@ -258,7 +263,7 @@ PIN: dict[str, int] = dict(search(BIG).space.first())
 
 @pytest.mark.parametrize("answer", [by_width, lambda c: ok(5.0 if dict(c) != PIN else 50.0)])
 def test_a_pinned_one_is_verified_once_and_used(cache: PerformanceCache, answer: Callable[..., Trial]) -> None:
-    target, progress = AnsweringTarget(answer), Listening()
+    target, progress = AnsweringTarget(answer), Counting()
     tuning = tuner([target], cache, progress, pins={"/fc/*": PIN})
     progress.left = tuning.expected_trials([BIG])
     (outcome,) = tuning.tune([BIG])

@@ -1,5 +1,6 @@
 """Where a search begins: what won elsewhere and for near problems, as far as it is legal here."""
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +26,8 @@ HERE = search()
 LEGAL = list(HERE.space.configurations())[:20]
 
 
-def seeds(cache: PerformanceCache, running: Any = None, heard: list[str] | None = None) -> list[dict[str, int]]:
-    told: list[str] = [] if heard is None else heard
-    seeding = Seeding(cache, told.append)
-    return list(seeding.seeds_for(HERE.key, HERE.validity, HERE.space, running or {}).configurations)
+def seeds(cache: PerformanceCache, running: Any = None) -> list[dict[str, int]]:
+    return list(Seeding(cache).seeds_for(HERE.key, HERE.validity, HERE.space, running or {}).configurations)
 
 
 def test_nothing_is_known_at_first(cache: PerformanceCache) -> None:
@@ -76,8 +75,8 @@ def test_equal_winners_are_one_seed(cache: PerformanceCache) -> None:
     assert len({configuration_key(one) for one in found}) == len(found) == 3
 
 
-def test_a_damaged_neighbour_is_passed_over(cache: PerformanceCache) -> None:
+def test_a_damaged_neighbour_is_passed_over(cache: PerformanceCache, caplog: pytest.LogCaptureFixture) -> None:
     cache.path.with_name("broken.sqlite").write_bytes(b"not a database at all")
-    heard: list[str] = []
-    assert seeds(cache, heard=heard) == []
-    assert "no seeds from broken.sqlite" in heard[0]
+    with caplog.at_level(logging.DEBUG, "gputune"):
+        assert seeds(cache) == []
+    assert "no seeds from broken.sqlite" in caplog.messages[0]

@@ -1,6 +1,7 @@
 """The tuner against a target that answers as the test decides: what is stored, resumed, repeated and kept."""
 
 import json
+import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
-from tests.client.answering_target import QUICK, TASK, AnsweringTarget, Listening, by_width, stored, tune, tuner
+from tests.client.answering_target import QUICK, TASK, AnsweringTarget, Counting, by_width, stored, tune, tuner
 from tests.client.fake_target import failed, gave_up, ok
 
 
@@ -199,14 +200,16 @@ def test_failures_are_measured_again_when_asked_for(cache: PerformanceCache) -> 
 def test_the_progress_ends_where_it_should(cache: PerformanceCache) -> None:
     """Also where more failures are measured again than the effort has trials."""
     tune(AnsweringTarget(lambda c: failed("compile") if c["MR"] > 1 else ok()), cache, effort=EFFORTS["normal"])
-    progress = Listening()
+    progress = Counting()
     tuning = tuner(AnsweringTarget(by_width), cache, progress=progress, retry_failures=("compile",))
     progress.left = tuning.expected_trials([TASK])
     assert tuning.tune([TASK])[0].measured > tuning._search(TASK).base + QUICK.finalists + 1
     assert progress.left == 0
 
 
-def test_what_holds_the_target_up_is_said(cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_holds_the_target_up_is_said(
+    cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     now = 0.0
 
     class Held(AnsweringTarget):
@@ -222,9 +225,9 @@ def test_what_holds_the_target_up_is_said(cache: PerformanceCache, monkeypatch: 
             return profiled
 
     monkeypatch.setattr("gputune.client.tuning.measuring.runner.time.monotonic", lambda: now)
-    progress = Listening()
-    tune(Held(by_width), cache, progress=progress)
-    waits, recovers = progress.lines
+    with caplog.at_level(logging.INFO, "gputune"):
+        tune(Held(by_width), cache)
+    waits, recovers = caplog.messages
     assert waits.endswith("queued: 2 requests are served before this one; other clients use the target")
     assert recovers.endswith("recovering: SIGKILL while building; the batch is tried again")
 
@@ -409,15 +412,16 @@ class TestFinalists:
         assert not tuner(target, cache, only=("Conv",)).finalists(TASK, 3)
 
 
-def test_an_optional_task_of_which_nothing_works_keeps_its_default(cache: PerformanceCache) -> None:
+def test_an_optional_task_of_which_nothing_works_keeps_its_default(
+    cache: PerformanceCache, caplog: pytest.LogCaptureFixture
+) -> None:
     other = Task("MatMul", replace(TASK.problem, m=65), 1)
     target = AnsweringTarget(lambda c: failed("runtime"))
     with pytest.raises(TuningError, match="no configuration works"):
         tuner(target, cache).tune([other])
-    listener = Listening()
-    (outcome,) = tuner(target, cache, progress=listener).tune([other], optional=[other])
+    (outcome,) = tuner(target, cache).tune([other], optional=[other])
     assert outcome.tuned_ns is None
-    assert any("its operations are not fused" in line for line in listener.warnings)
+    assert any("its operations are not fused" in line for line in caplog.messages)
 
 
 def test_a_frozen_cache_does_not_measure_a_pin(cache: PerformanceCache) -> None:

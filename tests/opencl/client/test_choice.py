@@ -1,6 +1,5 @@
 """Contexts of one model side by side on a real device: with and without fusion they compute what the model says."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from gputune.client.context.race import ContextRace
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
 from gputune.client.model.reference import evaluate
-from gputune.client.progress import Reporter
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.credentials import Credentials
@@ -37,7 +35,7 @@ def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: Embed
             programs, weights = built.programs, built.weights
             write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
 
-        with ContextRace(client, client, write, lambda *_: None, Reporter(io.StringIO())) as race:
+        with ContextRace(client, client, write, lambda *_: None) as race:
             fused = model.plan_with(model.groups)
             contexts = [race.load(plan, outcomes) for plan in (model.plan, fused)]
             contexts.append(race.load(fused, outcomes, persistent=True))
