@@ -137,7 +137,7 @@ def reporting(stream: TextIO, level: str = "info") -> Iterator[Reporter]:
     reporter, logger = Reporter(stream, level), logging.getLogger("gputune")
     before = logger.level
     logger.addHandler(reporter)
-    logger.setLevel(logging.DEBUG)
+    logger.setLevel(reporter.level)
     try:
         yield reporter
     finally:
