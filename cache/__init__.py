@@ -1,12 +1,13 @@
 """What was measured before: keys, tiers, records and the store."""
 
 from gputune.cache.chain import PLACES, ChainRecord
-from gputune.cache.files import CacheError, check_writable
-from gputune.cache.key import KEY_VERSION, TaskKey, Validity, canonical_json
+from gputune.cache.files import CacheError, cache_files, check_writable
+from gputune.cache.key import KEY_VERSION, TaskKey, Validity
 from gputune.cache.record import STATUSES, RecordError, TrialRecord, WinnerRecord
 from gputune.cache.store import GenerationStart, PerformanceCache
 from gputune.cache.summary import TaskSummary
 from gputune.cache.tier import Tier, named, tier_of
+from gputune.core.json_text import canonical_json
 
 __all__ = [
     "KEY_VERSION",
@@ -23,6 +24,7 @@ __all__ = [
     "TrialRecord",
     "Validity",
     "WinnerRecord",
+    "cache_files",
     "canonical_json",
     "check_writable",
     "named",

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputune.cache.key import canonical_json
 from gputune.cache.record import RecordError, WinnerRecord, finite, plain_object, positive, read_json, winner_from_row
+from gputune.core.json_text import canonical_json
 
 PLACES = "validities"
 """The key of `measured` that holds the digests of the validities of the tasks: where the contexts were compared."""

@@ -8,14 +8,12 @@
                  "winners": {task digest: as above}}]}
 
 Fields are those of the records, but for program binaries: native code that nothing can check is not taken from
-elsewhere, so it is not written, and those of version 1 are not read. JSON has no infinities: they are the texts
-"Infinity" and "-Infinity", which no field holds otherwise. What is read is checked as rows of a file are, and digests
-must be those of their keys.
+elsewhere, so it is not written, and those of version 1 are not read. Infinities are written as
+core/json_text.py says. What is read is checked as rows of a file are, and digests must be those of their keys.
 """
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,12 +22,12 @@ from gputune.cache.entry import Conclusion, Contents, Entry, Stored
 from gputune.cache.files import CacheError, one_line
 from gputune.cache.key import TaskKey, Validity
 from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, moment
+from gputune.core.json_text import json_text, numbers
 
 FORMAT = "gputune performance cache"
 VERSION = 2
 READABLE_VERSIONS = (1, 2)
 BINARY = "binary"
-INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(contents: Contents, software: str, exported_at: str) -> str:
@@ -37,7 +35,7 @@ def to_json(contents: Contents, software: str, exported_at: str) -> str:
     head = {"format": FORMAT, "version": VERSION, "software": software, "exported_at": exported_at}
     entries = _lines(_entry_to_json(entry) for entry in contents.entries)
     chains = _lines(_chain_to_json(digest, *one) for digest, one in contents.chains.items())
-    return f'{_text(head)[:-1]},\n"entries": [{entries}],\n"chains": [{chains}]}}\n'
+    return f'{json_text(head)[:-1]},\n"entries": [{entries}],\n"chains": [{chains}]}}\n'
 
 
 def from_json(text: str, where: str) -> Contents:
@@ -60,29 +58,7 @@ def from_json(text: str, where: str) -> Contents:
 
 
 def _lines(values: Iterable[Any]) -> str:
-    return ",".join(f"\n{_text(value)}" for value in values)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(_strict(value), allow_nan=False, separators=(",", ":"))
-
-
-def _strict(value: Any) -> Any:
-    """Plain JSON values without infinities."""
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {name: _strict(item) for name, item in value.items()}
-    return [_strict(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _loose(value: Any) -> Any:
-    """The values that `_strict` has written."""
-    if isinstance(value, str):
-        return INFINITIES.get(value, value)
-    if isinstance(value, dict):
-        return {name: _loose(item) for name, item in value.items()}
-    return [_loose(item) for item in value] if isinstance(value, list) else value
+    return ",".join(f"\n{json_text(value)}" for value in values)
 
 
 def _entry_to_json(entry: Entry) -> dict[str, Any]:
@@ -117,7 +93,7 @@ def _list(where: str, content: Mapping[str, Any], name: str) -> list[Any]:
 def _read(where: str, place: str, read: Any, value: Any) -> Any:
     """What `read` makes of a value; whatever is wrong with it becomes one line."""
     try:
-        return read(_loose(value))
+        return read(numbers(value))
     except (RecordError, KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise CacheError(f"{where}: {place}: {one_line(why)}") from None

@@ -17,6 +17,20 @@ def suspicion(path: Path) -> Path:
     return Path(f"{path}-suspect")
 
 
+SUFFIX = ".sqlite"
+"""Of the name of a performance cache, which is its tier's otherwise."""
+
+
+def cache_files(folder: Path) -> list[Path]:
+    """The performance caches of a folder by name, none where there is no folder. Raises CacheError."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CacheError(f"performance cache folder {folder} cannot be read: {error.strerror}") from error
+
+
 class CacheError(Exception):
     """A performance cache cannot be used; the text says which, why and what to do."""
 

@@ -6,41 +6,14 @@ field matters.
 """
 
 import hashlib
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from gputune.core.json_text import canonical_json, plain
+
 KEY_VERSION = 1
-
-
-def canonical_json(value: Any) -> str:
-    """The one JSON text of a value: sorted keys, no spaces, tuples as lists.
-
-    Infinities are written as Python's json reads them (a clip may be open on one side). NaN, keys that are
-    not text and anything that JSON has no word for raise TypeError or ValueError: two of them could never be
-    told apart.
-    """
-    return json.dumps(_plain(value, "value"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
-def _plain(value: Any, where: str) -> Any:
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise ValueError(f"{where} is not a number (NaN), which is equal to nothing")
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise TypeError(f"{where} has the key {key!r}; keys are text")
-        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
-    raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot hold")
 
 
 def _digest(kind: str, values: Mapping[str, Any]) -> str:
@@ -71,7 +44,7 @@ class _Key:
         value = getattr(self, name)
         if not isinstance(value, Mapping):
             raise TypeError(f"{type(self).__name__}.{name} is {value!r}, not a mapping")
-        object.__setattr__(self, name, _plain(value, f"{type(self).__name__}.{name}"))
+        object.__setattr__(self, name, plain(value, f"{type(self).__name__}.{name}"))
 
 
 @dataclass(frozen=True)

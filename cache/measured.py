@@ -9,7 +9,7 @@ from typing import Any
 from gputune.cache.chain import CHAIN_COLUMNS, ChainRecord, chain_from_rows, chain_to_row
 from gputune.cache.database import Database
 from gputune.cache.entry import Conclusion, Entry, Stored
-from gputune.cache.key import TaskKey, Validity, canonical_json
+from gputune.cache.key import TaskKey, Validity
 from gputune.cache.record import (
     TRIAL_COLUMNS,
     WINNER_COLUMNS,
@@ -26,6 +26,7 @@ from gputune.cache.record import (
 from gputune.cache.schema import LAST_WITH_FOREIGN_BINARIES
 from gputune.cache.summary import TaskSummary, gather, summary_from_rows
 from gputune.cache.tier import tier_of
+from gputune.core.json_text import canonical_json
 
 _ANY_ORIGIN = "SELECT 1 FROM origin LIMIT 1"
 

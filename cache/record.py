@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gputune.cache.key import canonical_json
+from gputune.core.json_text import canonical_json
 
 STATUSES = ("ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash")
 """How a trial may end; everything but "ok" is a failure that keeps its name."""

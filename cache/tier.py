@@ -9,6 +9,8 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 
+from gputune.cache.files import SUFFIX
+
 _MAXIMUM_SLUG = 120  # leaves room for the suffixes of a file name limited to 255 bytes
 
 
@@ -23,7 +25,7 @@ class Tier:
     @property
     def file_name(self) -> str:
         """The performance cache file of this tier inside its folder."""
-        return f"{self.name}.sqlite"
+        return f"{self.name}{SUFFIX}"
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from gputune.client.errors import OutputError
+from gputune.core.json_text import json_text
 
 
 def check_output(path: Path, folder: bool = False) -> None:
@@ -38,3 +40,10 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON for tools, into a folder that is made where it is missing. Raises OutputError."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json_text(content, indent=1) + "\n", encoding="utf-8")

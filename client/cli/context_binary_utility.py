@@ -1,12 +1,12 @@
 """gputune context-binary-utility"""
 
-import json
 from pathlib import Path
 
 import click
 
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.generation.summary import write_json
+from gputune.client.cli.say import print_json
+from gputune.client.outputs import write_json
 from gputune.runtime.context.format import read_header
 
 
@@ -22,6 +22,6 @@ def command(context_binary: Path, json_file: Path | None) -> None:
         header = read_header(context_binary)
     content = header.to_dict() | {"file_bytes": context_binary.stat().st_size}
     if json_file is None:
-        click.echo(json.dumps(content, indent=1))
+        print_json(content)
         return
     write_json(json_file, content)

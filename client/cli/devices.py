@@ -1,11 +1,9 @@
 """gputune devices"""
 
-import json
-
 import click
 
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.cli.say import say
+from gputune.client.cli.say import print_json, say
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
 
@@ -26,7 +24,7 @@ def command(as_json: bool, device: str | None) -> None:
     except DeviceNotFound as error:
         chosen, lines = None, [str(error)]
     if as_json:
-        click.echo(json.dumps({"devices": [r.to_dict() for r in reports], "chosen": chosen, "why": lines}, indent=1))
+        print_json({"devices": [r.to_dict() for r in reports], "chosen": chosen, "why": lines})
     else:
         for report in reports:
             say(f"{report.title}: {'works' if report.usable else report.reason}")

@@ -1,13 +1,12 @@
 """gputune doctor"""
 
 import dataclasses
-import json
 import os
 
 import click
 
 from gputune.client.cli.options.common import ConnectionOptions, connection_options
-from gputune.client.cli.say import say
+from gputune.client.cli.say import print_json, say
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.findings import exit_code
 from gputune.client.target.client import TargetClient
@@ -50,7 +49,7 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
     code = exit_code(findings)
     if as_json:
         listed = [dataclasses.asdict(finding) for finding in findings]
-        click.echo(json.dumps({"findings": listed, "exit_code": code}, indent=1))
+        print_json({"findings": listed, "exit_code": code})
     else:
         for finding in findings:
             say(f"{finding.area:<9} {_MARKS[finding.status]:<8} {finding.line}")

@@ -1,6 +1,5 @@
 """gputune model-check"""
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from gputune.client.cli.options.common import op_packages, parse_input_dimensions
-from gputune.client.cli.say import say
+from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import check_model, describe
 from gputune.client.model.op_packages import in_use, load_packages
@@ -68,7 +67,7 @@ def command(
     with in_use(load_packages(op_packages)):
         content = describe(check_model(model, input_dimensions[0]), peaks, limits)
     if as_json:
-        click.echo(json.dumps(content, indent=1))
+        print_json(content)
     else:
         for line in _lines(content):
             say(line)

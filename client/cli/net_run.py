@@ -12,9 +12,8 @@ import click
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
 from gputune.client.errors import ConfigError
-from gputune.client.generation.summary import write_json
 from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list, read_inputs
-from gputune.client.outputs import check_output
+from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import reporting
 from gputune.client.run import net_run
 from gputune.client.target.connecting import choose_target

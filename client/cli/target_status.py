@@ -1,6 +1,5 @@
 """gputune target-status"""
 
-import json
 import logging
 import os
 import sys
@@ -8,7 +7,7 @@ import sys
 import click
 
 from gputune.client.cli.options.common import ConnectionOptions, connection_options
-from gputune.client.cli.say import say
+from gputune.client.cli.say import print_json, say
 from gputune.client.progress import reporting
 from gputune.client.target.connecting import VARIABLE, choose_target
 from gputune.client.target.status import describe, lines_of
@@ -43,7 +42,7 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
     ):
         status = describe(client)
     if as_json:
-        click.echo(json.dumps(status, indent=1))
+        print_json(status)
     else:
         for line in lines_of(status):
             say(line)

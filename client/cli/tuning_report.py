@@ -1,18 +1,15 @@
 """gputune tuning-report"""
 
 import dataclasses
-import json
-import math
 from pathlib import Path
-from typing import Any
 
 import click
 
-from gputune.cache import CacheError
+from gputune.cache import CacheError, cache_files
 from gputune.client.cli.device_errors import device_errors
-from gputune.client.cli.options.caches import FOLDER_DEFAULT, cache_files, inner_folder
+from gputune.client.cli.options.caches import FOLDER_DEFAULT, inner_folder
 from gputune.client.cli.options.common import default_performance_cache_dir
-from gputune.client.cli.say import say
+from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output
 from gputune.client.report.gather import Peak
@@ -80,7 +77,7 @@ def command(
     if output is not None:
         write_page(report, output)
     if as_json:
-        click.echo(json.dumps(_strict(dataclasses.asdict(report)), indent=1, allow_nan=False))
+        print_json(dataclasses.asdict(report))
     for note in report.notes:
         say(f"warning: {note}", err=True)
 
@@ -106,14 +103,3 @@ def _cache_file(cache: Path, named: str | None, wanted: str | None) -> Path:
     if wanted is not None:
         raise CacheError(f"no performance cache of the tier {wanted} in {cache} {there}")
     raise CacheError(f"several performance caches in {cache} {there}; --device_tier says which")
-
-
-def _strict(value: Any) -> Any:
-    """value with numbers that JSON proper has no word for as null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {name: _strict(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return value

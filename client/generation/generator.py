@@ -14,11 +14,11 @@ from gputune.cache import check_writable, named, tier_of
 from gputune.client.context.verification import questions_for
 from gputune.client.errors import ConfigError
 from gputune.client.generation.generation import Clock, Generation, GenerationRequest
-from gputune.client.generation.summary import Totals, summarise, write_json
+from gputune.client.generation.summary import Totals, summarise
 from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.plan import Task
-from gputune.client.outputs import check_output
+from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.several import choose_targets
 from gputune.client.tuning.search.verdict import Verdict

@@ -1,12 +1,9 @@
 """The generator's --summary_json: names in here are a contract with scripts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from gputune.client.outputs import writing
 from gputune.client.tuning.outcome import Outcome
 
 PHASES = ("check", "import", "lower", "tune", "chain", "finalize", "write", "verify", "total")
@@ -75,10 +72,3 @@ def summarise(
 def _by_graph(found: Mapping[str, Mapping[str, Any]], graphs: int) -> dict[str, Any] | None:
     plain = {name: dict(one) for name, one in found.items()}
     return next(iter(plain.values()), None) if graphs == 1 else plain or None
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Writes JSON for tools, into a folder that is made where it is missing. Raises OutputError."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -6,7 +6,6 @@ and the files on the hub say `compilation`: both are written.
 """
 
 import gzip
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from gputune.cache.entry import Entry
 from gputune.client.outputs import writing
+from gputune.core.json_text import json_text
 from gputune.kernels.space import configuration_key
 
 VERSION = "1.0.0"
@@ -67,7 +67,7 @@ def of_entry(entry: Entry) -> dict[str, Any]:
     """What a cache has of a task in one place: the last trial of each configuration."""
     metadata = {
         "kernel": entry.task.op,
-        "problem": _finite(entry.task.problem),
+        "problem": entry.task.problem,
         "device": entry.validity.to_dict(),
     }
     last = {configuration_key(stored.trial.configuration): stored.trial for stored in entry.trials}
@@ -79,15 +79,6 @@ def of_entry(entry: Entry) -> dict[str, Any]:
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a document, gzipped where the name ends so. Raises OutputError."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    text = json_text(content).encode() + b"\n"
     with writing(path):
         path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-
-
-def _finite(value: Any) -> Any:
-    """Plain values with infinities as text, since JSON has no number for them."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -19,6 +19,7 @@ from typing import Any
 
 from gputune.core.errors import shortened
 from gputune.core.identity import DeviceIdentity, is_count
+from gputune.core.json_text import json_text, numbers
 from gputune.core.launches import OK
 
 FORMAT_VERSION = 1
@@ -76,7 +77,7 @@ class Header:
     def to_line(self) -> str:
         """The first line of a file."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        return json.dumps({MARK: FORMAT_VERSION, **fields, "device": self.device.to_dict()})
+        return json_text({MARK: FORMAT_VERSION, **fields, "device": self.device.to_dict()})
 
     @classmethod
     def from_line(cls, line: str) -> Header:
@@ -94,7 +95,8 @@ class Header:
         sample_ns = fields["measured"].get("sample_ns")
         _expect(_is_time(sample_ns), "measured.sample_ns", sample_ns, "nanoseconds")
         lists = {name: tuple(fields[name]) for name in ("parameters", "prepare")}
-        return cls(**{**fields, **lists, "device": DeviceIdentity.from_dict(fields["device"])})
+        plain = {"problem": numbers(fields["problem"]), "device": DeviceIdentity.from_dict(fields["device"])}
+        return cls(**{**fields, **lists, **plain})
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def launch_digest(
 
 def row_line(row: Row) -> str:
     """A line of a file."""
-    return json.dumps(dataclasses.asdict(row), separators=(",", ":"))
+    return json_text(dataclasses.asdict(row))
 
 
 def row_of(line: str, parameters: int) -> Row:

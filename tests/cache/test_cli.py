@@ -96,7 +96,7 @@ def test_show_tasks(folder: Path, by: str) -> None:
     assert conv["configuration"] == {"MWG": 8}
     assert conv["trials"] == {"ok": 1, "device_limits": 1}
     assert conv["measured_on"] == VALIDITY.to_dict()
-    assert clip["problem"] == {"steps": [["clip", [0.0, "inf"]]]}
+    assert clip["problem"] == {"steps": [["clip", [0.0, "Infinity"]]]}
     assert clip["tuned_ns"] is None
 
 

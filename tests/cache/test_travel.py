@@ -47,6 +47,13 @@ def test_an_export_comes_back_equal(tmp_path: Path) -> None:
     assert after.entries[1].task.digest == OPEN_CLIP.digest
 
 
+def test_an_export_is_strict_json_and_bare_infinities_are_read_too(tmp_path: Path) -> None:
+    before = contents(filled(tmp_path / "a.sqlite"))
+    text = to_json(before, "1", "now")
+    assert '"-Infinity"' in text
+    assert from_json(text.replace('"-Infinity"', "-Infinity"), "here") == before
+
+
 def with_binaries(path: Path) -> Path:
     """A file whose winners have program binaries, that of a chain's, too."""
     assert WINNER.binary

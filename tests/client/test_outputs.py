@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gputune.client.errors import OutputError
-from gputune.client.generation.summary import write_json
-from gputune.client.outputs import check_output
+from gputune.client.outputs import check_output, write_json
 
 from .commands import Gputune, read_json
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.cache.shared import as_json_option, print_json
+from gputune.client.cli.cache.shared import as_json_option
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
-from gputune.client.cli.say import say
+from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.explaining import fields_of, lines_of
 from gputune.client.generation.generator import explain as explain_generation

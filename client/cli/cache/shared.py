@@ -1,7 +1,6 @@
 """What the commands of gputune performance-cache share: how they show things to people and tools."""
 
 import json
-import math
 from typing import Any
 
 import click
@@ -36,18 +35,3 @@ def size_words(size_bytes: int) -> str:
 def warned(text: str) -> None:
     """Says what a cache warns of."""
     say(f"warning: {text}", err=True)
-
-
-def print_json(value: Any) -> None:
-    click.echo(json.dumps(_strict(value), indent=1, allow_nan=False))
-
-
-def _strict(value: Any) -> Any:
-    """value with infinities (the open side of a clip) as text, which JSON proper has no number for."""
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, dict):
-        return {name: _strict(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return value

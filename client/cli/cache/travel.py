@@ -11,10 +11,10 @@ import click
 from gputune.cache import PLACES, CacheError, PerformanceCache, tier_of
 from gputune.cache.entry import Contents, Entry, Merged
 from gputune.cache.exchange import from_json, to_json
-from gputune.client.cli.cache.shared import as_json_option, print_json, warned, words
+from gputune.client.cli.cache.shared import as_json_option, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
 from gputune.client.cli.options.common import default_performance_cache_dir
-from gputune.client.cli.say import say
+from gputune.client.cli.say import print_json, say
 from gputune.client.outputs import check_output, writing
 from gputune.client.report import t4
 from gputune.server.protocol.connection import software_version

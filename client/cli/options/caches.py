@@ -4,10 +4,9 @@ from pathlib import Path
 
 import click
 
-from gputune.cache import CacheError
+from gputune.cache import CacheError, cache_files
+from gputune.cache.files import SUFFIX
 from gputune.client.cli.options.common import default_performance_cache_dir
-
-SUFFIX = ".sqlite"
 
 FOLDER_DEFAULT = "[default: gputune/performance in the user's cache folder]"
 
@@ -29,16 +28,8 @@ folder_option = click.option(
 )
 
 
-def cache_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise CacheError(f"performance cache folder {folder} cannot be read: {error.strerror}") from error
-
-
 def find_file(file_or_tier: str, folder: Path) -> Path:
+    """The performance cache that is named by its path, or by its tier in a folder. Raises CacheError."""
     for path in (Path(file_or_tier), folder / file_or_tier, folder / f"{file_or_tier}{SUFFIX}"):
         if path.is_file():
             return path

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputune.cache import CacheError, PerformanceCache, TaskKey, TaskSummary, Validity
+from gputune.cache import CacheError, PerformanceCache, TaskKey, TaskSummary, Validity, cache_files
 from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
 from gputune.client.tuning.search.task_search import cost_of
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
@@ -87,10 +87,11 @@ class Seeding:
 
     def _others(self) -> list[Path]:
         found: list[tuple[float, Path]] = []
-        for path in self._cache.path.parent.glob("*.sqlite"):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(CacheError):
+            for path in cache_files(self._cache.path.parent):
                 if path.name != self._cache.path.name:
-                    found.append((path.stat().st_mtime, path))
+                    with contextlib.suppress(OSError):
+                        found.append((path.stat().st_mtime, path))
         return [path for _, path in sorted(found, reverse=True)[:FILES_AT_MOST]]
 
     def _records(self, one: tuple[Path, TaskSummary]) -> list[tuple[Configuration, float | None]]:

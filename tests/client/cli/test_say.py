@@ -67,5 +67,5 @@ def test_cells_of_tables_are_texts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_prints_through_here() -> None:
     for path in CLI.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        direct = re.findall(r"click\.s?echo\((?!json\.dumps)|(?<![\w.])print\(|\.add_row\(|Console\(", text)
+        direct = re.findall(r"click\.s?echo\(|(?<![\w.])print\(|\.add_row\(|Console\(", text)
         assert not direct or path.name in ("say.py", "tables.py"), path.name

@@ -1,0 +1,66 @@
+"""JSON for files, tools and digests.
+
+JSON has no infinities and no NaN, and what Python's json writes for them is refused by other readers. In what
+`json_text` writes they are the texts "Infinity", "-Infinity" and "NaN", which no field holds otherwise; `numbers` turns
+them back. `canonical_json` is the exception: its bytes decide digests and lie in the rows of caches.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+TEXTS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """The JSON of plain values, mappings and sequences: in one line without blanks, or indented by so many of them.
+    Raises TypeError or ValueError for what JSON cannot hold."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(_without_odd_numbers(value), indent=indent, separators=separators, allow_nan=False)
+
+
+def numbers(value: Any) -> Any:
+    """What json.loads made of a text of `json_text`, with its infinities and NaN."""
+    if isinstance(value, str):
+        return TEXTS.get(value, value)
+    if isinstance(value, dict):
+        return {name: numbers(item) for name, item in value.items()}
+    return [numbers(item) for item in value] if isinstance(value, list) else value
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, tuples as lists.
+
+    Infinities are the bare words that Python's json reads (a clip may be open on one side). NaN, keys that are
+    not text and anything that JSON has no word for raise TypeError or ValueError: two of them could never be
+    told apart.
+    """
+    return json.dumps(plain(value, "value"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def plain(value: Any, where: str) -> Any:
+    """A copy of a value that `canonical_json` can write, with lists for tuples. Raises TypeError or ValueError that
+    says what is wrong at which place, by names that begin with `where`."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            raise ValueError(f"{where} is not a number (NaN), which is equal to nothing")
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{where} has the key {key!r}; keys are text")
+        return {key: plain(item, f"{where}.{key}") for key, item in value.items()}
+    raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot hold")
+
+
+def _without_odd_numbers(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: _without_odd_numbers(item) for name, item in value.items()}
+    return [_without_odd_numbers(item) for item in value] if isinstance(value, list | tuple) else value
