@@ -1,6 +1,5 @@
 """The search over one task's space: its identity in the cache, what is known, what to measure next, who is in front."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,12 +9,13 @@ from gputune.cache.lookup import Change
 from gputune.client.errors import TuningError
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import Effort, most_trials, trials_for
+from gputune.client.tuning.search.rendered import rendered_sha256
 from gputune.client.tuning.search.stop_conditions import NoImprovement, StopCondition, Trials
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import family_of, identity_of
-from gputune.kernels.family import DeviceLimits, Instance, Work, problem_to_dict
+from gputune.kernels.family import DeviceLimits, Work, problem_to_dict
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.measuring.racing import ENOUGH
 from gputune.runtime.measuring.timing import MEASURING_VERSION
@@ -66,15 +66,6 @@ def source_sha256(task: Task, limits: DeviceLimits) -> str:
     everything, so that it does not depend on which default a process finds room for. Raises TuningError."""
     default = default_of(task, limits.unbounded)
     return rendered_sha256(family_of(task.op).render(task.problem, default))
-
-
-def rendered_sha256(instance: Instance) -> str:
-    """Identity of the launches that a configuration was rendered to.
-
-    It covers templates, the text of fused chains, and how sizes become options, grids, arguments and packed buffers.
-    """
-    buffers = [sorted(sizes.items()) for sizes in (instance.packed, instance.scratch)]
-    return hashlib.sha256(repr((instance.prepare, instance.main, *buffers)).encode()).hexdigest()
 
 
 def cost_of(record: TrialRecord) -> float | None:

@@ -1,0 +1,36 @@
+"""Identity of the launches that a configuration renders to: what caches keep beside every trial and every winner.
+
+A digest of a text with one part for each field. Its form is that in which caches were written so far, so it must not
+change: another one, and no trial of before would be found again.
+"""
+
+import hashlib
+from dataclasses import fields, is_dataclass
+
+from gputune.kernels.family import Instance
+
+_FIRST = frozenset({"source", "entry", "options", "global_size", "local_size", "arguments", "stages"})
+"""Fields that the text has always had. One that came later is in it where it is not its default, so that what does not
+use it keeps its digest."""
+
+
+def rendered_sha256(instance: Instance) -> str:
+    """Identity of the launches that a configuration was rendered to.
+
+    It covers templates, the text of fused chains, and how sizes become options, grids, arguments and packed buffers.
+    """
+    packed, scratch = (sorted(sizes.items()) for sizes in (instance.packed, instance.scratch))
+    text = f"({_text(instance.prepare)}, {_text(instance.main)}, {packed!r}, {scratch!r})"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _text(value: object) -> str:
+    """Of a launch, a stage, a tuple of them, or a value of a field."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+    if not is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    items = {item.name: getattr(value, item.name) for item in fields(value)}
+    later = {item.name: item.default for item in fields(value) if item.name not in _FIRST}
+    named = (f"{name}={_text(each)}" for name, each in items.items() if name not in later or each != later[name])
+    return f"{type(value).__name__}({', '.join(named)})"
