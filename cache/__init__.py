@@ -3,7 +3,7 @@
 from gputune.cache.chain import PLACES, ChainRecord
 from gputune.cache.files import CacheError, cache_files, check_writable
 from gputune.cache.key import KEY_VERSION, TaskKey, Validity
-from gputune.cache.record import STATUSES, RecordError, TrialRecord, WinnerRecord
+from gputune.cache.record import RecordError, TrialRecord, WinnerRecord
 from gputune.cache.store import GenerationStart, PerformanceCache
 from gputune.cache.summary import TaskSummary
 from gputune.cache.tier import Tier, named, tier_of
@@ -12,7 +12,6 @@ from gputune.core.json_text import canonical_json
 __all__ = [
     "KEY_VERSION",
     "PLACES",
-    "STATUSES",
     "CacheError",
     "ChainRecord",
     "GenerationStart",

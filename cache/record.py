@@ -15,9 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gputune.core.json_text import canonical_json
-
-STATUSES = ("ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash")
-"""How a trial may end; everything but "ok" is a failure that keeps its name."""
+from gputune.core.statuses import OK, STATUSES
 
 LAST_MOMENT = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 
@@ -64,7 +62,7 @@ class TrialRecord:
             self._check_or_fill("median_ns", median)
             self._check_or_fill("minimum_ns", smallest)
             self._check_or_fill("spread", (largest - smallest) / median, compare=False)
-        elif self.status == "ok":
+        elif self.status == OK:
             raise RecordError('samples_ns is empty, but status is "ok"')
         elif (self.median_ns, self.minimum_ns, self.spread) != (None, None, None):
             raise RecordError("statistics without samples_ns")

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gputune.cache.key import TaskKey, Validity
-from gputune.cache.record import STATUSES, RecordError, WinnerRecord, read_json
+from gputune.cache.record import RecordError, WinnerRecord, read_json
 from gputune.cache.tier import Tier
+from gputune.core.statuses import STATUSES
 
 
 @dataclass(frozen=True)
@@ -68,5 +69,5 @@ def summary_from_rows(rows: _Gathered) -> TaskSummary:
         raise RecordError(f"the key of task {task_digest!r:.14} does not have its digest")
     if unknown := set(rows.trials) - set(STATUSES):
         raise RecordError(f"unknown status {unknown.pop()!r}")
-    trials = {status: rows.trials[status] for status in STATUSES if status in rows.trials}
+    trials: dict[str, int] = {status: rows.trials[status] for status in STATUSES if status in rows.trials}
     return TaskSummary(task, validity, Tier(*tier), trials, rows.winner, last_change)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from gputune.core.statuses import TrialStatus
+
 NAMES_TOLD = 8
 NAME_CHARACTERS = 200
 
@@ -14,7 +16,7 @@ class DeviceNotFound(Exception):
 class DeviceError(Exception):
     """A launch could not be built or run; `status` is the status its trial is recorded with."""
 
-    status: ClassVar[str] = "runtime"
+    status: ClassVar[TrialStatus] = "runtime"
 
 
 class LaunchFailed(DeviceError):

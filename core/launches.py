@@ -10,11 +10,9 @@ from typing import Any
 
 from gputune.core.errors import InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import TrialStatus
 
 OUTPUT = "output"  # the name of the buffer that a variant's main launch writes
-
-OK = "ok"
-CORRECTNESS = "correctness"
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one variant.
+    """What became of one variant; `message` says why its `status` is not ok.
 
-    `status` is ok, constraints, compile, device_limits, runtime or correctness, and `message` says why it is
-    not ok. A sample is the mean time of one launch within a batch: `samples_ns` by the device's clock
-    (by the host's where measured["timing"] is "wall"), `wall_ns` by the host's. `compile_ns` is the driver's
-    compiler (0 when the program was still there), `first_launch_ns` the host's time for the first launch,
-    which may hide code generation. `measured` says how the samples were taken.
+    A sample is the mean time of one launch within a batch: `samples_ns` by the device's clock (by the host's where
+    measured["timing"] is "wall"), `wall_ns` by the host's. `compile_ns` is the driver's compiler (0 when the program
+    was still there), `first_launch_ns` the host's time for the first launch, which may hide code generation. `measured`
+    says how the samples were taken.
     """
 
-    status: str
+    status: TrialStatus
     message: str = ""
     samples_ns: tuple[float, ...] = ()
     wall_ns: tuple[float, ...] = ()

@@ -20,11 +20,11 @@ from gputune.client.tuning.measuring.intervals import (
     paired_interval,
     ratio_interval,
 )
+from gputune.core.statuses import OK
 from gputune.kernels.family import Work
 from gputune.kernels.space import configuration_key
 from gputune.runtime.measuring.racing import paired
 
-OK = "ok"
 SHOWN = 12
 """Configurations in a task's table; all of them are a command away, `gputune performance-cache show`."""
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gputune.client.errors import TargetError
+from gputune.core.statuses import OK
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
 from gputune.server.protocol.same_as import renumbered
-
-OK = "ok"
 
 
 class Profiling:

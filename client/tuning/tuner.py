@@ -29,11 +29,12 @@ from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
-from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits, task_key
+from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
 from gputune.client.tuning.search.verdict import Verdict, explained, judge
 from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo
 from gputune.client.tuning.task_tuning import TaskTuning
 from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration, configuration_key
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import OK, Work
+from gputune.core.launches import Work
+from gputune.core.statuses import OK
 from gputune.runtime.backends.base import Bound, Buffer, Program, Stamps, Timing
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.devices.discovery import DeviceReport

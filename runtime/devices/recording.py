@@ -20,7 +20,7 @@ from typing import Any
 from gputune.core.errors import shortened
 from gputune.core.identity import DeviceIdentity, is_count
 from gputune.core.json_text import json_text, numbers
-from gputune.core.launches import OK
+from gputune.core.statuses import OK, STATUSES
 
 FORMAT_VERSION = 1
 MARK = "gputune_recording"
@@ -30,7 +30,6 @@ LARGEST_BYTES = 256 << 20
 DIGEST_DIGITS = 32
 """Of a SHA-256: enough to tell launches apart, and half the size of a file."""
 LONGEST_NS = 10**18
-STATUSES = ("ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash")
 TIMINGS = ("event", "wall")
 
 

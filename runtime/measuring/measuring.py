@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gputune.core.errors import DeviceError, LaunchFailed
-from gputune.core.launches import CORRECTNESS, OK, Trial
+from gputune.core.launches import Trial
+from gputune.core.statuses import CORRECTNESS, OK, TrialStatus
 from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.devices import state as device_state
 from gputune.runtime.measuring.building import Proven, Prover, WrongOutput
@@ -64,6 +65,7 @@ def profile(programs: ProgramCache, request: ProfileRequest, watcher: Watcher = 
 
 def failure(error: Exception) -> Trial:
     """The trial of a variant that raised."""
+    status: TrialStatus
     if isinstance(error, WrongOutput):
         status, message = CORRECTNESS, str(error)
     elif isinstance(error, DeviceError):

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias
 
+from gputune.core.statuses import TrialStatus
 from gputune.server.protocol.decoder import Within
 
 PROTOCOL_VERSION = 6
@@ -54,7 +55,6 @@ Blobs = Annotated[dict[Key, Blob], Within(0, 1024)]  # by the name of a tensor
 Samples = Annotated[tuple[Sample, ...], Within(0, 4096)]
 Text = Annotated[str, Within(0, 65536)]
 Sha256 = Annotated[str, Within(64, 64)]
-TrialStatus = Literal["ok", "constraints", "compile", "device_limits", "runtime", "correctness", "timeout", "crash"]
 
 # --- parts of messages ----------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
-from gputune.core.launches import OK
 from gputune.core.launches import Trial as RuntimeTrial
+from gputune.core.statuses import OK
 from gputune.runtime.measuring.watcher import Step
 from gputune.server.protocol.messages import Limits, Progress, Trial
 from gputune.server.worker.heartbeat_page import HeartbeatPage
@@ -32,7 +32,7 @@ def launch_seconds(expected_ns: float, limits: Limits) -> float:
 def trial_message(trial: RuntimeTrial) -> Trial:
     """The protocol's form of a trial."""
     return Trial(
-        status=trial.status,  # type: ignore[arg-type]  # runtime's statuses are a subset of the protocol's
+        status=trial.status,
         message=trial.message,
         samples_ns=trial.samples_ns,
         wall_ns=trial.wall_ns,

@@ -10,8 +10,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from gputune.core.statuses import OK, TrialStatus
 from gputune.runtime.measuring.watcher import Step
-from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress, Trial, TrialStatus
+from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress, Trial
 from gputune.server.protocol.same_as import renumbered
 from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
@@ -115,7 +116,7 @@ class Batch:
         trial = message.trial if variant is not None else None
         if variant is not None:
             self._concluded.add(variant)
-        if variant is not None and trial is not None and trial.status != "ok":
+        if variant is not None and trial is not None and trial.status != OK:
             self._failed.setdefault(variant, trial)
         total = len(self._request.variants)
         before = total - len(self._asked)
@@ -162,7 +163,7 @@ class Batch:
             reply = Profiled((), None, b"", None, {}, {})
         if len(reply.trials) != len(self._asked):
             raise ValueError(f"{len(reply.trials)} trials for {len(self._asked)} variants")
-        if reply.best is not None and not (reply.best < len(self._asked) and reply.trials[reply.best].status == "ok"):
+        if reply.best is not None and not (reply.best < len(self._asked) and reply.trials[reply.best].status == OK):
             raise ValueError(f"the best variant is {reply.best}, which is none that is ok")
         measured = [renumbered(trial, self._asked) for trial in reply.trials]
         trials = {**self._failed, **dict(zip(self._asked, measured, strict=True))}

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputune.cache import STATUSES, RecordError, TrialRecord, WinnerRecord
+from gputune.cache import RecordError, TrialRecord, WinnerRecord
 from gputune.cache.record import trial_from_row, trial_to_row, winner_from_row, winner_to_row
+from gputune.core.statuses import STATUSES
 
 from .conftest import FAILED, WINNER, trial
 

@@ -22,6 +22,7 @@ from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
+from gputune.core.statuses import STATUSES
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import MatMulProblem
@@ -150,7 +151,7 @@ def test_t4_keeps_to_the_published_schema(whole: Path) -> None:
         dataclasses.replace(
             recorded.rows[0], values=(0,) * len(recorded.header.parameters), status=status, samples_ns=()
         )
-        for status in recording.STATUSES[1:]
+        for status in STATUSES[1:]
     ]
     plain = t4.to_t4(Recording("x", recorded.header, (*recorded.rows, *failed)))
     check_t4(json.loads(json.dumps(plain)))

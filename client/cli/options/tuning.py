@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from gputune.cache import STATUSES
 from gputune.client.errors import ConfigError
 from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions, parse_budget, parse_patterns, parse_pin
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
+from gputune.core.statuses import OK, STATUSES
 
-FAILURES = tuple(status for status in STATUSES if status != "ok")
+FAILURES = tuple(status for status in STATUSES if status != OK)
 
 
 @dataclass(frozen=True)

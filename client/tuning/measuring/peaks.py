@@ -9,8 +9,9 @@ from gputune.client.model.plan import Task
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits
+from gputune.client.tuning.search.task_search import TaskSearch, device_limits
 from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import OK
 from gputune.kernels.chain import EMPTY
 from gputune.kernels.family import Work
 from gputune.kernels.ops.elementwise import ElementwiseProblem

@@ -13,7 +13,8 @@ from gputune.client.target.client import TargetClient
 from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.measuring.rendering import variant_message
 from gputune.client.tuning.search.effort import Effort
-from gputune.client.tuning.search.task_search import OK, TaskSearch
+from gputune.client.tuning.search.task_search import TaskSearch
+from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial, Variant, Work
 

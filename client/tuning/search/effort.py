@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from gputune.cache.entry import EFFORTS as NAMES
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -17,7 +19,6 @@ class Effort:
     """
 
     name: str
-    rank: int
     trials: int | None
     light_trials: int | None
     share: float
@@ -29,13 +30,17 @@ class Effort:
     warm_up_ns: int
     contexts: int
 
+    @property
+    def rank(self) -> int:
+        """Its place among all: a more thorough one has a greater rank."""
+        return NAMES.index(self.name)
+
 
 EFFORTS = {
     effort.name: effort
     for effort in (
         Effort(
             name="none",
-            rank=0,
             trials=0,
             light_trials=0,
             share=0.0,
@@ -49,7 +54,6 @@ EFFORTS = {
         ),
         Effort(
             name="quick",
-            rank=1,
             trials=8,
             light_trials=8,
             share=1.0,
@@ -63,7 +67,6 @@ EFFORTS = {
         ),
         Effort(
             name="normal",
-            rank=2,
             trials=96,
             light_trials=48,
             share=0.1,
@@ -77,7 +80,6 @@ EFFORTS = {
         ),
         Effort(
             name="full",
-            rank=3,
             trials=None,
             light_trials=None,
             share=1.0,

@@ -14,6 +14,7 @@ from gputune.client.tuning.search.stop_conditions import NoImprovement, StopCond
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import OK
 from gputune.kernels.catalogue import family_of, identity_of
 from gputune.kernels.family import DeviceLimits, Work, problem_to_dict
 from gputune.kernels.space import Configuration, configuration_key
@@ -23,7 +24,6 @@ from gputune.runtime.measuring.timing import MEASURING_VERSION
 BATCH = 8
 """Variants in one request: what a killed run has to measure again at most."""
 
-OK = "ok"
 GAIN = 0.01
 """A share of the best time by which something must be faster to count as better."""
 

@@ -10,7 +10,8 @@ from gputune.cache.lookup import Change, look_up
 from gputune.client.errors import TuningError
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions
-from gputune.client.tuning.search.task_search import OK, TaskSearch
+from gputune.client.tuning.search.task_search import TaskSearch
+from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration, configuration_key
 
 Kind = Literal["hit", "default", "stale", "seeded", "new"]

@@ -16,11 +16,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from gputune.cache import STATUSES, PerformanceCache
+from gputune.cache import PerformanceCache
 from gputune.client.cli.main import main
 from gputune.client.errors import ConfigError
 from gputune.client.tuning.search.effort import EFFORTS, most_trials
 from gputune.client.tuning.search.task_search import BATCH
+from gputune.core.statuses import STATUSES
 from gputune.kernels.family import Array
 from gputune.kernels.space import configuration_key
 from tests.client import models
