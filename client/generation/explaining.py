@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gputune.client.model.plan import Task
+from gputune.client.tuning.search.cache_hit import Verdict, counts
 from gputune.client.tuning.search.task_search import task_key
-from gputune.client.tuning.search.verdict import Verdict, counts
 
 MOST_REASONS = 3
 

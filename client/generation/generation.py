@@ -36,10 +36,10 @@ from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.tuning.outcome import Outcome, untuned
+from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import device_limits, task_key
-from gputune.client.tuning.search.verdict import Verdict, untuned_verdict
 from gputune.client.tuning.tuner import Tuner, settings_of
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity

@@ -21,7 +21,7 @@ from gputune.client.model.plan import Task
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.several import choose_targets
-from gputune.client.tuning.search.verdict import Verdict
+from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.tuner import names_of
 
 log = logging.getLogger(__name__)

@@ -26,10 +26,11 @@ from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.measuring.finalists import runners_up
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
+from gputune.client.tuning.search.cache_hit import Verdict, explained, judge
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
-from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
+from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits, task_key
 from gputune.client.tuning.search.verdict import Verdict, explained, judge
 from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo
 from gputune.client.tuning.task_tuning import TaskTuning

@@ -21,9 +21,9 @@ from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.generation.explaining import fields_of, lines_of, summary_line
 from gputune.client.model.plan import Task
 from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions
-from gputune.client.tuning.search.verdict import Verdict
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
