@@ -65,7 +65,7 @@ def convolution_model() -> Path:
 
 
 def bench_conv(options: argparse.Namespace) -> None:
-    """A 3x3 convolution, tuned from scratch in each round, between blocks of the multiply-add limit."""
+    """How much of the device's multiply-add limit a 3x3 convolution reaches, tuned from scratch in each round."""
     choice = find(wanted_device(options.device))
     limit = FmaLimit.calibrated(open_backend(choice.report))
     model = convolution_model()
@@ -106,7 +106,7 @@ def bench_conv(options: argparse.Namespace) -> None:
 
 
 def bench_cache(options: argparse.Namespace) -> None:
-    """A performance cache of a million trials: opening it, finding a task, its size, storing a batch."""
+    """What a performance cache of a million trials costs: opening it, finding a task, its size, storing a batch."""
     result = cache_bench.measure(options.trials, options.rounds)
     report(result, cache_bench.rows_of(result), options.json)
 
@@ -128,7 +128,7 @@ def bench_validity(options: argparse.Namespace) -> None:
 
 
 def bench_warm(options: argparse.Namespace) -> None:
-    """The page-orientation model generated from an empty cache, then again and again from the warm one."""
+    """What a warm cache saves: the page-orientation model, first from an empty cache, then from the warm one."""
     model = material.orientation_model()
     dimensions = f"{material.ORIENTATION_INPUT}={','.join(map(str, material.ORIENTATION_SHAPE))}"
     cache = WORK / "warm_cache"
@@ -164,7 +164,7 @@ def bench_warm(options: argparse.Namespace) -> None:
 
 
 def bench_accuracy(options: argparse.Namespace) -> None:
-    """Outputs for random inputs against onnxruntime's: max|a-b| / max|b|, which must not exceed 0.001."""
+    """How close outputs for random inputs are to onnxruntime's: max|a-b| / max|b| must not exceed 0.001."""
     models = {
         "orientation": (material.orientation_model(), material.ORIENTATION_INPUT, material.ORIENTATION_SHAPE),
         "angle": (material.angle_model(), material.ANGLE_INPUT, material.ANGLE_SHAPE),
@@ -256,11 +256,26 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
 }
 
 
+def sentences() -> dict[str, str]:
+    """What each benchmark shows, by its name: the first sentence of its docstring, which is its help, too."""
+    return {name: tool.first_sentence(BENCHES[name].__doc__) for name in sorted(BENCHES)}
+
+
+class Listing(argparse.Action):
+    """Prints a line for each benchmark, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        for name, sentence in sentences().items():
+            print(f"{name:12}{sentence}")
+        parser.exit()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures what gputune claims.")
+    parser.add_argument("--list", action=Listing, nargs=0, help="name every benchmark in one line, and what it shows")
     commands = parser.add_subparsers(dest="bench", required=True)
     for name, bench in BENCHES.items():
-        command = commands.add_parser(name, help=bench.__doc__, description=bench.__doc__)
+        command = commands.add_parser(name, help=sentences()[name], description=bench.__doc__)
         if bench in OWN_ARGUMENTS:
             OWN_ARGUMENTS[bench](command)
             continue

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -110,6 +111,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([line(head), rule, *map(line, rows)])
+
+
+def first_sentence(text: str | None) -> str:
+    """The first sentence of a docstring or comment in one line, without the example that may stand behind a colon and
+    two spaces."""
+    sentence = re.split(r"(?<=\.)\s|:  |\n\s*\n", (text or "").strip(), maxsplit=1)[0]
+    return " ".join(sentence.split()).rstrip(".") + "."
 
 
 def milliseconds(nanoseconds: float) -> str:

@@ -27,8 +27,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Chains of empty kernels as an executor runs them: write an input, enqueue, read an output. What a longer chain
-    takes beyond a shorter one is the overhead per launch."""
+    """What the host adds to an inference, per launch and per run. Chains of empty kernels run as an executor runs them:
+    write an input, enqueue, read an output; what a longer chain takes beyond a shorter one is the cost per launch."""
     report = find(wanted_device(options.device)).report
     backend = open_backend(report, profiling=False)
     runs = {length: _chain(backend, length) for length in (0, *CHAINS)}

@@ -28,8 +28,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Loads a context in fresh processes: the time from after the imports and the opening of the device until the first
-    inference is done, less what an inference takes anyway. Nothing is in any compiler's cache."""
+    """What a fresh process pays until its first result. A context is loaded in fresh processes: the time from after the
+    imports and the opening of the device until the first inference is done, less what an inference takes anyway.
+    Nothing is in any compiler's cache."""
     os.environ.update(POCL_KERNEL_CACHE="0", PYOPENCL_NO_CACHE="1")
     path = options.context or _generated(options.device)
     graph = read_header(path).graphs[0]

@@ -44,7 +44,7 @@ DEFAULTS_MARK, NAIVE_MARK, NEXT_MARK = 0.6, 20, 1.25
 
 
 def run(options: argparse.Namespace) -> None:
-    """Whole networks, tuned and with defaults, beside onnxruntime and naive kernels, in turns."""
+    """How fast whole networks are, tuned and with defaults, in turns with onnxruntime and naive kernels."""
     models = QUICK if options.quick else MODELS
     names = chosen(list(models), options.only)
 

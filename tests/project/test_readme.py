@@ -14,11 +14,12 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import bench
+import docs
 from gputune.client import advice, errors
 from gputune.client.cli import main, model_check
 from gputune.client.generation import config
-from gputune.client.model import importer
 from gputune.client.tuning.search import effort
+from gputune.kernels.catalogue import families
 from gputune.server import __main__ as server
 from gputune.server.protocol.errors import ERROR_NAMES
 
@@ -153,6 +154,32 @@ def test_the_config_keys_and_efforts_are_those_of_the_code() -> None:
     assert set(re.findall(r"`([a-z]+)`", efforts)) == set(effort.EFFORTS)
 
 
-def test_the_supported_ops_are_those_of_the_importer() -> None:
-    text = section("What it can do now").split("made of these ops:", 1)[1].split(".", 1)[0]
-    assert {name.strip() for name in text.split(",")} == importer.SUPPORTED_OPS
+def test_parts_that_the_code_decides_are_as_the_code_has_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """The operators of the README, the counts of kernels/README.md, the commands of scripts/README.md."""
+    assert docs.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_the_table_of_families_has_each_of_them_once() -> None:
+    table = (ROOT / "kernels" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([A-Z][\w, ]+) \|", table, re.MULTILINE)
+    assert sorted(name for row in rows for name in row.split(", ")) == sorted(families())
+
+
+def test_every_command_and_benchmark_is_listed_with_a_sentence() -> None:
+    page = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^- `([^`]+)`: (\S.*\.)$", page, re.MULTILINE))
+    files = [path for path in (ROOT / "scripts").rglob("*") if path.is_file() and path.suffix != ".py"]
+    commands = {path.relative_to(ROOT).as_posix() for path in files if os.access(path, os.X_OK)}
+    assert commands | {f"scripts/bench {name}" for name in bench.BENCHES} <= listed.keys()
+    assert {name.split()[0] for name in listed} == commands
+
+
+def test_the_list_of_benchmarks_says_what_each_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--list"])
+    with pytest.raises(SystemExit, match="0"):
+        bench.main()
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines == bench.sentences()
+    assert lines.keys() == bench.BENCHES.keys()

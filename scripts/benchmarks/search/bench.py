@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Replays recorded spaces through every search strategy, or through the measuring race; needs no device."""
+    """How soon search strategies find good variants of recorded spaces, or how right a race is; needs no device."""
     if arguments.measuring and not arguments.space:
         raise SystemExit("--measuring needs --space: recordings with many raw samples of each configuration")
     if arguments.kernel_tuner_python is not None:  # it runs in another folder, after minutes of replaying
