@@ -108,7 +108,7 @@ class Database:
     @contextlib.contextmanager
     def _keeping(self, doing: str) -> Iterator[None]:
         """A transaction that is given up, with one warning for all of them, where the disk is full: what was measured
-        is still good for the one who has measured it, and must not be lost with what comes after it."""
+        is still good for the program that has measured it, and must not be lost with what comes after it."""
         try:
             with self._transaction(doing):
                 yield

@@ -13,7 +13,7 @@ COMPANIONS = ("-wal", "-shm")
 
 
 def suspicion(path: Path) -> Path:
-    """The mark beside a cache in whose file damage was met: whoever opens it next reads it in full first."""
+    """The mark beside a cache in whose file damage was met: the next process that opens it reads it in full first."""
     return Path(f"{path}-suspect")
 
 
@@ -60,7 +60,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def network_file_system(folder: Path) -> str:
-    """The type of the network file system that a folder is on; empty where it is on none, or nobody says."""
+    """The type of the network file system that a folder is on; empty where it is on none, or that is unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         place = folder.resolve()

@@ -2,7 +2,7 @@
 
 The exact model and its compute units decide the file. Family (devices that mostly like the same
 configurations) and vendor come from the rules below, in order, and are stored beside each record; a device
-that no rule knows is its own family, so it shares measurements with nobody.
+that no rule knows is its own family, so it shares measurements with no other.
 """
 
 import hashlib
@@ -125,7 +125,7 @@ _GPU_RULES = (
 
 
 def named(tier: Tier, name: str) -> Tier:
-    """The tier under another name: measurements of devices that somebody knows to be alike share a file. ValueError for
+    """The tier under another name: measurements of devices that the user knows to be alike share a file. ValueError for
     what is no file name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}", name):
         raise ValueError(f"{name!r} is no tier's name: letters, digits, dots, dashes and underscores make one")

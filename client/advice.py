@@ -19,7 +19,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "version_mismatch": "install the same gputune on both sides",
         "token_required": "give the server's token with --token_file or GPUTUNE_TOKEN",
         "token_unused": "start the server with its token, or drop --token_file and GPUTUNE_TOKEN; if the server "
-        "should have one, somebody else's program may listen on this port",
+        "should have one, another user's program may listen on this port",
         "authentication_failed": "compare the two token files: both sides need the same token",
         "bad_mac": "find out what changes bytes between here and the server; reach it by `ssh -L` or TLS",
         "too_many_connections": "wait until another client is done, or stop one",

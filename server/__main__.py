@@ -117,7 +117,7 @@ async def _serve(listener: Listener, choice: Choice, authentication: Authenticat
 
 
 def _authentication(options: argparse.Namespace, token_text: str | None) -> Authentication:
-    """Who is let in. Raises ValueError with one line."""
+    """Which clients are let in. Raises ValueError with one line."""
     for name in ("tls_key", "tls_ca"):
         if getattr(options, name) is not None and options.tls_cert is None:
             raise ValueError(f"--{name} needs --tls_cert, the certificate that the server shows")

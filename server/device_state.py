@@ -1,4 +1,4 @@
-"""The state of the device's clocks, temperatures and load for who asks how the server is."""
+"""The state of the device's clocks, temperatures and load, as a status shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled programs are kept, whoever they were compiled for: so contexts of defaults, of pinned configurations and of
+"""Compiled programs are kept, whatever they were compiled for: so contexts of defaults, of pinned configurations and of
 finalists are made again without compiling."""
 
 import hashlib

@@ -86,7 +86,7 @@ class ContextRace:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(TargetError):  # of a lost connection; who asks next meets it
+        with suppress(TargetError):  # of a lost connection; the next request meets it
             self.free(*self._loaded)
         self._folder.cleanup()
 

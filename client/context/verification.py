@@ -26,7 +26,7 @@ from gputune.runtime.context.records import TensorRecord
 ALLOWED = 1e-3
 """An output is right when it is nowhere further off than this share of its largest value."""
 TINY = 1e-6
-"""Nobody minds so little, however small an output is."""
+"""A deviation that does not matter, however small an output is."""
 KEPT_BYTES = 256 << 20
 """Inner tensors are looked at in groups of about this size."""
 

@@ -46,7 +46,7 @@ def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding
 
 
 def _default_port(question: Question) -> list[Finding]:
-    """A server of this machine: used when there is one, missed by nobody when there is none."""
+    """A server of this machine: used when there is one, no finding when there is none."""
     address = f"127.0.0.1:{DEFAULT_PORT}"
     found = check_target(address, "the default", lambda: question.connect(address))
     if found[-1].status == "problem":

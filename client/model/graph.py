@@ -161,5 +161,5 @@ class Graph:
 
 def as_constant(value: Array | float) -> Array:
     """A constant that was computed, as graphs keep it: float32. What is so already is not copied, since weights are
-    large; so nobody may write to it."""
+    large; so it must not be written to."""
     return np.asarray(value, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Op packages: kernel families and operators of somebody else, in the form of kernels/ops.
+"""Op packages: kernel families and operators from outside of gputune, in the form of kernels/ops.
 
 An op package is a Python package with `__version__`, whose modules may define
 
@@ -113,7 +113,7 @@ def _from_folder(path: Path, where: str) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever somebody else's code raises
+    except Exception as error:  # whatever a package's code raises
         del sys.modules[name]
         raise _broken(where, error) from error
     return module
@@ -127,7 +127,7 @@ def _from_entry_point(name: str, where: str) -> tuple[ModuleType, str, str]:
         raise ConfigError(f"{where} is neither a folder nor an entry point of {GROUP}; there are {known}")
     try:
         module = there[name].load()
-    except Exception as error:  # whatever somebody else's code raises
+    except Exception as error:  # whatever a package's code raises
         raise _broken(where, error) from error
     if not isinstance(module, ModuleType) or not hasattr(module, "__path__"):
         raise ConfigError(f"{where}: its entry point names {there[name].value}, which is no Python package")
@@ -139,7 +139,7 @@ def _modules(package: ModuleType, where: str) -> list[ModuleType]:
     try:
         names = [f"{package.__name__}.{one.name}" for one in pkgutil.iter_modules(package.__path__)]
         return [importlib.import_module(name) for name in names]
-    except Exception as error:  # whatever somebody else's code raises
+    except Exception as error:  # whatever a package's code raises
         raise _broken(where, error) from error
 
 

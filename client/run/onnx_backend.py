@@ -32,7 +32,7 @@ from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import check_operators, import_model
 from gputune.client.model.importer.inlining import STANDARD
 from gputune.client.model.importer.old_models import modern
-from gputune.client.model.importer.shape_inputs import steering_inputs
+from gputune.client.model.importer.shape_inputs import compile_time_inputs
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import NULL, DeviceReport, choose, discover, wanted_device
@@ -77,11 +77,11 @@ class PreparedModel(onnx.backend.base.BackendRep):
         self._device = device
         self._infos = {item.name: item for item in model.graph.input}
         self._valued = {item.name for item in model.graph.initializer}
-        self._steering = steering_inputs(model.graph.node)
+        self._compile_time = compile_time_inputs(model.graph.node)
         self._graphs: dict[object, LoadedGraph] = {}
         self.loaded: LoadedGraph | None = None
         needed = [item for name, item in self._infos.items() if name not in self._valued]
-        if all(_is_static(item) and item.name not in self._steering for item in needed):
+        if all(_is_static(item) and item.name not in self._compile_time for item in needed):
             self.loaded = self._load({}, {})
 
     def run(self, inputs: Sequence[Any] | Mapping[str, Any], **kwargs: Any) -> tuple[Array, ...]:
@@ -113,7 +113,7 @@ class PreparedModel(onnx.backend.base.BackendRep):
 
     def _is_bound(self, name: str, value: Array) -> bool:
         """Whether an input becomes a constant: because it steers, has a value that is replaced, or has no elements."""
-        return name in self._steering or name in self._valued or not value.size
+        return name in self._compile_time or name in self._valued or not value.size
 
     def _load(self, shapes: Mapping[str, tuple[int, ...]], bound: Mapping[str, Array]) -> LoadedGraph:
         digest = hashlib.sha256()

@@ -279,7 +279,7 @@ class TargetClient:
         try:
             loaded = self._session.ask(link, LoadContext(buffer, graph, strict), ContextLoaded)
         finally:
-            with suppress(TargetError):  # of a lost connection; whoever asks next meets it
+            with suppress(TargetError):  # of a lost connection; the next request meets it
                 self._session.ask(link, FreeBuffers((buffer,)), Done)
         link.contexts[handle] = loaded.context
         return loaded

@@ -26,7 +26,7 @@ class EmbeddedServer:
 
     It stops when the pipe to its standard input closes: when `stop` is called, or when this process ends in
     any way. It has a session of its own, so that Ctrl-C reaches this process only. Any program on this machine can
-    reach the port, so it has a token that nobody else knows.
+    reach the port, so it has a token that only this process knows.
 
     host, port, token: how to reach it; explanation: what it said about its device.
     """

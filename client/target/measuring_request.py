@@ -34,7 +34,7 @@ class Profiling:
     def hear(self, progress: Progress) -> None:
         """Takes in what the target says while it works. Raises TargetError for a variant that was not sent.
 
-        The number after the last variant's is the baseline's, of which nobody needs to hear more than the message."""
+        The number after the last variant's is the baseline's, of which only the message is passed on."""
         variant, count = progress.variant, len(self._sent)
         if variant == count and self._request.baseline is not None:
             progress = replace(progress, variant=None, trial=None)

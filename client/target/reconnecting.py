@@ -25,7 +25,7 @@ WAITING_DOES_NOT_HELP = (
     "device_changed",
 )
 """Errors of a server that is there and will not say anything else later."""
-_SOMEBODY_ELSES = ("token_required", "token_unused", "authentication_failed")
+_ANOTHER_SERVER = ("token_required", "token_unused", "authentication_failed")
 """Of these, the ones that also come from another server, which has taken the port of one of our own."""
 
 
@@ -54,7 +54,7 @@ class Reconnecting:
                 connection = self.dial()
                 break
             except TargetError as error:
-                if ours or error.name not in _SOMEBODY_ELSES:
+                if ours or error.name not in _ANOTHER_SERVER:
                     _passing(error)
                 last = error.reason
             if time.monotonic() - began + pause > self.seconds:

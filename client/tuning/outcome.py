@@ -38,7 +38,7 @@ class Outcome:
     binary: bytes = field(repr=False)
     """The winner's program binary; empty where it has still to be compiled."""
     in_chain: bool = False
-    """Whether this is not who won alone, but who is faster inside the whole model."""
+    """Whether this was not the fastest alone, but is faster inside the whole model."""
 
 
 def untuned(task: Task, limits: DeviceLimits) -> Outcome:

@@ -112,12 +112,12 @@ class TaskScheduler:
             entry.dry = entry.dry or (todo is Todo.STEP and not trials)
 
     def stop(self) -> None:
-        """Nobody gets anything more."""
+        """No task gets another batch."""
         with self._lock:
             self._stopped = True
 
     def others(self, entry: Entry) -> dict[TaskKey, Configuration]:
-        """The best so far of other tasks that nobody is at now."""
+        """The best so far of other tasks that no target measures now."""
         with self._lock:
             idle = [other.search for other in self._entries if other is not entry and not other.busy]
             return {search.key: best for search in idle if (best := search.best) is not None}

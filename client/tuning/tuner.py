@@ -30,8 +30,7 @@ from gputune.client.tuning.search.cache_hit import Verdict, explained, judge
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
-from gputune.client.tuning.search.task_search import OK, TaskSearch, device_limits, task_key
-from gputune.client.tuning.search.verdict import Verdict, explained, judge
+from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
 from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo
 from gputune.client.tuning.task_tuning import TaskTuning
 from gputune.core.identity import DeviceIdentity
@@ -197,7 +196,7 @@ class Tuner:
         return inference
 
     def _report(self, tunings: Sequence[TaskTuning]) -> None:
-        """Says in one line how the device changed; more of it is said of each task to who wants to hear everything."""
+        """Says in one line how the device changed; the details of each task are said at a higher log level."""
         lines = [tuning.drift_line for tuning in tunings if tuning.drift_line]
         if len(lines) == 1:
             log.warning(lines[0])

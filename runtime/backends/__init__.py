@@ -38,7 +38,7 @@ __all__ = [
 def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> Backend:
     """Opens a device in this process. `profiling` gives launches a device clock, which all
     methods that return times need. `compiled` is a private folder where a driver that can may keep what it has
-    compiled, for whoever opens the device with the same folder.
+    compiled, for every process that opens the device with the same folder.
 
     Only one OpenCL driver may live in a process: the first call decides which. Raises DeviceNotFound when the
     device is not there (any more), or when this process has already opened another driver.

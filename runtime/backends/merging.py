@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from gputune.core.launches import Launch
 
-LAUNCHES_AT_MOST = 8  # more save little, and whoever comes first waits for all
+LAUNCHES_AT_MOST = 8  # more save little, and the first launch waits for all
 TEXT_CHARACTERS = 1 << 20
 
 OWN_NAMES = "gputune_"  # what all names of copies begin with

@@ -227,7 +227,7 @@ class OpenCLBackend(Backend):
         sequence = [one for bound in bounds for one in bound.sequence]
 
         def start() -> None:
-            # The loop is not Python's, and kernels are looked up each time, because nobody may hold one longer than its
+            # The loop is not Python's, and kernels are looked up each time, because none may be held longer than its
             # Bound.
             sizes = map(_GLOBAL_SIZE, sequence), map(_LOCAL_SIZE, sequence)
             with _translated("a launch"):

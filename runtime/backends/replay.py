@@ -100,7 +100,7 @@ class ReplayBackend(NullBackend):
         self._build_ns: dict[str, int] = {}
         self._prepare = {digest for recording in recordings for digest in recording.header.prepare}
         for recording in recordings:
-            for row in recording.rows:  # configurations that render to one launch are told apart by nobody
+            for row in recording.rows:  # configurations that render to one launch are one to a device
                 self._rows.setdefault(row.launch, (row, float(recording.header.measured["sample_ns"])))
                 self._build_ns[row.program] = max(row.compile_ns, self._build_ns.get(row.program, 0))
 

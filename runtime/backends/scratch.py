@@ -30,7 +30,7 @@ def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
         root.mkdir(mode=0o700, exist_ok=True)
         status = root.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-            return None  # somebody else made it
+            return None  # another user made it
         guard = _locked(root / LOCK, wait=True)
         assert guard is not None
         try:

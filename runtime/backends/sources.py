@@ -1,7 +1,7 @@
 """What is refused before a compiler sees it: sources and options that make it read or write files.
 
 A compiler quotes what it reads in its errors, so an #include of any file of this machine would send its words to
-whoever asked for the build. Kernels need no other file, and of the options only the harmless ones.
+the client that asked for the build. Kernels need no other file, and of the options only the harmless ones.
 
 Texts are looked at as a preprocessor sees them: without line splices, with trigraphs and digraphs, with comments
 between words, and with the words that macros can paste together. Where implementations differ, as they do about

@@ -83,7 +83,7 @@ class Prover:
             self._request.ahead.wait()
 
     def verify_again(self, index: int, proven: Proven) -> None:
-        """Launches a variant once more and verifies it: somebody else in the race may have damaged what it reads, and
+        """Launches a variant once more and verifies it: another variant of the race may have damaged what it reads, and
         a data race may show only now. Raises WrongOutput or DeviceError."""
         self._current = index
         self._course.step("checking", index)

@@ -1,4 +1,4 @@
-"""Builds launches, binds them to their buffers and runs them, step by step for whoever watches; compiles one
+"""Builds launches, binds them to their buffers and runs them, announcing each step; compiles one
 variant; runs finalize-time launches."""
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Launcher:
         self._share_ns: dict[Launch, int] = {}  # what a program built for several launches took for each
 
     def build_together(self, launches: Sequence[Launch]) -> None:
-        """Builds one program for launches of different variants, where they go together; nobody is to blame when the
-        compiler dies of it."""
+        """Builds one program for launches of different variants, where they go together; none of them is charged when
+        the compiler crashes on it."""
         self._course.step("building", None)
         if share_ns := self._programs.build_together(launches):
             self._share_ns |= dict.fromkeys(launches, share_ns)
@@ -111,7 +111,7 @@ def compile_ahead(
     programs: ProgramCache, variants: Sequence[Variant], buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
 ) -> list[tuple[int, int]]:
     """Builds each variant.main, together where they go together, and launches it once on zeros (`buffers` and
-    variant.packed give their bytes), for whoever finds what this driver has compiled. Returns what building and the
+    variant.packed give their bytes), where processes find what this driver has compiled. Returns what building and the
     first launch took, 0 for those that fail, or come after the watcher's wish to give up. Raises DeviceError when there
     is no memory."""
     backend, launcher = programs.backend, Launcher(programs, Course(watcher))
@@ -120,7 +120,7 @@ def compile_ahead(
     common = _zeros(backend, buffers)
     took = []
     for variant in variants:
-        if watcher.cancelled:  # nobody needs the rest
+        if watcher.cancelled:  # the rest is not needed
             break
         try:
             if not programs.has_program(variant.main) and variant.main in together:

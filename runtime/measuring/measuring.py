@@ -212,7 +212,7 @@ class _Batch:
         return [twin for twin, leader in self._same_as.items() if leader == index]
 
     def _fail(self, index: int, error: Exception) -> None:
-        """Whoever is the same fails alike."""
+        """Records a failure for a variant and for those with the same machine code."""
         for one in [index, *self._twins(index)]:
             self._trials[one] = failure(error)
             self._watcher.failed(one, self.trial(one))

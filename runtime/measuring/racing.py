@@ -18,14 +18,14 @@ Stopped = Literal["settled", "all", "slower"]
 faster."""
 
 ROUNDS = (1, 3, 7, 16, 24)
-"""Samples that everybody who is still in the race has after each round. Where clocks jump between two levels, the
+"""Samples that each runner still in the race has after each round. Where clocks jump between two levels, the
 median of 16 samples still picks a loser by chance; the last round is for the few whose order is not settled by then."""
 
 KEPT = 4
 """One in so many goes on to the next round."""
 
 KEPT_AT_LEAST = 2
-"""So many go on in any case: one alone has nobody to be compared with."""
+"""So many go on in any case: one alone has nothing to be compared with."""
 
 FAR, FARTHER = 2.0, 20.0
 """Who takes so many times as long as the best gets no more than FEWEST samples, or than one: its launches may be long.
@@ -45,10 +45,10 @@ TIE = 0.005
 """Runners that certainly differ by no more than this share of the best's time are as good as each other."""
 
 HOPELESS = 1.1
-"""When nobody is within this factor of what is known, it does not matter who is the best of them."""
+"""When no runner is within this factor of what is known, it does not matter which is the best of them."""
 
 FEWEST = 3
-"""Where the clock was not stable nobody leaves with fewer samples, and nowhere does the whole race end with fewer."""
+"""With fewer samples no runner leaves where the clock was not stable, and nowhere does the whole race end."""
 
 ENOUGH = 7
 """Fewer samples say too little about their own spread: two of three are often equal by chance."""
@@ -61,7 +61,7 @@ NORMAL_MAD = 1.4826
 
 
 class Race:
-    """Decides pass by pass who is sampled next. Who drives it appends one sample for each runner of a pass to
+    """Decides pass by pass which runners are sampled next. Its caller appends one sample for each runner of a pass to
     `samples`, or takes a runner out of it that has failed.
 
     samples: by runner, in nanoseconds. most: what a finalist gets. always: runners that the others are compared with,
@@ -129,7 +129,7 @@ def staying(samples: Mapping[int, Sequence[float]], running: Sequence[int], alwa
     """Those of `running` that take part in the next round, by median: the best quarter, none of it FAR behind, those
     that may well be the best, up to CLOSE_AT_MOST of all, and those in `always`.
 
-    `samples[runner]` are all its samples so far; everybody has at least one.
+    `samples[runner]` are all its samples so far; each has at least one.
     """
     ranked = sorted(running, key=lambda runner: _rank(samples, runner))
     kept = max(KEPT_AT_LEAST, math.ceil(len(ranked) / KEPT))
@@ -160,7 +160,7 @@ def settled(samples: Mapping[int, Sequence[float]], running: Sequence[int], tie:
     """Whether more samples would not change who wins: the best is ahead of each other one for certain, or what is left
     between them is certainly within `tie`, a share of the best's median.
 
-    A race of one is settled when that one has ENOUGH samples for a median, a race of nobody at once.
+    A race of one is settled when that one has ENOUGH samples for a median, a race without runners at once.
     """
     ranked = sorted(running, key=lambda runner: _rank(samples, runner))
     if not ranked:

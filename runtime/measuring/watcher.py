@@ -1,7 +1,7 @@
-"""What somebody outside is told while the device works, so that a process that hangs or dies can be judged.
+"""What another process is told while the device works, so that a process that hangs or dies can be judged.
 
-Each step is announced before it is taken, with how long it should last. Nobody can enforce that in here: a kernel
-that never ends holds the process. Whoever watches from another process can.
+Each step is announced before it is taken, with how long it should last. It cannot be enforced in here, since a
+kernel that never ends holds the process; another process can.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cancelled(Exception):
 
 
 class Watcher(Protocol):
-    """Who is told. `variant` counts in the order of the request; a baseline that is none of the variants comes
+    """Hears of each step. `variant` counts in the order of the request; a baseline that is none of the variants comes
     after them; None is work for all of them. Every method but give_way returns at once, and none raises."""
 
     @property
@@ -59,7 +59,7 @@ class Watcher(Protocol):
 
 
 class Unwatched:
-    """A watcher that nobody is behind."""
+    """A watcher that does nothing."""
 
     cancelled = False
 
@@ -91,7 +91,7 @@ class Course:
         self._since_ns = time.perf_counter_ns()
 
     def step(self, step: Step, variant: int | None, expected_ns: float = 0.0, *, shared: bool = False) -> None:
-        """Announces what comes next. What is `shared` serves the whole batch: its time is nobody's own."""
+        """Announces what comes next. What is `shared` serves the whole batch: its time is no variant's own."""
         self._account()
         self._purpose, self._variant = _PURPOSE[step], None if shared else variant
         self._watcher.step(step, variant, expected_ns)

@@ -56,7 +56,7 @@ class Kernel:
 
 
 def run(options: argparse.Namespace) -> None:
-    """How fast tuned kernels are beside onnxruntime, OpenBLAS, defaults and naive ones, and beside the device's limits."""
+    """How fast tuned kernels are beside onnxruntime, OpenBLAS, defaults and naive ones, and beside the limits."""
     wanted = quick_kernels() if options.quick else kernels()
     names = chosen([kernel.name for kernel in wanted], options.only)
 

@@ -31,7 +31,7 @@ __kernel void doubled(__global const float *restrict input, __global float *rest
 #elif PLANT == 4 // never ends, on one core
     volatile int going = i == 0;
     while (going) output[i] = 2.0f * input[i];
-#elif PLANT == 5 // writes to an address that is nobody's
+#elif PLANT == 5 // writes to an address outside of all buffers
     ((volatile __global float *)(size_t)8)[i] = 2.0f * input[i];
 #elif PLANT == 6 // asks for more local memory than any device has
     __local float all[1 << 26];

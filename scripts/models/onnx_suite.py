@@ -109,7 +109,7 @@ class Worker:
 
 
 def run(cases: list[tuple[str, str]], jobs: int, workers: list[Worker]) -> Iterator[dict[str, Any]]:
-    """The results of cases in their order; who has run them is added to the workers."""
+    """The results of cases in their order; the processes that run them are added to the workers."""
     local = threading.local()
 
     def one(case: tuple[str, str]) -> dict[str, Any]:

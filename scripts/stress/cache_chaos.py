@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def write(path: Path, first: int) -> None:
-    """Stores batch after batch and says the number of each that is stored, until somebody ends it."""
+    """Stores batch after batch and says the number of each that is stored, until the process is ended."""
     with PerformanceCache.open(path) as cache:
         for number in range(first, sys.maxsize):
             cache.store_trials(TASK, VALIDITY, [trial(number)] * BATCH)
@@ -137,7 +137,7 @@ TASK = TaskKey(op="Made up", problem={"n": 1})
 
 
 def trial(number: int) -> TrialRecord:
-    """A trial that nobody has measured."""
+    """A made-up trial."""
     return TrialRecord({"N": number}, "ok", [1000.0 + number % 7, 900.0, 1200.0], compile_ns=1e8)
 
 

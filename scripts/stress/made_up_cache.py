@@ -1,4 +1,4 @@
-"""A performance cache and a context binary that nobody measured, with everything in them that a report has to show.
+"""A performance cache and a context binary without a measurement, with everything in them that a report has to show.
 
 Healthy tasks, one that nothing works for, one that is not concluded, a kernel that no family knows, records of an older
 gputune, texts that try to be HTML, and a second driver.
@@ -38,7 +38,7 @@ VALIDITY = Validity(
     source_sha256="a" * 64,
     space_sha256="b" * 64,
     measuring_version=2,
-    vendor="Nobody",
+    vendor="Made-up",
     platform_version="OpenCL 3.0",
     device_type="gpu",
     settings={"POCL_AFFINITY": "1"},

@@ -1,1 +1,1 @@
-"""Who is connected: admission, authentication, connections, and whose turn it is."""
+"""Clients: admission, authentication, connections, and whose turn it is."""

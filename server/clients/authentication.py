@@ -1,4 +1,4 @@
-"""Who is let in: clients that know the token, and over TLS those whose certificate is known. The door to ssl."""
+"""Which clients are let in: those with the token, and over TLS with a certificate that is known. The door to ssl."""
 
 from __future__ import annotations
 

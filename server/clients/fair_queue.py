@@ -56,8 +56,8 @@ class FairQueue(Generic[Owner, Item]):
     longest goes first. So equal requests are served in turns whatever a stutter adds to one of them, and no party
     gains more than the tolerance, however many owners it has.
 
-    Whoever comes, or comes back, starts level with those who wait: an idle hour is no credit, and a busy hour
-    while nobody else was there is no debt. A party without owners is remembered until the others have used as much.
+    A party that comes, or comes back, starts level with those that wait: an idle hour is no credit, and a busy hour
+    without other parties is no debt. A party without owners is remembered until the others have used as much.
     """
 
     def __init__(self, tolerance: float = 0.5) -> None:

@@ -58,7 +58,7 @@ class Arrival:
 
 
 class Listener:
-    """A bound port; port 0 picks a free one. Nobody can connect before `listen`, when the daemon has its device.
+    """A bound port; port 0 picks a free one. No client can connect before `listen`, when the daemon has its device.
 
     `address` is host:port as bound. An address that others than this machine reach needs a token (`protected`).
     Raises CannotListen, Exposed.
@@ -71,7 +71,7 @@ class Listener:
             raise _cannot_listen(f"{host} port {port}", error) from None
         if not protected and not ip_address(str(where[0]).partition("%")[0]).is_loopback:
             raise Exposed(
-                f"--host {host} can be reached from the network, and whoever reaches it can run code here: "
+                f"--host {host} can be reached from the network, and any client that reaches it can run code here: "
                 "give a secret with --token_file or GPUTUNE_TOKEN, or drop --host to listen on this machine only"
             )
         try:

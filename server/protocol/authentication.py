@@ -98,7 +98,7 @@ def _is_hexadecimal(text: str) -> bool:
 def _contents(path: Path, where: str) -> str:
     try:
         with path.open("rb") as file:
-            # asked of the open file, so that nobody can exchange it between the question and the reading
+            # asked of the open file, so that it cannot be exchanged between the question and the reading
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if os.name == "posix" and mode & 0o077:
                 raise ValueError(f"{where} can be used by others (mode {mode:03o}); run chmod 600 {path}")

@@ -35,7 +35,7 @@ from gputune.server.protocol.messages import (
 
 Side = Role
 
-# what is read from somebody who has not shown yet that he knows the token; only a welcome is larger
+# what is read from a peer that has not proved the token yet; only a welcome is larger
 HANDSHAKE_LIMITS = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
 HEADER_COST = 32  # bytes of memory for each byte of a header: an entry of a map takes most
 _SMALL_BYTES = 64

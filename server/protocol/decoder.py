@@ -3,7 +3,7 @@
 Hints it knows: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None, object (any
 plain value), Literal, T | None, unions of a text and a number, tuple[T, ...], dict[str, T] (its keys may be bounded),
 dataclasses, and Annotated[hint, Within(low, high)], which bounds a number's value, or the length of a text, tuple or
-map before anything in it is looked at. It goes as deep as the map does: whoever calls it has bounded that.
+map before anything in it is looked at. It goes as deep as the map does: its caller has bounded that.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Error. A request has an id greater than 0 that its reply repeats. Several reques
 replies come in any order; Progress may come any number of times before a reply, with the request's id. Id 0
 belongs to the handshake and to errors that end the connection.
 
-A client that waits or idles sends Ping every limits.heartbeat_seconds. Whoever hears nothing from the other
-side for limits.silence_seconds takes it for gone; what a client owned is freed then.
+A client that waits or idles sends Ping every limits.heartbeat_seconds. A side that hears nothing from the other
+for limits.silence_seconds takes it for gone; what a client owned is freed then.
 
 A frame is (framing.py, little endian): magic b"gpt1", u32 header bytes, u32 blob count, u64 bytes of each
 blob, the header, the blobs; with a MAC behind them the magic is b"gptm". The header is MsgPack (codec.py): a
@@ -72,7 +72,7 @@ class Limits:
     connections: Count = 256  # clients at a time
     authenticate_seconds: Count = 10  # from the connection to the proof
     heartbeat_seconds: Count = 5  # a client that waits or idles sends Ping this often
-    silence_seconds: Count = 30  # who has sent nothing for so long is taken for gone
+    silence_seconds: Count = 30  # a side that has sent nothing for so long is taken for gone
     requests: Count = 64  # open requests of one connection
     buffer_bytes: Bytes = 1 << 30  # one buffer
     buffers: Count = 4096  # buffers of one connection

@@ -12,7 +12,7 @@ from gputune.server.sessions.session import Materials, Session
 
 
 class Client(Protocol):
-    """Who asks (client_link.py). party: with which other clients it shares the device's time (parties.py)."""
+    """A client (client_link.py). party: with which other clients it shares the device's time (parties.py)."""
 
     party: str
 
@@ -27,7 +27,7 @@ class Client(Protocol):
 class Job:
     """A request that waits for the device or has it.
 
-    sources: the texts that its launches name by hash. programs: their binaries, None until somebody has tried.
+    sources: the texts that its launches name by hash. programs: their binaries, None until it was tried.
     """
 
     client: Client

@@ -219,7 +219,7 @@ class Handlers:
             try:
                 source = _complete(launch, request.sources).source
                 binaries[key] = self._backend.harvest(self._backend.build(source, launch.options))
-            except DeviceError as error:  # whoever launches it finds out again, and says so
+            except DeviceError as error:  # its launch fails again, and says so
                 log.info("a program was not built in advance: %s", error)
         return link.ProgramsBuilt(binaries)
 

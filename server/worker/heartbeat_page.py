@@ -1,6 +1,6 @@
 """A page of memory that daemon and worker share: what the worker does, and until when it may do it.
 
-Writing there wakes nobody up, so a measurement is not disturbed, and what is written outlives the worker. The
+Writing there wakes no process, so a measurement is not disturbed, and what is written outlives the worker. The
 daemon sleeps until the deadline that it read last and looks again.
 """
 
@@ -26,7 +26,7 @@ _PAUSED = _GIVE_WAY + 1
 _SIZE = mmap.PAGESIZE
 _NOBODY = -1
 _PAUSE_SECONDS = 1e-3
-_COMPANY_SECONDS = 30.0  # no company lasts so long; who has scribbled on the page is not to stop everything
+_COMPANY_SECONDS = 30.0  # no company lasts so long; a kernel that wrote on the page must not stop everything
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class HeartbeatPage:
         allowed_ns = round(seconds * 1e9)
         deadline_ns = time.monotonic_ns() + allowed_ns
         number = _NOBODY if variant is None else variant
-        _WHEN.pack_into(self._page, _DEADLINE, 0)  # nobody shall see this step with the last one's deadline
+        _WHEN.pack_into(self._page, _DEADLINE, 0)  # so that no reader sees this step with the last one's deadline
         _WHAT.pack_into(self._page, 0, STEPS.index(step), number, allowed_ns)
         _WHEN.pack_into(self._page, _DEADLINE, deadline_ns)
 
@@ -93,7 +93,7 @@ class HeartbeatPage:
         return self._page[_CANCEL] != 0
 
     def wait_until_alone(self) -> None:
-        """Returns when the daemon has said that nobody else compiles any more."""
+        """Returns when the daemon has said that no other process compiles any more."""
         self._page[_WAITING] = 1
         until = time.monotonic() + _COMPANY_SECONDS
         while self._page[_COMPANY] and not self.cancelled and time.monotonic() < until:

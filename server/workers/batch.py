@@ -16,8 +16,8 @@ from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Pro
 from gputune.server.protocol.same_as import renumbered
 from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
-_RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # who dies here dies of what it does there
-_COMPILES: tuple[Step, ...] = ("building", "starting")  # who dies here may die of the code of others in its program
+_RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # a death here is due to what is done there
+_COMPILES: tuple[Step, ...] = ("building", "starting")  # here perhaps to others in its program
 KILLS_FORGIVEN = 2  # SIGKILL comes from outside, and may come again by chance
 
 

@@ -1,6 +1,6 @@
 """The folder where the drivers of a daemon's workers keep what they have compiled.
 
-A worker that is started again finds there what the one before it has compiled, and so does whoever compiles for it.
+A worker that is started again finds there what the one before it has compiled, and so does the second compiler.
 It lies in memory, belongs to one daemon, and never outgrows MOST_BYTES by more than one request adds.
 """
 

@@ -89,7 +89,7 @@ class WorkerProcess:
             killed = ended.signal == "SIGKILL" and not ended.ours
             raise DeviceUnavailable(f"{ended} while it opened the device", killed) from None
         except asyncio.CancelledError:
-            worker.kill("nobody waits for it any more")
+            worker.kill("it is not waited for any more")
             await worker.stop()
             raise
         if isinstance(reply, WorkerReady):
@@ -231,4 +231,4 @@ class WorkerProcess:
 
 
 def _ignore(message: Progress) -> None:
-    """For requests whose progress nobody is told."""
+    """For requests whose progress is not passed on."""

@@ -25,7 +25,7 @@ log = logging.getLogger("gputune.server")
 
 VARIANTS_AT_LEAST = 4  # of fewer, each half is hardly worth a program of its own
 GLANCE_SECONDS = 0.02  # between two looks whether the worker waits
-GRACE_SECONDS = 1.0  # for what is being compiled when nobody needs it any more
+GRACE_SECONDS = 1.0  # for what is being compiled when it is not needed any more
 BATCHES_LEFT_OUT = 64  # after failures, at most: each one in a row doubles it
 
 
@@ -51,7 +51,7 @@ class SecondCompiler:
     async def compile(
         self, work: CompileAhead, page: HeartbeatPage, over: asyncio.Future[object]
     ) -> CompiledAhead | None:
-        """Compiles, until that is done or nobody needs it: the worker whose page this is waits, or what it does is
+        """Compiles, until that is done or not needed: the worker whose page this is waits, or what it does is
         over. Then nothing is compiled any more, and the page says so. What it took, None when it was given up."""
         useless = asyncio.get_running_loop().create_future()
         compiling = asyncio.ensure_future(self._compile(work, useless))
@@ -63,7 +63,7 @@ class SecondCompiler:
                     useless.set_result(None)
                     give_up = time.monotonic() + GRACE_SECONDS
                 if time.monotonic() > give_up and self._worker is not None:
-                    self._worker.kill("it compiled what nobody needs any more")
+                    self._worker.kill("it compiled what is not needed any more")
             return compiling.result()
         finally:
             if not compiling.done():  # the server is being stopped

@@ -1,4 +1,4 @@
-"""Asks a worker one thing and watches it meanwhile: whoever misses a deadline is ended."""
+"""Asks a worker one thing and watches it meanwhile: one that misses a deadline is ended."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def watched(
     """The worker's reply to a message of worker_link. Raises WorkerLost.
 
     until: when the whole request must be over, limits.total_seconds after it began (time.monotonic); cancelled: done
-    when nobody wants the reply any more.
+    when the reply is not wanted any more.
     """
     worker.page.rest()
     worker.page.cancel(False)

@@ -28,7 +28,7 @@ summary_json = click.option(
 @dataclass(frozen=True)
 class ConnectionOptions:
     """What a command line says about its target; see gputune.client.target.connecting.choose_target. `credentials` are
-    those of the options: GPUTUNE_TOKEN is read by whoever uses a server that runs already."""
+    those of the options: GPUTUNE_TOKEN is read where a server is used that runs already."""
 
     target: str | None
     credentials: Credentials

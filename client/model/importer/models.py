@@ -17,7 +17,7 @@ from gputune.client.model.importer.inputs import static_inputs
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.operators import may_run, operator_of
-from gputune.client.model.importer.shape_inputs import computed_from, steering_inputs
+from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
 from gputune.client.model.importer.weights import constant
 from gputune.runtime.context.records import LARGEST_RANK
 
@@ -66,7 +66,7 @@ def check_operators(model: onnx.ModelProto) -> None:
     What follows from values and shapes that may still become known is not looked at."""
     nodes = model.graph.node
     opset = _opset(Path(model.graph.name), model)
-    known = computed_from(nodes, {*steering_inputs(nodes), *(item.name for item in model.graph.initializer)})
+    known = computed_from(nodes, {*compile_time_inputs(nodes), *(item.name for item in model.graph.initializer)})
     unknown = [
         f"{operator_of(node)} node {node.name or node.output[0]!r}"
         for node in nodes

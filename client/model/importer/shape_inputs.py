@@ -22,7 +22,7 @@ EVERY = range(1000)
 REST = range(1, 1000)
 
 # fmt: off
-STEERING: dict[str, Sequence[int]] = {
+COMPILE_TIME: dict[str, Sequence[int]] = {
     # shapes, sizes and counts
     "AffineGrid": (1,), "BlackmanWindow": EVERY, "CenterCropPad": (1,), "Col2Im": (1, 2), "ConstantOfShape": EVERY,
     "Expand": (1,), "HammingWindow": EVERY, "HannWindow": EVERY, "MaxUnpool": (2,), "MelWeightMatrix": EVERY,
@@ -46,14 +46,14 @@ OF_SHAPES = frozenset(("EyeLike", "Shape", "Size"))
 """Operators whose results are known whatever the values of their inputs."""
 
 
-def steering_inputs(nodes: Sequence[Operator]) -> frozenset[str]:
+def compile_time_inputs(nodes: Sequence[Operator]) -> frozenset[str]:
     """The tensors whose values must be known before a model of these nodes can be lowered, with all from which they are
     computed; nodes in an order in which they can run."""
     needed: set[str] = set()
     for node in reversed(nodes):
         if needed.intersection(node.output):
             needed.update([] if node.op_type in OF_SHAPES else filter(None, node.input))
-        places = STEERING.get(node.op_type, ())
+        places = COMPILE_TIME.get(node.op_type, ())
         needed.update(name for place, name in enumerate(node.input) if name and place in places)
     return frozenset(needed)
 

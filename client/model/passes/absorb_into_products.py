@@ -11,7 +11,7 @@ from gputune.client.model.graph import Graph, Node
 from gputune.client.model.passes.additions import Additions
 
 ANY = "_"
-"""The letter of an axis of size 1, which matters to nobody."""
+"""The letter of an axis of size 1, which changes no place in memory."""
 
 
 @dataclass(frozen=True)

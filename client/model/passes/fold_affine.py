@@ -25,7 +25,7 @@ class _Affine:
 
 
 def fold_affine(graph: Graph) -> Graph:
-    """The same graph with fewer Add, Sub, Mul and Div; a result that somebody else reads too is left alone."""
+    """The same graph with fewer Add, Sub, Mul and Div; a result with other readers is left alone."""
     uses = graph.uses()
     readers = {name: node for node in graph.nodes for name in node.reads}
     swallowed: set[str] = set()

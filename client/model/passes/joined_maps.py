@@ -1,4 +1,4 @@
-"""Maps that a Concat joins along their channels for 1x1 convolutions, and for nobody else.
+"""Maps that a Concat joins along their channels for 1x1 convolutions alone.
 
 Such a convolution is a matrix product, which reads the parts of its left side where they lie: nothing has to run the
 Concat. A pooling that stands between the two is done part by part.
@@ -51,7 +51,7 @@ def parts_of(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def _for_points(graph: Graph, tensor: str, readers: dict[str, list[Node]]) -> bool:
-    """Whether 1x1 convolutions read a tensor, and nobody else."""
+    """Whether 1x1 convolutions are the only readers of a tensor."""
     return tensor not in graph.outputs and all(_is_point(graph, node, tensor) for node in readers.get(tensor, ()))
 
 

@@ -9,8 +9,8 @@ from gputune.client.model.graph import Graph, Node
 
 
 def mask_softmax(graph: Graph) -> Graph:
-    """The same graph in which a Softmax with attribute "masked" computes those zeros itself, where nobody else reads
-    what it had."""
+    """The same graph in which a Softmax with attribute "masked" computes those zeros itself, where no other node
+    reads what it had."""
     producers, uses = graph.producers(), graph.uses()
     masked: dict[str, Node] = {}
     for node in graph.nodes:

@@ -36,7 +36,7 @@ def one_form(graph: Graph) -> Graph:
 
 
 def _with_copies(work: Work, nodes: list[Node]) -> Graph:
-    """The graph of these nodes, with a copy in each output that is a constant; whoever reads it reads the constant."""
+    """The graph of these nodes, with a copy in each output that is a constant; its readers read the constant."""
     graph, copies = work.graph, dict[str, str]()
     for output in graph.outputs:
         if output in graph.constants:

@@ -80,7 +80,7 @@ class HeldServer:
         return port
 
     def _read(self) -> None:
-        """Reads to the end, so that the server never waits for somebody who listens to it."""
+        """Reads to the end, so that the server never blocks on a full pipe."""
         for line in self._stream.lines():
             if line.startswith(_ENDED):
                 self._code = line.removeprefix(_ENDED)

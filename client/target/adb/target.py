@@ -42,8 +42,8 @@ _LEGIBLE = "abcdefghjkmnpqrstuvwxyz23456789"  # no letter that looks like anothe
 _TYPED_LENGTH = 20  # 99 bits
 _DAYS_KEPT = 30
 _LEAST_SECONDS = 1.0  # for a step that has begun before the time is up
-_NOBODY = ("unreachable", "not_a_target_server", "connection_lost")
-_WAITING_HELPS = ("adb_no_device", "adb_offline", "adb_not_ready", "adb_failed", *_NOBODY)
+_NO_SERVER = ("unreachable", "not_a_target_server", "connection_lost")
+_WAITING_HELPS = ("adb_no_device", "adb_offline", "adb_not_ready", "adb_failed", *_NO_SERVER)
 """Errors of a device that is away or is coming back; a forwarded port that leads nowhere answers like none of ours."""
 
 
@@ -226,7 +226,7 @@ class AdbTarget:
             self._forward_again()
 
     def _forward_again(self) -> None:
-        """Where a lost cable has taken the forwarded port with it: whoever types has time to plug it in again."""
+        """Where a lost cable has taken the port with it: there is time to plug it in before the command is typed."""
         try:
             if self.port not in self._device.forwards():
                 self.port = self._device.forward(DEFAULT_PORT)
@@ -234,15 +234,15 @@ class AdbTarget:
             reconnect(self._device.serial)
 
     def _greet(self) -> None:
-        """Shakes hands with the server, so that nobody waits for one that is not ours. Raises TargetError."""
+        """Shakes hands with the server, so that no time is spent on one that is not ours. Raises TargetError."""
         dial(self.host, self.port, self._left(HELLO_SECONDS), Credentials(self.token)).close()
 
     def _answers(self) -> bool:
-        """Whether our server is there. Raises TargetError (adb_port_taken) when it is somebody else's."""
+        """Whether our server is there. Raises TargetError (adb_port_taken) when it is another one."""
         try:
             self._greet()
         except TargetError as error:
-            if error.name in _NOBODY:
+            if error.name in _NO_SERVER:
                 return False
             text = f"port {DEFAULT_PORT} of device {self._device.serial} is another server's: {error.reason}"
             raise TargetError(

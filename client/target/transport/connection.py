@@ -23,7 +23,7 @@ CONNECT_SECONDS = 10.0
 ADVICE = {
     "token_required": "the server asks for a token: give the one that it was started with, by --token_file or "
     "GPUTUNE_TOKEN",
-    "token_unused": "a token was given, but the server asks for none and may be somebody else's: start it with "
+    "token_unused": "a token was given, but the server asks for none and may be another user's: start it with "
     "--token_file, or drop --token_file and GPUTUNE_TOKEN here",
     "authentication_failed": "the tokens of the two sides differ: give both the same --token_file or GPUTUNE_TOKEN",
 }
@@ -149,7 +149,7 @@ class TargetConnection:
         return time.monotonic() - self._sent
 
     def hang_up(self) -> None:
-        """Wakes whoever waits for a reply in another thread; only `close` may follow."""
+        """Wakes a thread that waits for a reply; only `close` may follow."""
         self._stream.hang_up()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ if sys.platform == "linux":
 
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 TIMED_OUT = (TimeoutError, BlockingIOError)
-"""What `send` and `receive` raise when nothing moved for as long as `patience` allowed."""
+"""What `send` and `receive` raise when nothing moved for as long as the timeout allowed."""
 _TLS_BYTES_AT_ONCE = 1 << 18  # a TLS socket encrypts all that it is given before it sends any of it
 
 
@@ -90,7 +90,7 @@ class Stream:
         return self._socket.recv_into(space)
 
     def hang_up(self) -> None:
-        """Wakes whoever waits in `receive` in another thread; only `close` may follow."""
+        """Wakes a thread that waits in `receive`; only `close` may follow."""
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own, which is for one thread only
 
@@ -108,7 +108,11 @@ def _encrypted(plain: socket.socket, context: ssl.SSLContext, host: str, address
             f"target {address}: its certificate is not accepted ({error.verify_message}): --tls_ca must name the "
             f"certificate that signed it, and it must be made for {host}",
         ) from None
-    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:  # a forwarder has nobody behind it
+    except (
+        ssl.SSLEOFError,
+        ssl.SSLZeroReturnError,
+        ConnectionError,
+    ) as error:  # a forwarder has no server behind it
         raise TargetError(
             "unreachable",
             f"no target server reached at {address}: the connection ended during the TLS handshake "

@@ -1,6 +1,6 @@
 """When a device slows itself down for heat, and how long tuning waits for it.
 
-Pure: states as runtime.device_state reads them come in, and are whatever a server sent; seconds come out. Whoever tunes
+Pure: states as runtime.device_state reads them come in, and are whatever a server sent; seconds come out. The tuner
 does the waiting.
 """
 

@@ -1,4 +1,4 @@
-"""The search over one task's space: its identity in the cache, what is known, what to measure next, who is in front."""
+"""The search over one task's space: its identity in the cache, what is known, what to measure next, the best so far."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -120,7 +120,7 @@ class TaskSearch:
         self.most = most_trials(effort, self.space.size)
         self.seed = int(self.key.digest[:15], 16)
         self.seeds: Sequence[Configuration] = ()
-        """Configurations for the strategy to begin with; nobody looks at them before `next_batch` needs more than the
+        """Configurations for the strategy to begin with; they are not used before `next_batch` needs more than the
         default and the starters."""
         self.known: dict[str, TrialRecord] = {}
         self.resumed = 0
@@ -296,7 +296,7 @@ class TaskSearch:
     def best_ns(self) -> float:
         """The least cost, 0 when there is none: the fastest time as it would be on the device as it was at first.
 
-        Of those with ENOUGH samples, where there are some: nobody is held against who seems fast by chance.
+        Of those with ENOUGH samples, where there are some: one that seems fast by chance is no measure for others.
         """
         costs = [(len(one.samples_ns), cost) for one in self.known.values() if (cost := cost_of(one)) is not None]
         sure = [cost for samples, cost in costs if samples >= ENOUGH]

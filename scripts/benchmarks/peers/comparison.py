@@ -32,7 +32,7 @@ PEER, PEER_ALONE, TINYGRAD = "onnxruntime", "1 thread", "tinygrad"
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how often everybody runs. most: samples of a turn at most."""
+    """How long and how often each contender runs. most: samples of a turn at most."""
 
     rounds: int
     seconds: float

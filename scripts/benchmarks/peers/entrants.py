@@ -1,4 +1,4 @@
-"""Who takes part in a comparison: contexts made by the generator, onnxruntime, naive kernels."""
+"""What takes part in a comparison: contexts made by the generator, onnxruntime, naive kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from models.tune_models import Model
 
 
 def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels: bool) -> list[Entry]:
-    """Everybody who can run a model: its tuned context, that of its defaults, onnxruntime, tinygrad where it is
+    """Every contender that can run a model: its tuned context, that of its defaults, onnxruntime, tinygrad where it is
     installed, and naive kernels. Makes the contexts first.
 
     kernels: contexts without copies and conversions of layout, onnxruntime by its nodes' times; else whole inferences.

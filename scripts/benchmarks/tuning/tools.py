@@ -154,7 +154,7 @@ class TaskOnTarget:
         self, configurations: Sequence[Configuration], rounds: int, samples: int = SAMPLES
     ) -> list[list[tuple[float, ...]]]:
         """The samples of each configuration in each of so many requests, in which all of them are raced side by side.
-        Who is far behind gets few; the first one gets all, and they take turns to be it. Raises NotTimed, TargetError.
+        Those far behind get few; the first one gets all, and they take turns to be it. Raises NotTimed, TargetError.
         """
         distinct = {configuration_key(one): one for one in configurations}
         found: dict[str, list[tuple[float, ...]]] = {key: [] for key in distinct}

@@ -22,7 +22,7 @@ class Stop(Protocol):
 
 
 class Crew:
-    """rounds: how often each member has done its thing; failures: what went wrong, which ends nobody's work."""
+    """rounds: how often each member has done its thing; failures: what went wrong, which ends no member's work."""
 
     def __init__(self, stop: Stop | None = None) -> None:
         self.stop = threading.Event() if stop is None else stop

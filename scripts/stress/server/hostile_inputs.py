@@ -122,7 +122,7 @@ def freed_in_use(chance: random.Random) -> bytes:
     return b"".join(frame(one, first + n) for n, one in enumerate(requests))
 
 
-def somebody_elses(chance: random.Random) -> bytes:
+def of_another_client(chance: random.Random) -> bytes:
     """Handles that other clients may own."""
     handle = chance.randint(1, 1000)
     kinds = (DownloadBuffer(handle), FreeBuffers((handle,)), LoadContext(handle, "", False), FreeContexts((handle,)))
@@ -130,7 +130,7 @@ def somebody_elses(chance: random.Random) -> bytes:
 
 
 def bad_blobs(chance: random.Random) -> bytes:
-    """Blobs that nobody names, or that are named twice or not there."""
+    """Blobs that no field names, or that are named twice or not there."""
     valid = codec.pack(ExecuteContext(1, {"x": b"1", "y": b"22"}), chance.randrange(1, 2**31))
     header = valid.header.replace(struct.pack("<I", chance.randint(0, 1)), struct.pack("<I", chance.randint(0, 3)))
     return b"".join(framing.encode(codec.Parts(header, valid.blobs[: chance.randint(0, 2)])))
@@ -162,7 +162,7 @@ def as_large_as_allowed(chance: random.Random) -> bytes:
 KINDS: dict[Stage, tuple[Make, ...]] = {
     "start": (another_hello, request),
     "greeted": (hello, guessed_proof, empty_proof, request),
-    "ready": (spoiled, spoiled, spoiled, freed_in_use, somebody_elses, bad_blobs, odd_amounts),
+    "ready": (spoiled, spoiled, spoiled, freed_in_use, of_another_client, bad_blobs, odd_amounts),
 }
 GENERAL = 0.5
 REPLAYED = 0.1

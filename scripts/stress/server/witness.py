@@ -87,7 +87,7 @@ class Gauge:
         time.sleep(LOOK_SECONDS)
 
     def judge(self, promises: Promises) -> dict[str, Any]:
-        """The promises about memory and descriptors, once everybody has gone; the figures."""
+        """The promises about memory and descriptors, once all clients have gone; the figures."""
         after, worker_after = usage(self._server.pid), self._server.workers_usage()
         promises.no_leak("daemon", self.before, after, LEAK_BYTES, LEAKED_DESCRIPTORS)
         promises.no_leak("worker", self.worker_before, worker_after, LEAK_BYTES, LEAKED_DESCRIPTORS)

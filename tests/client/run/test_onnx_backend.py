@@ -13,7 +13,7 @@ from onnx import helper
 from onnx.backend.base import Backend
 
 from gputune.client.errors import ModelError
-from gputune.client.model.importer.shape_inputs import computed_from, steering_inputs
+from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
 from gputune.client.run import onnx_backend
 from gputune.client.run.onnx_backend import GputuneBackend, PreparedModel, Unsupported
 from models.onnx_suite_rules import rule_of
@@ -207,7 +207,7 @@ class TestSteering:
     )
 
     def test_so_do_those_from_which_a_shape_is_computed(self) -> None:
-        assert steering_inputs(self.NODES) == {"s", "factor", "t", "scales"}
+        assert compile_time_inputs(self.NODES) == {"s", "factor", "t", "scales"}
 
     def test_what_is_known_from_them(self) -> None:
         assert computed_from(self.NODES, {"factor"}) == {"factor", "s", "t"}
