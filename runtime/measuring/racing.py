@@ -48,7 +48,7 @@ HOPELESS = 1.1
 """When no runner is within this factor of what is known, it does not matter which is the best of them."""
 
 FEWEST = 3
-"""With fewer samples no runner leaves where the clock was not stable, and nowhere does the whole race end."""
+"""Where the clock was not stable, no runner leaves with fewer samples; no whole race ends with fewer anywhere."""
 
 ENOUGH = 7
 """Fewer samples say too little about their own spread: two of three are often equal by chance."""
