@@ -24,7 +24,7 @@ _WAITING = _COMPANY + 1
 _GIVE_WAY = _WAITING + 1
 _PAUSED = _GIVE_WAY + 1
 _SIZE = mmap.PAGESIZE
-_NOBODY = -1
+_NONE = -1
 _PAUSE_SECONDS = 1e-3
 _COMPANY_SECONDS = 30.0  # no company lasts so long; a kernel that wrote on the page must not stop everything
 
@@ -77,7 +77,7 @@ class HeartbeatPage:
         """The worker does this now, for at most so many seconds."""
         allowed_ns = round(seconds * 1e9)
         deadline_ns = time.monotonic_ns() + allowed_ns
-        number = _NOBODY if variant is None else variant
+        number = _NONE if variant is None else variant
         _WHEN.pack_into(self._page, _DEADLINE, 0)  # so that no reader sees this step with the last one's deadline
         _WHAT.pack_into(self._page, 0, STEPS.index(step), number, allowed_ns)
         _WHEN.pack_into(self._page, _DEADLINE, deadline_ns)
@@ -85,7 +85,7 @@ class HeartbeatPage:
     def rest(self) -> None:
         """The worker does nothing that has a limit of its own."""
         _WHEN.pack_into(self._page, _DEADLINE, 0)
-        _WHAT.pack_into(self._page, 0, _NOBODY, _NOBODY, 0)
+        _WHAT.pack_into(self._page, 0, _NONE, _NONE, 0)
 
     @property
     def cancelled(self) -> bool:

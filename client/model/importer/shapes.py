@@ -50,6 +50,11 @@ LARGEST_HINT = 1024
 """Constants up to this many elements are handed to shape inference: they are the ones that hold shapes."""
 
 
+OF_SCALARS = frozenset(("Range",))
+"""Operators whose inputs are numbers. Tensors with one element will do, as in onnxruntime: the function by which ONNX
+defines AffineGrid has such."""
+
+
 def inferred(
     node: Node,
     proto: onnx.NodeProto,
@@ -130,6 +135,9 @@ def _types_by_onnx(
     proto: onnx.NodeProto, opset: int, types: dict[str, TypeProto], known: Mapping[str, Array]
 ) -> dict[str, TypeProto]:
     """Types and shapes of a node's outputs by onnx's shape inference. Raises one of REFUSED_BY_ONNX."""
+    if proto.op_type in OF_SCALARS and all(value.size == 1 for value in known.values()):
+        known = {name: value.reshape(()) for name, value in known.items()}
+        types = types | {name: type_of(TensorInfo((), str(value.dtype))) for name, value in known.items()}
     hints = {name: numpy_helper.from_array(value, name) for name, value in known.items() if value.size <= LARGEST_HINT}
     opset = max(opset, INFERRED_AS.get(proto.op_type, 0))
     schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)

@@ -402,3 +402,23 @@ def test_axes_may_be_in_any_order(
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "g", info[:1], info[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=8)
     assert read_model(save(model, tmp_path)).shape("y") == want
+
+
+def test_a_range_takes_numbers_in_tensors_of_one_element(tmp_path: Path) -> None:
+    """As in the function by which ONNX defines AffineGrid."""
+    limits = [
+        numpy_helper.from_array(np.array([value], np.int64), name) for name, value in (("a", 0), ("b", 6), ("c", 2))
+    ]
+    nodes = [
+        helper.make_node("Range", list("abc"), ["r"]),
+        helper.make_node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "f"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    model = helper.make_model(
+        helper.make_graph(nodes, "range", [x], [y], limits), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "range.onnx")
+    graph = read_model(tmp_path / "range.onnx", {})
+    assert [node.op for node in graph.nodes] == ["Add"]
+    assert [list(value) for value in graph.constants.values()] == [[0, 2, 4]]
