@@ -1,11 +1,10 @@
 """What was measured before: keys, tiers, records and the store."""
 
-from gputune.cache.chain import PLACES, ChainRecord
-from gputune.cache.files import CacheError, cache_files, check_writable
+from gputune.cache.file import CacheError, cache_files, check_writable
 from gputune.cache.key import KEY_VERSION, TaskKey, Validity
-from gputune.cache.record import RecordError, TrialRecord, WinnerRecord
+from gputune.cache.lookup import TaskSummary
+from gputune.cache.record import PLACES, ChainRecord, RecordError, TrialRecord, WinnerRecord
 from gputune.cache.store import GenerationStart, PerformanceCache
-from gputune.cache.summary import TaskSummary
 from gputune.cache.tier import Tier, named, tier_of
 from gputune.core.json_text import canonical_json
 

@@ -12,8 +12,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gputune.cache.files import CacheError, CacheFull, folder_lock, network_file_system, one_line, set_aside, suspicion
-from gputune.cache.opening import BUSY_TIMEOUT_S, Damaged, connect, connect_copy, connect_readonly, named_errors
+from gputune.cache.file import (
+    BUSY_TIMEOUT_S,
+    CacheError,
+    CacheFull,
+    Damaged,
+    connect,
+    connect_copy,
+    connect_readonly,
+    folder_lock,
+    named_errors,
+    network_file_system,
+    one_line,
+    set_aside,
+    suspicion,
+)
 from gputune.cache.record import RecordError
 
 _Parsed = TypeVar("_Parsed")

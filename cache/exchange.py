@@ -17,11 +17,19 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gputune.cache.chain import ChainRecord
-from gputune.cache.entry import Conclusion, Contents, Entry, Stored
-from gputune.cache.files import CacheError, one_line
+from gputune.cache.file import CacheError, one_line
 from gputune.cache.key import TaskKey, Validity
-from gputune.cache.record import RecordError, TrialRecord, WinnerRecord, moment
+from gputune.cache.record import (
+    ChainRecord,
+    Conclusion,
+    Contents,
+    Entry,
+    RecordError,
+    Stored,
+    TrialRecord,
+    WinnerRecord,
+    moment,
+)
 from gputune.core.json_text import json_text, numbers
 
 FORMAT = "gputune performance cache"

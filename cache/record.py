@@ -1,4 +1,5 @@
-"""What is remembered of a measurement: trials and winners, and how they lie in a row of the store.
+"""What is remembered: trials and winners of tasks, and what was chosen inside whole models; how they lie in rows of the
+store, and how they travel between files.
 
 A record checks itself when it is made, so the same rules hold for what is written and for what is read back.
 """
@@ -9,13 +10,20 @@ import math
 import re
 import statistics
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from gputune.cache.key import TaskKey, Validity
 from gputune.core.json_text import canonical_json
 from gputune.core.statuses import OK, STATUSES
+
+EFFORTS = ("none", "quick", "normal", "full")
+"""Tuning efforts, the more thorough ones later."""
+
+PLACES = "validities"
+"""The key of `measured` that holds the digests of the validities of the tasks: where the contexts were compared."""
 
 LAST_MOMENT = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 
@@ -113,6 +121,26 @@ class WinnerRecord:
         _digest(self.rendered_sha256, "rendered_sha256")
 
 
+@dataclass(frozen=True)
+class ChainRecord:
+    """What contexts of a model, compared on the device, have led to. Raises RecordError for impossible contents."""
+
+    winners: Mapping[str, WinnerRecord]
+    """By task digest, what takes the place of the task's own winner."""
+    times_ns: Mapping[str, float]
+    """By task digest, the times by which it was decided what is fused; empty where nothing is."""
+    launch_ns: float
+    """What a launch costs beside the time of its kernel."""
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """What was compared and what it gained, as plain JSON values."""
+
+    def __post_init__(self) -> None:
+        times = {task: positive(time, "times_ns") for task, time in plain_object(self.times_ns, "times_ns").items()}
+        _set(self, "times_ns", times)
+        _set(self, "launch_ns", finite(self.launch_ns, "launch_ns"))
+        _set(self, "measured", plain_object(self.measured, "measured"))
+
+
 def trial_to_row(trial: TrialRecord) -> tuple[Any, ...]:
     """Column values in the order of TRIAL_COLUMNS."""
     samples = struct.pack(f"<{len(trial.samples_ns)}d", *trial.samples_ns)
@@ -177,9 +205,106 @@ def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
     )
 
 
+CHAIN_COLUMNS = ("times_ns", "launch_ns", "measured")
+
+
+def chain_to_row(chain: ChainRecord) -> tuple[Any, ...]:
+    """Column values in the order of CHAIN_COLUMNS; the winners have rows of their own."""
+    return canonical_json(chain.times_ns), chain.launch_ns, canonical_json(chain.measured)
+
+
+def chain_from_rows(row: Sequence[Any], winners: Iterable[Sequence[Any]]) -> ChainRecord:
+    """The record of a row of CHAIN_COLUMNS and of rows of a task's digest and WINNER_COLUMNS. Raises RecordError."""
+    times_ns, launch_ns, measured = row
+    by_task: dict[str, WinnerRecord] = {}
+    for task, *winner in winners:
+        if not isinstance(task, str):
+            raise RecordError(f"task is {task!r}, not a digest")
+        by_task[task] = winner_from_row(winner)
+    return ChainRecord(by_task, read_json(times_ns, "times_ns"), launch_ns, read_json(measured, "measured"))
+
+
 def without_binary(winner: WinnerRecord) -> WinnerRecord:
     """The winner as it is before its program binary is known."""
     return replace(winner, binary=b"")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A trial and when it was stored: seconds since 1970, UTC."""
+
+    trial: TrialRecord
+    stored_at: float
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """A winner and when it was stored: seconds since 1970, UTC."""
+
+    winner: WinnerRecord
+    stored_at: float
+
+    @property
+    def foundation(self) -> tuple[int, int, float]:
+        """What tells which of two winners rests on more: the effort, then the number of trials, then the later one."""
+        effort = EFFORTS.index(self.winner.effort) if self.winner.effort in EFFORTS else -1
+        return effort, sum(self.winner.trials.values()), self.stored_at
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All trials of a task under one validity in order of arrival, and its winner where it is concluded."""
+
+    task: TaskKey
+    validity: Validity
+    trials: tuple[Stored, ...]
+    conclusion: Conclusion | None
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two files that know different winners of one task under one validity, and which of them stays."""
+
+    task: TaskKey
+    validity: Validity
+    kept: WinnerRecord
+    dropped: WinnerRecord
+
+
+@dataclass
+class Merged:
+    """What taking entries in has changed. `known` counts trials that were there already."""
+
+    trials: int = 0
+    known: int = 0
+    winners: int = 0
+    chains: int = 0
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything that a file or an export holds; chains by their digest, each with the time at which it was stored."""
+
+    entries: tuple[Entry, ...]
+    chains: Mapping[str, tuple[ChainRecord, float]]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Trials that were taken in together from `source`."""
+
+    source: str
+    trials: int
+    taken_at: datetime
+
+
+def origin_from_row(row: Sequence[Any]) -> Origin:
+    """The origin of a row of source, number of trials, seconds since 1970. Raises RecordError."""
+    source, trials, taken_at = row
+    if not isinstance(source, str):
+        raise RecordError(f"source is {source!r}, not text")
+    return Origin(source, int(trials), datetime.fromtimestamp(moment(taken_at, "stored_at"), UTC))
 
 
 def read_json(text: Any, name: str) -> Any:

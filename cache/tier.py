@@ -9,7 +9,8 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 
-from gputune.cache.files import SUFFIX
+SUFFIX = ".sqlite"
+"""Of the name of a performance cache, which is its tier's otherwise."""
 
 _MAXIMUM_SLUG = 120  # leaves room for the suffixes of a file name limited to 255 bytes
 

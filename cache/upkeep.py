@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gputune.cache.key import TaskKey
+from gputune.cache.lookup import TaskSummary
 from gputune.cache.record import WinnerRecord
-from gputune.cache.summary import TaskSummary
 
 
 def not_changed_for(summaries: Iterable[TaskSummary], days: float, now: datetime) -> list[TaskSummary]:

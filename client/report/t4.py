@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gputune.cache.entry import Entry
+from gputune.cache.record import Entry
 from gputune.client.outputs import writing
 from gputune.core.json_text import json_text
 from gputune.kernels.space import configuration_key

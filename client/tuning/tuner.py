@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gputune.cache import PerformanceCache, WinnerRecord
-from gputune.cache.entry import Contents
+from gputune.cache.record import Contents
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.progress import SILENT, Progress

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.cache import PerformanceCache, files
+from gputune.cache import PerformanceCache, file
 
 from .conftest import TASK, VALIDITY, trial
 
@@ -20,19 +20,19 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     path = tmp_path / "mountinfo"
     path.write_text("\n".join(lines))
-    monkeypatch.setattr(files, "MOUNTS", path)
+    monkeypatch.setattr(file, "MOUNTS", path)
     return tmp_path
 
 
 def test_the_innermost_mount_counts(mounts: Path) -> None:
-    assert files.network_file_system(mounts / "share" / "caches") == "nfs4"
-    assert files.network_file_system(mounts / "share" / "my disk" / "caches") == ""
-    assert files.network_file_system(mounts / "shared") == ""
+    assert file.network_file_system(mounts / "share" / "caches") == "nfs4"
+    assert file.network_file_system(mounts / "share" / "my disk" / "caches") == ""
+    assert file.network_file_system(mounts / "shared") == ""
 
 
 def test_no_list_of_mounts_is_no_reason_to_fail(mounts: Path) -> None:
-    files.MOUNTS.unlink()
-    assert files.network_file_system(mounts / "share") == ""
+    file.MOUNTS.unlink()
+    assert file.network_file_system(mounts / "share") == ""
 
 
 def test_a_cache_there_has_a_journal_and_says_so(mounts: Path) -> None:

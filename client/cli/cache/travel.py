@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from gputune.cache import PLACES, CacheError, PerformanceCache, tier_of
-from gputune.cache.entry import Contents, Entry, Merged
 from gputune.cache.exchange import from_json, to_json
+from gputune.cache.record import Contents, Entry, Merged
 from gputune.client.cli.cache.shared import as_json_option, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
 from gputune.client.cli.options.common import default_performance_cache_dir

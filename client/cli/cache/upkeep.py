@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from gputune.cache import CacheError, PerformanceCache, TaskSummary
-from gputune.cache.files import COMPANIONS
+from gputune.cache.file import COMPANIONS
 from gputune.cache.upkeep import Difference, beyond_size, differences, not_changed_for, of_drivers
 from gputune.client.cli.cache.shared import as_json_option, size_words, time_words, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gputune.cache.entry import EFFORTS as NAMES
+from gputune.cache.record import EFFORTS as NAMES
 
 
 @dataclass(frozen=True)

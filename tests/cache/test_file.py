@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gputune.cache import CacheError, ChainRecord, PerformanceCache, check_writable
-from gputune.cache import opening as opening_module
-from gputune.cache.files import suspicion
+from gputune.cache import file as file_module
+from gputune.cache.file import suspicion
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_set_aside(path: Path, damage: object, reason: str) ->
 def test_damage_in_a_file_too_large_to_be_checked_is_set_aside_once_it_was_met(
     path: Path, opening: Callable[[Path], PerformanceCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening_module, "FULLY_CHECKED_BYTES", 0)
+    monkeypatch.setattr(file_module, "FULLY_CHECKED_BYTES", 0)
     make(path)
     with sqlite3.connect(path) as connection:
         root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trial'").fetchone()[0]
