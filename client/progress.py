@@ -17,9 +17,9 @@ from typing import Protocol, TextIO
 from rich import progress as bars
 from rich.console import Console
 
+from gputune.core.log_levels import LEVELS
 from gputune.core.printable import printable
 
-LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "verbose": logging.DEBUG}
 _PLAIN_INTERVAL_S = 5.0
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gputune.core.errors import DeviceNotFound
+from gputune.core.log_levels import LEVELS
 from gputune.core.printable import printable
 from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from gputune.server import logs
@@ -55,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--tls_ca", type=Path, metavar="FILE", help="PEM certificates: let in only clients that one of these has signed"
     )
-    result.add_argument("--log_level", choices=logs.LEVELS, default="warn", help="(default: %(default)s)")
+    result.add_argument("--log_level", choices=LEVELS, default="warn", help="(default: %(default)s)")
     result.add_argument(
         "--log_format", choices=logs.FORMATTERS, default="text", help="json: one object a line (default: %(default)s)"
     )

@@ -9,16 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
+from gputune.core.log_levels import LEVELS
 from gputune.core.printable import printable
 
 Format = Literal["text", "json"]
 
-LEVELS = {
-    "error": logging.ERROR,
-    "warn": logging.WARNING,
-    "info": logging.INFO,
-    "verbose": logging.DEBUG,
-}
 LINES_AT_MOST = 1000  # of one worker process: a kernel can print without end
 _LINE_BYTES = 4096
 

@@ -23,7 +23,7 @@ from gputune.client.errors import ConfigError, GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Task
-from gputune.client.progress import LEVELS, Progress, reporting
+from gputune.client.progress import Progress, reporting
 from gputune.client.report.problems import problem_of
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.transport.credentials import read_credentials
@@ -31,6 +31,7 @@ from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import task_key
 from gputune.client.tuning.tuner import names_of
 from gputune.core.json_text import numbers
+from gputune.core.log_levels import LEVELS
 from gputune.kernels.catalogue import families
 from gputune.runtime.devices import recording
 from recording.recorder import Recorder, Way

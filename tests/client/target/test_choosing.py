@@ -9,11 +9,12 @@ import pytest
 from gputune.client.advice import ADVICE, line_of
 from gputune.client.cli import main
 from gputune.client.errors import TargetError
-from gputune.client.progress import LEVELS, reporting
+from gputune.client.progress import reporting
 from gputune.client.target import connecting
 from gputune.client.target.adb.python import TERMUX
 from gputune.client.target.connecting import AdbRequest, choose_target
 from gputune.client.target.transport.credentials import Credentials
+from gputune.core.log_levels import LEVELS
 
 TOKEN = "correct horse battery staple"
 
