@@ -1,0 +1,65 @@
+"""What a user sees while a command works, to the byte."""
+
+import io
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from gputune.client.progress import reporting
+from gputune.core.log_levels import LEVELS
+
+LINES = {
+    logging.CRITICAL: "type this",
+    logging.WARNING: "warning: mind",
+    logging.INFO: "done 5 %",
+    logging.DEBUG: "one",
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_messages_are_lines_from_a_level_on(level: str) -> None:
+    stream, log = io.StringIO(), logging.getLogger("gputune.test")
+    with reporting(stream, level):
+        for at, line in LINES.items():
+            log.log(at, line.removeprefix("warning: "))
+    log.warning("after its end")
+    assert stream.getvalue() == "".join(f"{line}\n" for at, line in LINES.items() if at >= LEVELS[level])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    now = [100.0]
+    monkeypatch.setattr("gputune.client.progress.time.monotonic", lambda: now[0])
+    yield now
+
+
+@pytest.mark.parametrize(
+    ("level", "seen"), [("info", "tuning 2/10 ETA 0:24 Conv\ntuning 4/8 ETA 0:12 Conv\n"), ("warn", "")]
+)
+def test_a_progress_is_lines_where_there_is_no_terminal(clock: list[float], level: str, seen: str) -> None:
+    stream = io.StringIO()
+    with reporting(stream, level) as progress, progress.running("tuning", 10):
+        progress.advance(1, "Conv")  # too early for a line
+        clock[0] += 6
+        progress.advance(1, "Conv")
+        clock[0] += 6
+        progress.shrink(2)
+        progress.advance(2, "Conv")
+    assert stream.getvalue() == seen
+
+
+def test_the_time_left_ends_with_what_is_allowed(clock: list[float]) -> None:
+    stream = io.StringIO()
+    with reporting(stream) as progress, progress.running("tuning", 1000, 90.0):
+        clock[0] += 30
+        progress.advance(1, "Conv")
+    assert stream.getvalue() == "tuning 1/1000 ETA 1:00 Conv\n"
+
+
+def test_a_library_says_nothing_by_itself() -> None:
+    code = "import logging, gputune.client; logging.getLogger('gputune.client.tuning').warning('mind')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
