@@ -1,13 +1,32 @@
-"""What is profiled: launches, variants and what became of them."""
+"""What is profiled: launches, variants and what became of them.
+
+These are the records of all programs: kernels render them, the protocol sends them, the device runs them. They travel
+with their fields in this order; a field may be missing only where it has a default.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
+from gputune.core.bounds import (
+    Amounts,
+    Arguments,
+    Bytes,
+    Facts,
+    Key,
+    Name,
+    Nanoseconds,
+    Samples,
+    Sha256,
+    Sizes,
+    Text,
+    Within,
+)
 from gputune.core.errors import InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import TrialStatus
@@ -15,14 +34,19 @@ from gputune.core.statuses import TrialStatus
 OUTPUT = "output"  # the name of the buffer that a variant's main launch writes
 
 
+def source_sha256(source: str) -> str:
+    """The name by which programs know a source text: hex SHA-256 of its UTF-8 bytes."""
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class Stage:
-    """A kernel of a launch's program that runs before it; fields as in Launch."""
+    """A kernel of a launch's program that runs before it, each time; fields as in Launch."""
 
-    entry: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    arguments: tuple[str | int, ...]
+    entry: Name
+    global_size: Sizes
+    local_size: Sizes
+    arguments: Arguments
 
 
 @dataclass(frozen=True)
@@ -32,36 +56,49 @@ class Launch:
 
     `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's
     signature. `stages` are kernels of the same program that run before it each time, in this order.
+    `source_sha256` follows from the source unless it is given; an empty source beside it means the text of that name,
+    which the other side has.
     """
 
     source: str
-    entry: str
-    options: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    arguments: tuple[str | int, ...]
-    stages: tuple[Stage, ...] = ()
+    source_sha256: Sha256 = field(default="", kw_only=True)
+    entry: Name
+    options: Text
+    global_size: Sizes
+    local_size: Sizes
+    arguments: Arguments
+    stages: Annotated[tuple[Stage, ...], Within(0, 8)] = ()
+
+    def __post_init__(self) -> None:
+        if not self.source_sha256:
+            object.__setattr__(self, "source_sha256", source_sha256(self.source))
+
+    @property
+    def sequence(self) -> tuple[Stage | Launch, ...]:
+        """All kernels in the order in which they run."""
+        return (*self.stages, self)
 
 
 @dataclass(frozen=True)
 class Variant:
     """One configuration made concrete: `prepare` fills the buffers of `packed` (name -> bytes) once from
     constant inputs, then `main` computes "output" from inputs and packed buffers; only main is timed, its stages
-    included, which hand over what they compute in the buffers of `scratch` (name -> bytes)."""
+    included, which hand over what they compute in the buffers of `scratch` (name -> bytes), whose contents nothing
+    keeps."""
 
-    configuration: Mapping[str, int]
-    prepare: tuple[Launch, ...]
+    configuration: Annotated[Mapping[Key, int], Within(0, 256)]
+    prepare: Annotated[tuple[Launch, ...], Within(0, 1024)]
     main: Launch
-    packed: Mapping[str, int]
-    scratch: Mapping[str, int] = field(default_factory=dict)
+    packed: Amounts
+    scratch: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Work:
     """The least a task must do: floating-point operations, and bytes read and written once."""
 
-    flops: int
-    bytes: int
+    flops: Bytes
+    bytes: Bytes
 
 
 @dataclass(frozen=True)
@@ -75,12 +112,12 @@ class Trial:
     """
 
     status: TrialStatus
-    message: str = ""
-    samples_ns: tuple[float, ...] = ()
-    wall_ns: tuple[float, ...] = ()
-    compile_ns: int = 0
-    first_launch_ns: int = 0
-    measured: Mapping[str, Any] = field(default_factory=dict)
+    message: Text = ""
+    samples_ns: Samples = ()
+    wall_ns: Samples = ()
+    compile_ns: Nanoseconds = 0
+    first_launch_ns: Nanoseconds = 0
+    measured: Facts = field(default_factory=dict)
 
     @property
     def median_ns(self) -> float:

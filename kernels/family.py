@@ -31,6 +31,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from gputune.core.launches import Launch as Launch
+from gputune.core.launches import Stage as Stage
+from gputune.core.launches import Variant
+from gputune.core.launches import Work as Work
 from gputune.kernels.chain import Chain
 from gputune.kernels.hard_values import UNKNOWN, Survival, hard_values
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
@@ -83,38 +87,6 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A kernel of a launch's program that runs before it; fields as in Launch."""
-
-    entry: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    arguments: tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch: OpenCL C, entry point, build options and grid.
-
-    `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's signature.
-    `stages` are kernels of the same program that run before it each time, in this order.
-    """
-
-    source: str
-    entry: str
-    options: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    arguments: tuple[str | int, ...]
-    stages: tuple[Stage, ...] = ()
-
-    @property
-    def sequence(self) -> "tuple[Stage | Launch, ...]":
-        """All kernels in the order in which they run."""
-        return (*self.stages, self)
-
-
-@dataclass(frozen=True)
 class Instance:
     """A configuration made concrete.
 
@@ -128,13 +100,9 @@ class Instance:
     packed: Mapping[str, int] = field(default_factory=dict)
     scratch: Mapping[str, int] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Work:
-    """The least a task must do: floating-point operations, and bytes read and written once."""
-
-    flops: int
-    bytes: int
+    def variant(self, configuration: Configuration) -> Variant:
+        """It, as the one that the configuration was rendered to."""
+        return Variant(configuration, **vars(self))
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from gputune.client.context.resuming import Access
 from gputune.client.errors import MemoryPlanError
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.progress import SILENT, Progress
-from gputune.client.tuning.measuring.rendering import launch_message, variant_message
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import Launch, Stage, Variant
 from gputune.core.quirks import groups_at_once
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance, Launch, Stage
+from gputune.kernels.family import Instance
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context.records import (
     STATUS_BYTES,
@@ -239,7 +239,7 @@ class _Programs:
                 sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
                 sizes["output"] = family.output(task.problem).nbytes
                 self._missing[len(self.records)] = (
-                    CompileKernel(variant_message(instance, outcome.configuration), sizes),
+                    CompileKernel(instance.variant(outcome.configuration), sizes),
                     lambda binary: self._compiled(task, replace(outcome, binary=binary)),
                 )
             self.records.append(ProgramRecord(outcome.binary, instance.main.source, instance.main.options))
@@ -249,7 +249,7 @@ class _Programs:
         """The place of a persistent kernel's program, which is run once on zeros when it is compiled."""
         sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
         launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
-        request = CompileKernel(variant_message(Instance(launch), {}), sizes)
+        request = CompileKernel(Variant({}, (), launch, {}), sizes)
         self._missing[len(self.records)] = request, lambda binary: None
         self.records.append(ProgramRecord(b"", kernel.source, kernel.options))
         return len(self.records) - 1
@@ -279,9 +279,8 @@ def _constants(plan: Plan, operation: Operation, instance: Instance, target: Mak
     if instance.prepare:
         needed = {argument for launch in instance.prepare for argument in launch.arguments}
         handles = {name: target.upload(value) for name, value in values.items() if name in needed}
-        launches = tuple(launch_message(launch) for launch in instance.prepare)
         try:
-            contents.update(target.execute_kernel(ExecuteKernel(launches, handles, dict(instance.packed))))
+            contents.update(target.execute_kernel(ExecuteKernel(instance.prepare, handles, instance.packed)))
         finally:
             target.free(*handles.values())
     return contents

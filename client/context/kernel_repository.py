@@ -9,7 +9,8 @@ from typing import Any
 from gputune.cache import PerformanceCache, canonical_json
 from gputune.client.context.builder import Maker
 from gputune.core.identity import DeviceIdentity
-from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel, Launch, Stage
+from gputune.core.launches import Launch
+from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
 
 
 class KernelRepository:
@@ -67,7 +68,6 @@ class KernelRepository:
 
     def _digest(self, main: Launch) -> str:
         """Of the source and options, of the sizes that some compilers make code for, and of the compiler."""
-        sequence: tuple[Stage | Launch, ...] = (*main.stages, main)
-        kernels = [[kernel.entry, kernel.global_size, kernel.local_size] for kernel in sequence]
+        kernels = [[kernel.entry, kernel.global_size, kernel.local_size] for kernel in main.sequence]
         what = {"source": main.source_sha256, "options": main.options, "kernels": kernels, "compiler": self._compiler}
         return hashlib.sha256(canonical_json(what).encode()).hexdigest()

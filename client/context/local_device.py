@@ -16,7 +16,6 @@ from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
-from gputune.core.launches import Launch, Stage
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import open_context, write_context
@@ -86,17 +85,5 @@ class LocalDevice:
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> Mapping[str, memoryview]:
         buffers = {name: self._buffers[handle] for name, handle in request.buffers.items()}
-        results = execute(self._programs, tuple(map(_launch, request.launches)), buffers, request.outputs)
+        results = execute(self._programs, request.launches, buffers, request.outputs)
         return {name: value.data for name, value in results.items()}
-
-
-def _launch(launch: messages.Launch) -> Launch:
-    return Launch(
-        launch.source,
-        launch.entry,
-        launch.options,
-        launch.global_size,
-        launch.local_size,
-        launch.arguments,
-        tuple(Stage(stage.entry, stage.global_size, stage.local_size, stage.arguments) for stage in launch.stages),
-    )

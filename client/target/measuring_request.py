@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gputune.client.errors import TargetError
+from gputune.core.launches import Trial
 from gputune.core.statuses import OK
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
+from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
 from gputune.server.protocol.same_as import renumbered
 
 

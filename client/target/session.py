@@ -13,6 +13,7 @@ from gputune.client.errors import TargetError
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.transport.connection import TargetConnection
 from gputune.client.target.transport.heartbeat import Heartbeat
+from gputune.core.launches import Launch
 from gputune.core.opened import Opened
 from gputune.server.protocol.launches import with_launches
 from gputune.server.protocol.messages import (
@@ -21,7 +22,6 @@ from gputune.server.protocol.messages import (
     Error,
     ExecuteContext,
     ExecuteKernel,
-    Launch,
     LoadContext,
     Ping,
     ProfileContext,

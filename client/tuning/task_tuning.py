@@ -16,8 +16,8 @@ from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.runner import Harvest, TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
+from gputune.core.launches import Trial
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.server.protocol.messages import Trial
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ import numpy.typing as npt
 import tool
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
-from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import Launch, ProfileKernel, Variant, Work
+from gputune.core.launches import Launch, Variant, Work
+from gputune.server.protocol.messages import ProfileKernel
 
 BLOCK, BLOCKS = 128, 40  # pings in a row, and how often; whole windows
 WINDOW = 64
@@ -244,7 +244,7 @@ def _copy(number: int, batch: int, place: int, size: int) -> Variant:
         "__kernel void copy(__global const float *input, __global float *output) {\n"
         "    output[get_global_id(0)] = input[get_global_id(0)];\n}\n"
     )
-    launch = Launch(source, source_sha256(source), "copy", "", (size,), (64,), ("input", "output"))
+    launch = Launch(source, "copy", "", (size,), (64,), ("input", "output"))
     return Variant({"PLACE": place}, (), launch, {})
 
 

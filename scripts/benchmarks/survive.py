@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks import planted
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
-from gputune.client.tuning.measuring.rendering import variant_message
-from gputune.server.protocol.messages import ProfileKernel, Trial, Work
+from gputune.core.launches import Trial
+from gputune.server.protocol.messages import ProfileKernel
 
 NAMES = {
     planted.WRONG: "returns wrong numbers",
@@ -47,10 +47,10 @@ class Batch:
             relative=tolerance.relative,
             absolute=tolerance.absolute,
             dtype="float32",
-            variants=tuple(variant_message(self._family.render(self._problem, c), c) for c in configurations),
+            variants=tuple(self._family.render(self._problem, c).variant(c) for c in configurations),
             baseline=None,
             best_ns=0.0,
-            work=Work(work.flops, work.bytes),
+            work=work,
             samples=3,
             sample_ns=1_000_000,
             warm_up_ns=20_000_000,

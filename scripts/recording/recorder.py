@@ -23,12 +23,12 @@ from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import Trial
 from gputune.kernels.family import Launch
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.recording import BadRecording, Header, Row, launch_digest, program_digest
 from gputune.runtime.measuring.timing import MEASURING_VERSION
-from gputune.server.protocol.messages import Trial
 
 DIGITS = 1
 """Of a sample in nanoseconds after the point: no clock says more, and a file is half as large."""

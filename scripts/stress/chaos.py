@@ -37,7 +37,7 @@ from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.server.protocol.messages import Trial
+from gputune.core.launches import Trial
 
 WORK = tool.ROOT / "build" / "chaos"
 KINDS = ("worker", "daemon", "client", "connection")

@@ -1,33 +1,28 @@
 """A small typed decoder: makes a dataclass of an untrusted map of plain values, by its type hints.
 
-Hints it knows: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None, object (any
-plain value), Literal, T | None, unions of a text and a number, tuple[T, ...], dict[str, T] (its keys may be bounded),
-dataclasses, and Annotated[hint, Within(low, high)], which bounds a number's value, or the length of a text, tuple or
-map before anything in it is looked at. It goes as deep as the map does: its caller has bounded that.
+Hints it knows: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None, object and Any (any
+plain value), Literal, T | None, unions of a text and a number, tuple[T, ...], dict[str, T] and Mapping[str, T] (whose
+keys may be bounded), dataclasses, and Annotated[hint, Within(low, high)], which bounds a number's value, or the length
+of a text, tuple or map before anything in it is looked at. It goes as deep as the map does: its caller has
+bounded that.
 """
 
 from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from gputune.core.bounds import Within
 
 T = TypeVar("T")
 Decode = Callable[[object], object]
 
 _WITH_LENGTH = {str, list, dict}
 _BYTES = {bytes, bytearray, memoryview}
-
-
-@dataclass(frozen=True)
-class Within:
-    """Bounds, both included: of a number's value, else of a length."""
-
-    low: float
-    high: float
 
 
 class DecodeError(ValueError):
@@ -64,7 +59,7 @@ def _decoder(hint: Any) -> Callable[[object], Any]:
         return _blob if set(arguments) == _BYTES else _union(arguments)
     if origin is tuple and arguments[1:] == (...,):
         return _sequence(_decoder(arguments[0]))
-    if origin is dict:
+    if origin in (dict, Mapping):
         return _mapping(_decoder(arguments[0]), _decoder(arguments[1]))
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
         return _record(hint)
@@ -134,6 +129,7 @@ _SIMPLE: dict[Any, Decode] = {
     bool: _boolean,
     str: _text,
     object: _plain,
+    Any: _plain,
     type(None): _nothing,
 }
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from hashlib import sha256
 from typing import TypeVar
 
-from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, Launch, ProfileKernel, Variant
+from gputune.core.launches import Launch, Variant
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, ProfileKernel
 
 T = TypeVar("T")
-
-
-def source_sha256(source: str) -> str:
-    """The hash by which a source text is known on a connection: hex SHA-256 of its UTF-8 bytes."""
-    return sha256(source.encode()).hexdigest()
 
 
 def launches_of(request: object) -> Iterator[Launch]:

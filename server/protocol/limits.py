@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gputune.core.launches import Variant
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import (
@@ -16,7 +17,6 @@ from gputune.server.protocol.messages import (
     ProfileContext,
     ProfileKernel,
     UploadBuffer,
-    Variant,
 )
 
 # for a link to a process of our own; `nesting` only keeps a defect from exhausting the stack

@@ -19,8 +19,9 @@ map of "id", "type" (the class name) and the fields below. Fields of type Blob n
 ExtType(1, u32 blob index) in their place, and ExtType(2, u32 blob index) in that of a text longer than 1024
 characters, which is a blob in UTF-8.
 
-Every field is checked against its type hint when a message arrives (decoder.py): no field may be missing or
-unknown (only Hello may grow), numbers keep to their ranges, texts and lists to their lengths.
+Launches, variants and trials in messages are the records of core/launches.py. Every field is checked against its type
+hint when a message arrives (decoder.py): no field may be unknown (only Hello may grow), none without a default may be
+missing, numbers keep to their ranges, texts and lists to their lengths.
 """
 
 from __future__ import annotations
@@ -30,31 +31,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias
 
-from gputune.core.statuses import TrialStatus
-from gputune.server.protocol.decoder import Within
+from gputune.core.bounds import Amounts, Bytes, Facts, Key, Name, Nanoseconds, Sample, Text, Within
+from gputune.core.launches import Launch, Trial, Variant, Work
 
 PROTOCOL_VERSION = 6
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
-Bytes = Annotated[int, Within(0, 2**48)]
-Size = Annotated[int, Within(1, 2**32)]
-Sizes = Annotated[tuple[Size, ...], Within(1, 3)]
-Int32 = Annotated[int, Within(-(2**31), 2**31 - 1)]
 Count = Annotated[int, Within(0, 2**31 - 1)]
-Nanoseconds = Annotated[int, Within(0, 10**18)]
-Sample = Annotated[float, Within(0, 1e18)]  # nanoseconds; the mean of the launches in one sample
 Handle = Annotated[int, Within(1, 2**62)]
 RequestId = Annotated[int, Within(1, 2**63 - 1)]
-Name = Annotated[str, Within(1, 200)]
-Key = Annotated[str, Within(0, 1000)]
-Facts: TypeAlias = dict[Key, object]
-Amounts = Annotated[dict[Key, Bytes], Within(0, 1024)]  # by the name of a buffer, say
 Handles = Annotated[dict[Key, Handle], Within(0, 1024)]  # by the name that a launch uses
 Blobs = Annotated[dict[Key, Blob], Within(0, 1024)]  # by the name of a tensor
-Samples = Annotated[tuple[Sample, ...], Within(0, 4096)]
-Text = Annotated[str, Within(0, 65536)]
-Sha256 = Annotated[str, Within(64, 64)]
 
 # --- parts of messages ----------------------------------------------------------------------------
 
@@ -90,63 +78,6 @@ class Limits:
     launch_seconds: Count = 30  # one launch, or one sample of launches, at most; less once a variant is known to work
     request_seconds: Count = 600  # any other step of a request on the device, such as one inference of a context
     total_seconds: Count = 3600  # one request on the device, all its steps, inferences and new attempts together
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A kernel of a launch's program that runs before it, each time."""
-
-    entry: Name
-    global_size: Sizes
-    local_size: Sizes
-    arguments: Annotated[tuple[Name | Int32, ...], Within(0, 256)]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch, behind its stages. An empty source means: the text with this SHA-256 that was sent before."""
-
-    source: str
-    source_sha256: Sha256
-    entry: Name
-    options: Text
-    global_size: Sizes
-    local_size: Sizes
-    arguments: Annotated[tuple[Name | Int32, ...], Within(0, 256)]  # a buffer's name, or a 32-bit scalar
-    stages: Annotated[tuple[Stage, ...], Within(0, 8)] = ()
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One configuration of a kernel: `prepare` fills the packed buffers once, then `main` is what counts. Its stages
-    hand over what they compute in the scratch buffers, whose contents nothing keeps."""
-
-    configuration: Annotated[dict[Key, int], Within(0, 256)]
-    prepare: Annotated[tuple[Launch, ...], Within(0, 1024)]
-    main: Launch
-    packed: Amounts  # bytes of each buffer
-    scratch: Amounts = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a kernel has to do at least, for rates in reports."""
-
-    flops: Bytes
-    bytes: Bytes
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What became of one variant: samples of the device's clock and of the host's, or why there are none."""
-
-    status: TrialStatus
-    message: Text
-    samples_ns: Samples
-    wall_ns: Samples
-    compile_ns: Nanoseconds
-    first_launch_ns: Nanoseconds
-    measured: Facts  # how the samples were taken
 
 
 # --- handshake ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gputune.server.protocol.messages import Trial
+from gputune.core.launches import Trial
 
 SAME_AS = "same_as"
 

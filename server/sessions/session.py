@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from gputune.core.launches import Launch, source_sha256
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
-from gputune.server.protocol.launches import source_sha256, with_launches
+from gputune.server.protocol.launches import with_launches
 from gputune.server.protocol.messages import (
     Blob,
     BufferData,
@@ -23,7 +24,6 @@ from gputune.server.protocol.messages import (
     FreeBuffers,
     FreeContexts,
     Handle,
-    Launch,
     Limits,
     LoadContext,
     ProfileContext,

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gputune.core import launches as variant
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, shortened
+from gputune.core.launches import Launch
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import context_of
@@ -28,7 +28,7 @@ from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.worker import link
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.watcher import LinkWatcher, trial_message
+from gputune.server.worker.watcher import LinkWatcher
 
 log = logging.getLogger("gputune.server.worker.worker")
 
@@ -102,7 +102,7 @@ class Handlers:
 
     def compile_kernel(self, request: messages.CompileKernel) -> messages.Compiled:
         compiled = launching.compile_variant(
-            self._programs, _variant(request.variant), request.buffers, self._watcher(variants=0)
+            self._programs, request.variant, request.buffers, self._watcher(variants=0)
         )
         return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
 
@@ -116,14 +116,14 @@ class Handlers:
             )
         asked = ProfileRequest(
             task=request.task,
-            variants=tuple(map(_variant, request.variants)),
+            variants=request.variants,
             buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},
             reference=reference,
             relative=request.relative,
             absolute=request.absolute,
-            work=variant.Work(request.work.flops, request.work.bytes),
+            work=request.work,
             protocol=Protocol(request.samples, request.sample_ns, request.warm_up_ns, request.cold),
-            baseline=None if request.baseline is None else _variant(request.baseline),
+            baseline=request.baseline,
             best_ns=request.best_ns,
             together=request.together,
             ahead=ahead,
@@ -136,18 +136,19 @@ class Handlers:
             raise ProtocolError("bad_message", str(error)) from None
         profiled = measuring.profile(self._programs, asked, self._watcher(len(request.variants)))
         return messages.Profiled(
-            trials=tuple(map(trial_message, profiled.trials)),
+            trials=profiled.trials,
             best=profiled.best,
             binary=profiled.binary,
-            baseline=None if profiled.baseline is None else trial_message(profiled.baseline),
+            baseline=profiled.baseline,
             spent_ns=dict(profiled.spent_ns),
             state=dict(profiled.state),
         )
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> messages.Executed:
         buffers = {name: self._buffer(handle) for name, handle in request.buffers.items()}
-        launches = tuple(map(_launch, request.launches))
-        outputs = launching.execute(self._programs, launches, buffers, request.outputs, self._watcher(variants=0))
+        outputs = launching.execute(
+            self._programs, request.launches, buffers, request.outputs, self._watcher(variants=0)
+        )
         return messages.Executed({name: data.data for name, data in outputs.items()})
 
     # --- contexts -------------------------------------------------------------------------------------
@@ -224,10 +225,7 @@ class Handlers:
         return link.ProgramsBuilt(binaries)
 
     def compile_ahead(self, request: link.CompileAhead) -> link.CompiledAhead:
-        variants = [
-            variant.Variant({}, (), _launch(_complete(each.main, request.sources)), each.packed, each.scratch)
-            for each in request.variants
-        ]
+        variants = [replace(each, main=_complete(each.main, request.sources)) for each in request.variants]
         took = launching.compile_ahead(self._programs, variants, request.buffers, self._watcher(variants=0))
         return link.CompiledAhead(*zip(*took, strict=True)) if took else link.CompiledAhead((), ())
 
@@ -273,7 +271,7 @@ class Handlers:
         return self._contexts[handle]
 
 
-def _complete(launch: messages.Launch, sources: Mapping[str, str]) -> messages.Launch:
+def _complete(launch: Launch, sources: Mapping[str, str]) -> Launch:
     """The launch with its source, which all launches that name it share."""
     if launch.source_sha256 not in sources:
         raise ProtocolError("unknown_source", f"the worker has no source {launch.source_sha256}")
@@ -306,22 +304,3 @@ def _some(warnings: Sequence[str]) -> tuple[str, ...]:
 
 def _floats(values: Sequence[object]) -> bytes:
     return np.array(values, "<f8").tobytes()
-
-
-def _launch(launch: messages.Launch) -> variant.Launch:
-    return variant.Launch(
-        launch.source,
-        launch.entry,
-        launch.options,
-        launch.global_size,
-        launch.local_size,
-        launch.arguments,
-        tuple(
-            variant.Stage(stage.entry, stage.global_size, stage.local_size, stage.arguments) for stage in launch.stages
-        ),
-    )
-
-
-def _variant(message: messages.Variant) -> variant.Variant:
-    prepare = tuple(map(_launch, message.prepare))
-    return variant.Variant(message.configuration, prepare, _launch(message.main), message.packed, message.scratch)

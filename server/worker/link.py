@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from gputune.core.launches import Launch, Variant
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import (
     FROM_SERVER,
@@ -22,11 +23,9 @@ from gputune.server.protocol.messages import (
     ExecuteContext,
     ExecuteKernel,
     Handle,
-    Launch,
     LoadContext,
     ProfileContext,
     ProfileKernel,
-    Variant,
 )
 
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one writev

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
-from gputune.core.launches import Trial as RuntimeTrial
+from gputune.core.launches import Trial
 from gputune.core.statuses import OK
 from gputune.runtime.measuring.watcher import Step
-from gputune.server.protocol.messages import Limits, Progress, Trial
+from gputune.server.protocol.messages import Limits, Progress
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 
 log = logging.getLogger("gputune.server.worker.worker")
@@ -27,19 +27,6 @@ def launch_seconds(expected_ns: float, limits: Limits) -> float:
     if expected_ns <= 0:
         return limits.launch_seconds
     return min(limits.launch_seconds, max(LAUNCH_FLOOR_SECONDS, EXPECTED_FACTOR * expected_ns / 1e9))
-
-
-def trial_message(trial: RuntimeTrial) -> Trial:
-    """The protocol's form of a trial."""
-    return Trial(
-        status=trial.status,
-        message=trial.message,
-        samples_ns=trial.samples_ns,
-        wall_ns=trial.wall_ns,
-        compile_ns=trial.compile_ns,
-        first_launch_ns=trial.first_launch_ns,
-        measured=dict(trial.measured),
-    )
 
 
 class LinkWatcher:
@@ -67,11 +54,11 @@ class LinkWatcher:
         except Exception:
             log.exception("a defect while announcing %s", step)
 
-    def proven(self, variant: int, trial: RuntimeTrial) -> None:
+    def proven(self, variant: int, trial: Trial) -> None:
         """Tells that a variant works."""
         self._conclude(variant, trial)
 
-    def failed(self, variant: int, trial: RuntimeTrial) -> None:
+    def failed(self, variant: int, trial: Trial) -> None:
         """Tells that a variant does not work, and why."""
         self._conclude(variant, trial)
 
@@ -94,7 +81,7 @@ class LinkWatcher:
             case "preparing" | "checking":
                 return self._limits.request_seconds
 
-    def _conclude(self, variant: int, trial: RuntimeTrial) -> None:
+    def _conclude(self, variant: int, trial: Trial) -> None:
         if variant >= self._variants:
             return  # a baseline is no variant of the client's
         # who fails after having worked does so in the race
@@ -103,6 +90,6 @@ class LinkWatcher:
         message = "" if trial.status == OK else f"{trial.status}: {trial.message}".partition("\n")[0]
         done = len(self._concluded)
         try:
-            self._send(Progress(phase, done, self._variants, message, variant, trial_message(trial)))
+            self._send(Progress(phase, done, self._variants, message, variant, trial))
         except Exception:
             log.exception("a defect while telling about variant %d", variant)

@@ -10,9 +10,10 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from gputune.core.launches import Trial
 from gputune.core.statuses import OK, TrialStatus
 from gputune.runtime.measuring.watcher import Step
-from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress, Trial
+from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress
 from gputune.server.protocol.same_as import renumbered
 from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
@@ -74,7 +75,7 @@ class Death:
     def trial(self) -> Trial:
         """What becomes of a variant that is to blame."""
         status: TrialStatus = "crash" if self.missed is None else "timeout"
-        return Trial(status, self.message, (), (), 0, 0, {})
+        return Trial(status, self.message)
 
     @property
     def error(self) -> Error:

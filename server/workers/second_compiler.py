@@ -14,8 +14,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from gputune.core.launches import Trial
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.messages import Limits, Profiled, ProfileKernel, Trial
+from gputune.server.protocol.messages import Limits, Profiled, ProfileKernel
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import CompileAhead, CompiledAhead
 from gputune.server.workers.process import DeviceUnavailable

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from gputune.core.launches import Trial
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.connection import Connection
 from gputune.server.protocol.errors import ProtocolError
@@ -29,7 +30,6 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
     Proof,
-    Trial,
     UploadBuffer,
     Welcome,
 )

@@ -11,8 +11,7 @@ import pytest
 
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.tuning.search.task_search import device_limits
-from gputune.core import launches as variant
-from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
+from gputune.kernels.family import Array, DeviceLimits, KernelFamily
 from gputune.kernels.space import Configuration
 from gputune.runtime.backends import Backend, ProgramCache, open_backend
 from gputune.runtime.backends.merging import groups
@@ -48,8 +47,8 @@ class KernelBench:
         buffers = {name: self.backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
         buffers |= {name: buffer.inner for name, buffer in written.items()}
         for launch in instance.prepare:  # all configurations share what rearranges weights
-            launcher.run(launcher.build(runtime_launch(launch), buffers, harvested=False).bound)
-        launcher.run(launcher.build(runtime_launch(instance.main), buffers, shared=True).bound)
+            launcher.run(launcher.build(launch, buffers, harvested=False).bound)
+        launcher.run(launcher.build(instance.main, buffers, shared=True).bound)
         contents = {name: buffer.read(self.backend) for name, buffer in written.items()}
         damage = "; ".join(f"{name} {wrong}" for name, (_, wrong) in contents.items() if wrong)
         return contents["output"][0].view(output.dtype).reshape(output.shape), damage
@@ -86,18 +85,9 @@ class KernelBench:
         """Builds configurations of problems in as few programs as a target server does, where the driver takes its time
         for each program; `run` finds them there. Every group must go together, as it does on a target."""
         if self.programs.merges:
-            launches = [runtime_launch(family.render(problem, configuration).main) for problem, configuration in tried]
+            launches = [family.render(problem, configuration).main for problem, configuration in tried]
             for group in groups(launches):
                 assert self.programs.build_together(group), f"{group[0].entry} does not go together: {group}"
-
-
-def runtime_launch(launch: Launch) -> variant.Launch:
-    """A family's launch as the runtime has it."""
-    stages = tuple(
-        variant.Stage(each.entry, each.global_size, each.local_size, each.arguments) for each in launch.stages
-    )
-    sizes = (launch.global_size, launch.local_size)
-    return variant.Launch(launch.source, launch.entry, launch.options, *sizes, launch.arguments, stages)
 
 
 @pytest.fixture(scope="module", autouse=True)

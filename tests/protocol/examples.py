@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from gputune.server.protocol.launches import source_sha256
+from gputune.core.launches import Launch, Stage, Trial, Variant, Work
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     BufferData,
@@ -23,7 +23,6 @@ from gputune.server.protocol.messages import (
     FreeBuffers,
     FreeContexts,
     Hello,
-    Launch,
     Limits,
     LoadContext,
     Ping,
@@ -33,18 +32,14 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
     Proof,
-    Stage,
     Status,
     StatusReport,
-    Trial,
     UploadBuffer,
-    Variant,
     Welcome,
-    Work,
 )
 
 SOURCE = "__kernel void add(__global float *y, int n) {}"
-LAUNCH = Launch(SOURCE, source_sha256(SOURCE), "add", "-DN=4", (64, 2), (8, 1), ("output", -7))
+LAUNCH = Launch(SOURCE, "add", "-DN=4", (64, 2), (8, 1), ("output", -7))
 STAGED = replace(LAUNCH, stages=(Stage("fill", (32,), (4,), ("scratch", 3)),))
 VARIANT = Variant({"MWG": 8}, (LAUNCH,), STAGED, {"packed": 256}, {"scratch": 512})
 BASELINE = Variant({"MWG": 4}, (), LAUNCH, {})

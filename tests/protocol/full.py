@@ -7,9 +7,10 @@ from typing import Any
 
 import msgpack
 
+from gputune.core.launches import Launch, Variant
 from gputune.server.protocol import codec
 from gputune.server.protocol.codec import Parts
-from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, FreeBuffers, Launch, Limits, Variant
+from gputune.server.protocol.messages import CompileKernel, ExecuteKernel, FreeBuffers, Limits
 
 from .examples import LAUNCH, PROFILE
 

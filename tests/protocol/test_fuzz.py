@@ -5,6 +5,7 @@ import functools
 import struct
 import types
 from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -48,12 +49,12 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.binary() if bytes in arguments else st.one_of(*map(strategy_of, arguments))
     if origin is tuple:
         return st.lists(strategy_of(arguments[0]), max_size=2).map(tuple)
-    if origin is dict:
+    if origin in (dict, Mapping):
         return st.dictionaries(st.text(max_size=5), strategy_of(arguments[1]), max_size=3)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint, include_extras=True)
         return st.builds(hint, **{name: strategy_of(kind) for name, kind in hints.items()})
-    if hint is object:
+    if hint in (object, Any):
         leaf = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
         return st.recursive(leaf, lambda inner: st.lists(inner, max_size=2), max_leaves=4)
     return {
@@ -71,7 +72,7 @@ def bounded(hint: Any, low: float, high: float) -> st.SearchStrategy[Any]:
         return st.floats(low, high)
     if hint is str:
         return st.text("abcdef0123456789", min_size=int(low), max_size=max(int(low), 9))
-    if get_origin(hint) is dict:
+    if get_origin(hint) in (dict, Mapping):
         return strategy_of(hint)
     return st.lists(strategy_of(get_args(hint)[0]), min_size=int(low), max_size=int(low) + 1).map(tuple)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gputune.core.launches import Variant
 from gputune.server.protocol import codec
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
 from gputune.server.protocol.launches import launches_of, with_launches
@@ -22,7 +23,6 @@ from gputune.server.protocol.messages import (
     ProfileContext,
     ProfileKernel,
     UploadBuffer,
-    Variant,
 )
 
 from .full import full_headers

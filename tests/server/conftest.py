@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from gputune.client.target.client import TargetClient
+from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.clients.listener import Listener
 from gputune.server.daemon import Daemon
-from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import Launch, Limits, ProfileKernel, Variant, Work
+from gputune.server.protocol.messages import Limits, ProfileKernel
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 from .peer import Peer
@@ -126,7 +126,7 @@ def launch_of(source: str = SOURCE, **fields: Any) -> Launch:
         "arguments": ("input", "output"),
         **fields,
     }
-    return Launch(source, source_sha256(source), **values)
+    return Launch(source, **values)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
-from gputune.server.protocol.launches import source_sha256
+from gputune.core.launches import Variant, source_sha256
 from gputune.server.protocol.messages import (
     Compiled,
     CompileKernel,
@@ -19,7 +19,6 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
     UploadBuffer,
-    Variant,
 )
 
 from .peer import Peer, Refused

@@ -135,7 +135,7 @@ class TargetConnection:
                 DeviceIdentity.from_dict(welcome.device)
             except ValueError as error:
                 raise self.nonsense(str(error)) from None
-        self.device, self.limits, self.server = welcome.device, welcome.limits, welcome.server
+        self.device, self.limits, self.server = dict(welcome.device), welcome.limits, dict(welcome.server)
         self._ping_front, self._pong_front = (self._machine.front(message, _PING_ID) for message in (_PING, Pong()))
         self._beat_seconds = max(1, self.limits.heartbeat_seconds)
         self._stream.liveness(self._beat_seconds)

@@ -11,12 +11,12 @@ from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import TaskSearch, device_limits
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import Trial
 from gputune.core.statuses import OK
 from gputune.kernels.chain import EMPTY
 from gputune.kernels.family import Work
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.server.protocol.messages import Trial
 
 ARITHMETIC = Task("MatMul", MatMulProblem(256, 512, 512), 1)
 """Fits the caches of what it may be measured on, so that arithmetic decides its time."""

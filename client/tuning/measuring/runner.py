@@ -11,12 +11,12 @@ import numpy as np
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.measuring.cooling import Cooling
-from gputune.client.tuning.measuring.rendering import variant_message
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.task_search import TaskSearch
+from gputune.core.launches import Trial, Variant
 from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial, Variant, Work
+from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class TaskRunner:
             variants=tuple(map(self._variant, batch)),
             baseline=None if search.baseline is None else self._variant(search.baseline),
             best_ns=search.best_ns * self._level,
-            work=Work(work.flops, work.bytes),
+            work=work,
             samples=samples,
             sample_ns=self._effort.sample_ns,
             warm_up_ns=self._effort.warm_up_ns,
@@ -174,7 +174,7 @@ class TaskRunner:
         )
 
     def _variant(self, configuration: Configuration) -> Variant:
-        return variant_message(self._search.family.render(self._search.task.problem, configuration), configuration)
+        return self._search.family.render(self._search.task.problem, configuration).variant(configuration)
 
     def _baseline_samples(self, batch: Sequence[Configuration], profiled: Profiled) -> tuple[float, ...]:
         """The samples of the baseline, or where there was none yet, of the variant that will be it."""
@@ -198,4 +198,4 @@ class TaskRunner:
 
 
 def _crash(message: str) -> Trial:
-    return Trial("crash", message, samples_ns=(), wall_ns=(), compile_ns=0, first_launch_ns=0, measured={})
+    return Trial("crash", message)

@@ -12,6 +12,7 @@ from gputune.kernels.family import Instance
 _FIRST = frozenset({"source", "entry", "options", "global_size", "local_size", "arguments", "stages"})
 """Fields that the text has always had. One that came later is in it where it is not its default, so that what does not
 use it keeps its digest."""
+_DERIVED = frozenset({"source_sha256"})
 
 
 def rendered_sha256(instance: Instance) -> str:
@@ -30,7 +31,6 @@ def _text(value: object) -> str:
         return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
     if not is_dataclass(value) or isinstance(value, type):
         return repr(value)
-    items = {item.name: getattr(value, item.name) for item in fields(value)}
-    later = {item.name: item.default for item in fields(value) if item.name not in _FIRST}
-    named = (f"{name}={_text(each)}" for name, each in items.items() if name not in later or each != later[name])
-    return f"{type(value).__name__}({', '.join(named)})"
+    items = [(item, getattr(value, item.name)) for item in fields(value) if item.name not in _DERIVED]
+    told = (f"{item.name}={_text(each)}" for item, each in items if item.name in _FIRST or each != item.default)
+    return f"{type(value).__name__}({', '.join(told)})"

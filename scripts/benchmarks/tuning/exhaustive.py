@@ -30,10 +30,10 @@ from benchmarks.tuning.tools import (
 from gputune.client.model.plan import Task
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
+from gputune.core.launches import Trial
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.measuring.timing import MEASURING_VERSION
-from gputune.server.protocol.messages import Trial
 from models import tune_models
 
 HELP = """Compares what auto finds with the best of an exhaustive measurement, on ten tasks of real models. About 15,000

@@ -17,6 +17,7 @@ import numpy as np
 
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
+from gputune.core.launches import Launch
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices.discovery import find, wanted_device
 from gputune.server.protocol.launches import launches_of, with_launches
@@ -28,7 +29,6 @@ from gputune.server.protocol.messages import (
     Error,
     Executed,
     ExecuteKernel,
-    Launch,
     Limits,
     Profiled,
     ProfileKernel,

@@ -33,7 +33,6 @@ from benchmarks.tuning.tools import NotTimed, Result, TaskOnTarget, limits_of
 from gputune.client.model.plan import Task
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
-from gputune.client.tuning.measuring.rendering import launch_message
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
@@ -187,6 +186,5 @@ def _write_job(client: TargetClient, bench: TaskOnTarget, turn: Sequence[dict[st
 
 def _packed(client: TargetClient, bench: TaskOnTarget, instance: Instance) -> dict[str, Any]:
     """The buffers that an instance's launches prepare, as they come from the target."""
-    launches = tuple(map(launch_message, instance.prepare))
-    made = client.execute_kernel(ExecuteKernel(launches, bench.buffers, dict(instance.packed)))
+    made = client.execute_kernel(ExecuteKernel(instance.prepare, bench.buffers, instance.packed))
     return {name: np.frombuffer(data, np.float32) for name, data in made.items()}

@@ -21,7 +21,6 @@ import tool
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
 from gputune.client.target.client import TargetClient
-from gputune.client.tuning.measuring.rendering import variant_message
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions
@@ -32,7 +31,7 @@ from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.measuring.racing import paired
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Work
+from gputune.server.protocol.messages import Profiled, ProfileKernel
 
 WORK = tool.ROOT / "build" / "tune"
 CACHE_FILE = "tune.sqlite"
@@ -127,7 +126,7 @@ class TaskOnTarget:
         work, tolerance = self.family.work(problem), self.family.tolerance(problem)
 
         def variant(configuration: Configuration) -> Any:
-            return variant_message(self.family.render(problem, configuration), configuration)
+            return self.family.render(problem, configuration).variant(configuration)
 
         request = ProfileKernel(
             task=title_of(self.task),
@@ -140,7 +139,7 @@ class TaskOnTarget:
             variants=tuple(map(variant, configurations)),
             baseline=None if baseline is None else variant(baseline),
             best_ns=best_ns,
-            work=Work(work.flops, work.bytes),
+            work=work,
             samples=samples,
             sample_ns=SAMPLE_NS,
             warm_up_ns=WARM_UP_NS,

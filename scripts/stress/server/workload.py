@@ -2,8 +2,8 @@
 
 import itertools
 
-from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import Launch, ProfileKernel, Variant, Work
+from gputune.core.launches import Launch, Variant, Work
+from gputune.server.protocol.messages import ProfileKernel
 
 COPY = "output[get_global_id(0)] = input[get_global_id(0)];"
 CRASH = "output[get_global_id(0)] = *(__global volatile float *)(size_t)16;"
@@ -17,7 +17,7 @@ def variant(body: str = COPY) -> Variant:
     """A kernel that takes `input` to `output`; its options make it another program than any before it."""
     source = f"__kernel void copy(__global const float *input, __global float *output) {{ {body} }}\n"
     number = next(_numbers)
-    launch = Launch(source, source_sha256(source), "copy", f"-DN={number}", (FLOATS,), (64,), ("input", "output"))
+    launch = Launch(source, "copy", f"-DN={number}", (FLOATS,), (64,), ("input", "output"))
     return Variant({"N": number}, (), launch, {})
 
 

@@ -7,25 +7,15 @@ from typing import Any
 import pytest
 
 from gputune.client.target.client import TargetClient, TargetError
-from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import (
-    Cancel,
-    Compiled,
-    CompileKernel,
-    Done,
-    Error,
-    Launch,
-    Ping,
-    Progress,
-    Variant,
-)
+from gputune.core.launches import Launch, Variant
+from gputune.server.protocol.messages import Cancel, Compiled, CompileKernel, Done, Error, Ping, Progress
 from tests.client.fake_target import FAST, HANG_UP, FakeTarget, fake_target, plain_answer
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
 
 
 def program(number: int) -> CompileKernel:
-    launch = Launch(SOURCE, source_sha256(SOURCE), "copy", f"-D{number}", (16,), (4,), ("input", "output"))
+    launch = Launch(SOURCE, "copy", f"-D{number}", (16,), (4,), ("input", "output"))
     return CompileKernel(Variant({}, (), launch, {}), {"input": 64, "output": 64})
 
 

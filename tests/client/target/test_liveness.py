@@ -13,17 +13,8 @@ from gputune.client.target import reconnecting
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.transport.connection import dial
-from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import (
-    Launch,
-    Limits,
-    Ping,
-    ProfileKernel,
-    Status,
-    UploadBuffer,
-    Variant,
-    Work,
-)
+from gputune.core.launches import Launch, Variant, Work
+from gputune.server.protocol.messages import Limits, Ping, ProfileKernel, Status, UploadBuffer
 from tests.client.fake_target import (
     FAST,
     SILENCE,
@@ -53,7 +44,7 @@ def connect(target: FakeTarget, notice: Any = None, seconds: float = 20) -> Targ
 
 def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKernel:
     source = "the text"
-    launch = Launch(source, source_sha256(source), "entry", "", (1,), (1,), ("input", "output"))
+    launch = Launch(source, "entry", "", (1,), (1,), ("input", "output"))
     return ProfileKernel(
         task="a task",
         buffers={"input": buffer},

@@ -16,14 +16,13 @@ from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import LOSSES
 from gputune.client.target.transport.connection import dial
 from gputune.core.errors import ForkedProcess
-from gputune.server.protocol.launches import source_sha256
+from gputune.core.launches import Launch, Variant, Work
 from gputune.server.protocol.messages import (
     Cancel,
     Done,
     Error,
     ExecuteContext,
     FreeBuffers,
-    Launch,
     Limits,
     LoadContext,
     Ping,
@@ -32,8 +31,6 @@ from gputune.server.protocol.messages import (
     Progress,
     Status,
     UploadBuffer,
-    Variant,
-    Work,
 )
 from tests.client.fake_target import (
     HANG_UP,
@@ -66,7 +63,7 @@ def connect(target: FakeTarget, notice: Any = None, seconds: float = 20) -> Targ
 
 def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKernel:
     source = "the text"
-    launch = Launch(source, source_sha256(source), "entry", "", (1,), (1,), ("input", "output"))
+    launch = Launch(source, "entry", "", (1,), (1,), ("input", "output"))
     return ProfileKernel(
         task="a task",
         buffers={"input": buffer},

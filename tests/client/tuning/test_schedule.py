@@ -25,11 +25,11 @@ from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits
 from gputune.client.tuning.task_scheduler import FIRST_BATCHES, Entry, TaskScheduler, Todo
 from gputune.client.tuning.tuner import Tuner
+from gputune.core.launches import Trial
 from gputune.kernels.family import Work
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.server.protocol.messages import Trial
 from tests.client.answering_target import AnsweringTarget, Counting, by_width
 from tests.client.fake_target import failed, ok
 

@@ -24,7 +24,6 @@ from gputune.client.model.reference import evaluate
 from gputune.client.run import net_run
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
-from gputune.core.launches import Launch, Variant
 from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend, Bound, open_backend
 from gputune.runtime.context.executor import Executor
@@ -43,11 +42,7 @@ class Compiling(LocalDevice):
 
     def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
         for place, request in enumerate(requests):
-            main = request.variant.main
-            assert not main.stages
-            launch = Launch(main.source, main.entry, main.options, main.global_size, main.local_size, main.arguments)
-            variant = Variant({}, (), launch, dict(request.variant.packed))
-            compiled(place, Compiled(compile_variant(self._programs, variant, request.buffers).binary, 0, 0))
+            compiled(place, Compiled(compile_variant(self._programs, request.variant, request.buffers).binary, 0, 0))
 
 
 def contexts(backend: Backend, plan: Plan, path: Path) -> Path:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.launches import Launch, Stage, Variant, Work
+from gputune.core.launches import Launch, Variant, Work
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.runtime.backends import Backend, Buffer, Program, ProgramCache
 from gputune.runtime.measuring.launching import compile_variant
@@ -176,20 +175,9 @@ def check_together(bench: Any, op: str, problem: Any, every: Sequence[Mapping[st
     want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
     buffers = {name: backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
     request = ProfileRequest(
-        *(op, tuple(map(_variant, instances)), buffers, backend.upload(np.ascontiguousarray(want, dtype))),
+        *(op, [one.variant({}) for one in instances], buffers, backend.upload(np.ascontiguousarray(want, dtype))),
         *(tolerance.relative, tolerance.absolute, Work(1, 1), QUICK),
         together=True,
         dtype=dtype,
     )
     assert statuses(profile(bench.programs, request)) == ["ok"] * 3
-
-
-def _variant(instance: Instance) -> Variant:
-    prepare = tuple(map(_launch, instance.prepare))
-    return Variant({}, prepare, _launch(instance.main), instance.packed, instance.scratch)
-
-
-def _launch(launch: Any) -> Launch:
-    sizes = launch.global_size, launch.local_size
-    stages = tuple(Stage(one.entry, one.global_size, one.local_size, one.arguments) for one in launch.stages)
-    return Launch(launch.source, launch.entry, launch.options, *sizes, launch.arguments, stages)

@@ -17,18 +17,9 @@ from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.credentials import Credentials
+from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import choose
-from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import (
-    Compiled,
-    CompileKernel,
-    ExecuteKernel,
-    Launch,
-    ProfileKernel,
-    Progress,
-    Variant,
-    Work,
-)
+from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel, ProfileKernel, Progress
 from tests.devices import devices
 from tests.waiting import PATIENCE_SECONDS
 
@@ -99,7 +90,7 @@ def client(running: Running) -> Iterator[TargetClient]:
 
 def launch(options: str = "-DFACTOR=1", local: int = 64, factor: int = 2) -> Launch:
     arguments = ("input", "output", factor)
-    return Launch(SOURCE, source_sha256(SOURCE), "twice", options, (COUNT,), (local,), arguments)
+    return Launch(SOURCE, "twice", options, (COUNT,), (local,), arguments)
 
 
 def variant(options: str = "-DFACTOR=1", local: int = 64) -> Variant:

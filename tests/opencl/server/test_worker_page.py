@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.launches import Launch, Variant, Work, source_sha256
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.server.protocol import codec, framing
-from gputune.server.protocol.launches import source_sha256
-from gputune.server.protocol.messages import Done, Launch, Limits, Profiled, ProfileKernel, Progress, Variant, Work
+from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel, Progress
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import FROM_WORKER, LINK_LIMITS, PutBuffer, PutSources, WorkerReady
 from tests.waiting import PATIENCE_SECONDS
@@ -105,7 +105,7 @@ def worker(report: DeviceReport) -> Iterator[Worker]:
 
 def batch(*entries: str) -> ProfileKernel:
     variants = tuple(
-        Variant({}, (), Launch("", source_sha256(SOURCE), entry, "", (SIZE,), (16,), ("x", "output")), {})
+        Variant({}, (), Launch("", entry, "", (SIZE,), (16,), ("x", "output"), source_sha256=source_sha256(SOURCE)), {})
         for entry in entries
     )
     return ProfileKernel(

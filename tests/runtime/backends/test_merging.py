@@ -135,7 +135,6 @@ def test_no_source_takes_long_to_look_at(piece: str) -> None:
 def test_every_template_of_the_catalogue_can_be_shared(op: str, name: str, problem: Any) -> None:
     family = family_of(op)
     configurations = random.Random(name).sample(list(family.space(problem, CPU).configurations()), 2)
-    mains = [family.render(problem, configuration).main for configuration in configurations]
-    launches = [Launch(m.source, m.entry, m.options, m.global_size, m.local_size, m.arguments) for m in mains]
+    launches = [family.render(problem, configuration).main for configuration in configurations]
     assert len(groups(launches)) == 1
     assert merged(launches) is not None

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gputune.core.launches import Launch
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of
 from gputune.server.protocol.messages import (
@@ -28,7 +29,6 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
-    Launch,
     Limits,
     LoadContext,
     Ping,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import BuildFailed
-from gputune.core.launches import Trial
+from gputune.core.launches import Launch, Trial, Variant, Work, source_sha256
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.loading import executor_on
@@ -19,21 +19,18 @@ from gputune.runtime.context.records import BufferRef, Context, GraphRecord, Lau
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol import codec, messages
 from gputune.server.protocol.errors import ProtocolError
-from gputune.server.protocol.launches import launches_of, source_sha256, with_launches
+from gputune.server.protocol.launches import launches_of, with_launches
 from gputune.server.protocol.messages import (
     CompileKernel,
     Done,
     Error,
     ExecuteContext,
     ExecuteKernel,
-    Launch,
     Limits,
     LoadContext,
     ProfileContext,
     ProfileKernel,
     Progress,
-    Variant,
-    Work,
 )
 from gputune.server.worker.handlers import Handlers
 from gputune.server.worker.heartbeat_page import HeartbeatPage
@@ -86,7 +83,7 @@ def worker(backend: Backend) -> Worker:
 
 
 def launch(options: str = "", *arguments: str) -> Launch:
-    return Launch(SOURCE, source_sha256(SOURCE), "copy", options, (16,), (4,), arguments or ("input", "output"))
+    return Launch(SOURCE, "copy", options, (16,), (4,), arguments or ("input", "output"))
 
 
 def variant(number: int) -> Variant:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from gputune.core.launches import Trial
 from gputune.server.protocol.messages import (
     Compiled,
     ContextExecuted,
@@ -16,7 +17,6 @@ from gputune.server.protocol.messages import (
     Profiled,
     ProfileKernel,
     Progress,
-    Trial,
 )
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress, Trial
+from gputune.core.launches import Trial
+from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
 from gputune.server.workers.batch import Batch, Death, Missed
 
 Make = Callable[..., ProfileKernel]

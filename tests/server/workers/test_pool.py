@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gputune.core.launches import Variant
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.clients.service import Service
 from gputune.server.protocol.messages import (
@@ -21,7 +22,6 @@ from gputune.server.protocol.messages import (
     Profiled,
     ProfileKernel,
     UploadBuffer,
-    Variant,
 )
 from gputune.server.worker.link import PutBuffer, PutSources
 from gputune.server.workers import pool

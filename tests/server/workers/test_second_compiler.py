@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel, Trial
+from gputune.core.launches import Trial
+from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
 from gputune.server.worker.heartbeat_page import HeartbeatPage
