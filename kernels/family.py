@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+# records that all programs share; families and op packages take them from here
 from gputune.core.launches import Launch as Launch
 from gputune.core.launches import Stage as Stage
 from gputune.core.launches import Variant

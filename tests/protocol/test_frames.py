@@ -7,6 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from gputune.core.launches import Trial
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import (
@@ -19,10 +20,11 @@ from gputune.server.protocol.messages import (
     FreeBuffers,
     Hello,
     Limits,
+    Progress,
     UploadBuffer,
 )
 
-from .examples import PROFILE
+from .examples import LAUNCH, PROFILE
 
 GOLDEN = Path(__file__).with_name("golden_frames.txt")
 KINDS = codec.registry((*FROM_CLIENT, *FROM_SERVER))
@@ -65,6 +67,24 @@ def test_golden_frame(example: Any) -> None:
     assert to_bytes(example) == golden
     assert from_bytes(golden) == [(5, example)]
     assert from_bytes(golden, step=1) == [(5, example)]
+
+
+def test_only_what_has_a_default_may_be_missing() -> None:
+    told = {"phase": "building", "done": 1, "total": 2, "message": "", "variant": 1, "trial": {"status": "ok"}}
+    assert from_bytes(frame_of({"id": 4, "type": "Progress", **told})) == [
+        (4, Progress("building", 1, 2, "", 1, Trial("ok")))
+    ]
+    with pytest.raises(RemoteProtocolError, match="trial: Trial lacks status"):
+        from_bytes(frame_of({"id": 4, "type": "Progress", **told, "trial": {}}))
+
+
+def test_a_launch_without_the_digest_of_its_source_has_that_of_its_text() -> None:
+    fields: dict[str, Any] = {**vars(LAUNCH), "stages": []}
+    del fields["source_sha256"]
+    ((_, request),) = from_bytes(
+        frame_of({"id": 4, "type": "ExecuteKernel", "launches": [fields], "buffers": {}, "outputs": {}})
+    )
+    assert request.launches == (LAUNCH,)
 
 
 def test_every_message_has_a_golden_frame() -> None:
