@@ -57,6 +57,11 @@ class Crew:
                     self.stop.wait(PAUSE_SECONDS)
 
 
+def _excerpt(log: str, mark: str) -> str:
+    place = log.index(mark)
+    return log[max(place - 200, 0) : place + 3000]
+
+
 class Promises:
     """What was promised and whether it was kept, printed as it becomes known."""
 
@@ -74,6 +79,13 @@ class Promises:
         self.check(not failures, f"{what}: {len(failures)} failures")
         for failure in failures[:SHOWN]:
             print(f"         {failure}")
+
+    def no_defect(self, log: str) -> None:
+        """Nothing unexpected was raised, as a server's log tells; else the first traceback is printed."""
+        found = next((mark for mark in ("Traceback", "a defect") if mark in log), None)
+        self.check(
+            found is None, "no defect in the server's log" + ("" if found is None else f": {_excerpt(log, found)}")
+        )
 
     def no_leak(self, name: str, before: Usage, after: Usage, leak_bytes: int, descriptors: int) -> None:
         """Memory and descriptors of a process may have grown by so much and no more."""

@@ -129,7 +129,7 @@ def soak(device: str, seconds: float, promises: Promises) -> dict[str, Any]:
             minutes = _watch(server, crew, seconds)
         promises.check(server.alive, "the daemon is alive")
         promises.none_failed(crew.failures, "requests")
-        promises.check("Traceback" not in server.log(), "no defect in the server's log")
+        promises.no_defect(server.log())
         if server.alive:
             promises.none_failed(settle(server), "what clients left behind")
             promises.no_leak("daemon, idle", idle[0], usage(server.pid), LEAK_BYTES, LEAKED_DESCRIPTORS)

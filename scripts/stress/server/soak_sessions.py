@@ -84,7 +84,7 @@ def soak(sessions: int, promises: Promises) -> dict[str, Any]:
     done = sum(kinds.values())
     print(f"{done} sessions in {lasted:.1f} s: " + ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())))
     promises.none_failed(failures, "sessions")
-    promises.check("Traceback" not in log, "no defect in the server's log")
+    promises.no_defect(log)
     promises.no_leak("daemon", before, after, LEAK_BYTES, LEAKED_DESCRIPTORS)
     promises.no_leak("worker", worker_before, worker_after, LEAK_BYTES, LEAKED_DESCRIPTORS)
     figures = {"before": before, "after": after, "worker_before": worker_before, "worker_after": worker_after}
