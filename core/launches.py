@@ -57,7 +57,7 @@ class Launch:
     `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's
     signature. `stages` are kernels of the same program that run before it each time, in this order.
     `source_sha256` follows from the source unless it is given; an empty source beside it means the text of that name,
-    which the other side has.
+    which the other side has. So dataclasses.replace with another text needs `source_sha256=""`, too.
     """
 
     source: str

@@ -93,7 +93,7 @@ class TaskTuning:
     def _beside(self, best: Configuration, best_ns: float, other: Configuration) -> float | None:
         """What another configuration takes on a device as fast as while the best was measured; None where it failed."""
         cost, other_cost = self.search.cost(best), self.search.cost(other)
-        return None if not cost or other_cost is None else best_ns * other_cost / cost
+        return None if not cost or other_cost is None else best_ns * (other_cost / cost)  # exact where they are equal
 
     def _choose(self, finalists: Sequence[Configuration]) -> Configuration:
         """The fastest of the finalists, or the default when that is as fast."""

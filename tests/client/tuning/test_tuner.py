@@ -460,3 +460,10 @@ def test_a_pin_that_is_known_to_fail_is_said_before_anything_is_measured(cache: 
     with pytest.raises(TuningError, match="the pinned configuration does not work: runtime"):
         tune(target, cache, pins=pins)
     assert len(target.requests) == measured
+
+
+@pytest.mark.parametrize("nanoseconds", [223.67379933506632, 186.83436709075676, 195.4019553105434])
+def test_a_default_that_wins_takes_as_long_as_itself(cache: PerformanceCache, nanoseconds: float) -> None:
+    """To the last digit, whatever it is divided by on the way."""
+    outcome = tune(AnsweringTarget(lambda c: ok(nanoseconds)), cache)
+    assert outcome.default_ns == outcome.tuned_ns == nanoseconds
