@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from typing import Any, Protocol
 
 from gputune.server.clients.guesses import Guesses
@@ -177,7 +178,8 @@ class ClientLink(asyncio.BufferedProtocol):
         self._ending = True
         self._arrived.clear()
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            with suppress(OSError):  # the client has gone and the transport has not noticed yet
+                self._transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
 
     def close(self) -> None:

@@ -1,17 +1,13 @@
 """One client's connection: what it writes together, and a defect that ends it alone."""
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gputune.server.clients.connection import ClientLink
-from gputune.server.protocol.messages import (
-    Ping,
-    Pong,
-    Status,
-    StatusReport,
-)
+from gputune.server.protocol.messages import Error, Ping, Pong, Status, StatusReport
 from tests.server.peer import Peer
 
 Make = Callable[..., Any]
@@ -36,6 +32,30 @@ def test_pings_that_come_together_are_answered_together(daemon_here: Make) -> No
         peer.socket.sendall(frames)
         assert [peer.receive() for _ in range(64)] == [(number, Pong()) for number in range(1, 65)]
         assert len(writes) <= 3  # one, unless the network cuts
+
+
+def test_a_client_that_has_gone_without_a_word_is_no_defect(
+    daemon_here: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The socket knows it before the transport does: shutting it down raises then."""
+
+    class Gone:
+        def __init__(self, transport: Any) -> None:
+            self._transport = transport
+
+        def write_eof(self) -> None:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._transport, name)
+
+    with daemon_here() as (daemon, address), Peer(address) as peer:
+        (link,) = daemon._links
+        link._transport = Gone(link._transport)
+        peer.socket.sendall(b"nonsense" * 8)
+        error = peer.receive()[1]
+        assert (type(error), error.name) == (Error, "bad_frame")
+    assert "defect" not in caplog.text
 
 
 def test_a_defect_ends_one_connection_and_is_logged(
