@@ -5,12 +5,10 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 import pytest
 
 from gputune.client.errors import TargetError
-from gputune.client.target import reconnecting
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.transport.connection import dial
@@ -22,24 +20,7 @@ from gputune.server.protocol.messages import (
 from tests.client.fake_target import (
     FAST,
     FakeTarget,
-    fake_target,
 )
-
-
-@pytest.fixture
-def target() -> Iterator[FakeTarget]:
-    with fake_target() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnecting, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(reconnecting, "LONGEST_PAUSE_SECONDS", 0.05)
-
-
-def connect(target: FakeTarget, notice: Any = None, seconds: float = 20) -> TargetClient:
-    return TargetClient(Reconnecting(lambda: dial("127.0.0.1", target.port), notice=notice, seconds=seconds))
 
 
 @contextmanager

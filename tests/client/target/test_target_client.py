@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import TargetError
-from gputune.client.target import reconnecting
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import LOSSES
 from gputune.client.target.transport.connection import dial
 from gputune.core.errors import ForkedProcess
-from gputune.core.launches import Launch, Variant, Work
 from gputune.server.protocol.messages import (
     Cancel,
     Done,
@@ -38,51 +36,11 @@ from tests.client.fake_target import (
     FakeTarget,
     dies_at,
     failed,
-    fake_target,
     gave_up,
     ok,
     plain_answer,
 )
-
-
-@pytest.fixture
-def target() -> Iterator[FakeTarget]:
-    with fake_target() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnecting, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(reconnecting, "LONGEST_PAUSE_SECONDS", 0.05)
-
-
-def connect(target: FakeTarget, notice: Any = None, seconds: float = 20) -> TargetClient:
-    return TargetClient(Reconnecting(lambda: dial("127.0.0.1", target.port), notice=notice, seconds=seconds))
-
-
-def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKernel:
-    source = "the text"
-    launch = Launch(source, "entry", "", (1,), (1,), ("input", "output"))
-    return ProfileKernel(
-        task="a task",
-        buffers={"input": buffer},
-        output_bytes=4,
-        reference=reference,
-        relative=0.0,
-        absolute=0.0,
-        dtype="float32",
-        variants=tuple(Variant({"N": number}, (), launch, {}) for number in range(variants)),
-        baseline=None,
-        best_ns=0.0,
-        work=Work(1, 1),
-        samples=3,
-        sample_ns=1,
-        warm_up_ns=1,
-        cold=False,
-        together=True,
-        harvest=True,
-    )
+from tests.client.target.asking import connect, profile_request
 
 
 def test_a_fork_neither_uses_nor_ends_the_connection(target: FakeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
