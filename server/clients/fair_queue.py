@@ -1,5 +1,5 @@
-"""Whose request the device serves next: of the party that has used least of the device's time lately, and of its
-clients, of the one that has."""
+"""Which request the device serves next: one of the party that has used least device time lately, and within it, of
+the client that has."""
 
 from __future__ import annotations
 

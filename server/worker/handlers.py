@@ -30,7 +30,7 @@ from gputune.server.worker import link
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.watcher import LinkWatcher
 
-log = logging.getLogger("gputune.server.worker.worker")
+log = logging.getLogger("gputune.server.worker")
 
 T = TypeVar("T")
 MESSAGE_CHARACTERS = 4000

@@ -15,7 +15,7 @@ from gputune.runtime.measuring.watcher import Step
 from gputune.server.protocol.messages import Limits, Progress
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 
-log = logging.getLogger("gputune.server.worker.worker")
+log = logging.getLogger("gputune.server.worker")
 
 LAUNCH_FLOOR_SECONDS = 1.5  # no step that runs on the device gets less, because machines stutter
 GIVES_WAY = "others have the device between two variants"

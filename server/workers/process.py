@@ -23,7 +23,7 @@ from gputune.server.protocol.messages import Limits, Progress
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import FROM_WORKER, LINK_LIMITS, WorkerReady
 
-log = logging.getLogger("gputune.server.worker.worker")
+log = logging.getLogger("gputune.server.worker")
 
 START_SECONDS = 60.0
 STOP_SECONDS = 2.0  # for a process whose link is closed, and again for one that was killed
@@ -117,7 +117,7 @@ class WorkerProcess:
                 lines, _ = await loop.connect_read_pipe(lambda: LinesToLog(log), pipe)
                 kept.callback(lines.close)
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "gputune.server.worker.worker"),
+                    *(sys.executable, "-m", "gputune.server.worker"),
                     *("--link", str(theirs.fileno())),
                     *("--page", str(page.descriptor)),
                     *("--device", json.dumps(report.to_dict())),

@@ -253,7 +253,7 @@ def test_imports_follow_the_table() -> None:
         ("server/daemon.py", "import ssl"),
         ("client/generation/generator.py", "import click"),
         ("client/model/lowering/lowering.py", "from onnx import helper"),
-        ("server/worker/worker.py", "import pickle"),
+        ("server/worker/__main__.py", "import pickle"),
         ("cache/tier.py", "import sqlite3"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_forbidden_import_is_found(file: str, source: str) -> None:
             "import msgpack\nfrom . import framing\nfrom .errors import ProtocolError",
         ),
         (
-            "server/worker/worker.py",
+            "server/worker/__main__.py",
             "from gputune.server.protocol.codec import encode\nfrom gputune.runtime.measuring import timing",
         ),
     ],

@@ -83,7 +83,7 @@ def worker(report: DeviceReport) -> Iterator[Worker]:
     page = HeartbeatPage.create()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "gputune.server.worker.worker"),
+            *(sys.executable, "-m", "gputune.server.worker"),
             *("--link", str(theirs.fileno()), "--page", str(page.descriptor)),
             *("--device", json.dumps(report.to_dict()), "--limits", json.dumps(asdict(Limits()))),
         ],

@@ -47,7 +47,7 @@ def test_whoever_comes_starts_level_with_those_who_wait() -> None:
         queue.spent("a", 100.0)
     for item in ("b1", "b2", "b3"):
         queue.add("b", item, "b")
-    # what a used while nobody else was there is no debt: b is one item ahead, not two
+    # what a used while no other owner waited is no debt: b is one item ahead, not two
     assert drain(queue, {"a": 1.0, "b": 100.0}) == ["b1", "a3", "b2", "a4", "b3"]
 
 

@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE_SECONDS
 
 HELPER = f"""
 import os, subprocess, sys
-from gputune.server.worker import worker
+from gputune.server.worker import __main__ as worker
 ending = worker._end_with_the_link
 def helped(descriptor):
     os.set_inheritable(descriptor, True)  # as after a fork without exec

@@ -1,6 +1,6 @@
 """The process that opens the device and does the work. The daemon starts it, and starts another if it dies.
 
-    python -m gputune.server.worker.worker --link FD --page FD --device JSON --limits JSON [--compiled FOLDER]
+    python -m gputune.server.worker --link FD --page FD --device JSON --limits JSON [--compiled FOLDER]
 
 It sees one driver only (the daemon sets the environment for that) and ends when the daemon's end of the link
 closes, even while a kernel runs.
@@ -32,7 +32,7 @@ from gputune.server.worker.link import WorkerLink, WorkerReady
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves one link until it closes; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="gputune.server.worker.worker")
+    parser = argparse.ArgumentParser(prog="gputune.server.worker")
     parser.add_argument("--link", type=int, required=True, help="inherited descriptor of the link")
     parser.add_argument("--page", type=int, required=True, help="inherited descriptor of the shared page")
     parser.add_argument("--device", required=True, help="the device report as JSON")
