@@ -1,19 +1,22 @@
 """The context binary: one file that holds everything a device needs to run a model.
 
-Layout (little endian): magic b"GPUTUNE\\0", u32 format version, u32 header bytes, SHA-256 of the header (32
-bytes), the header (MsgPack of ContextHeader.to_dict()), then the section area. The area starts at the next
-multiple of 64; so does every section in it. The header can be read and trusted alone; a section's checksum is
-verified when it is read first. The file is mapped, not loaded: a section costs memory when it is used.
+Layout (little endian): magic b"GPUTUNE\\0", u32 format version, u32 header bytes, SHA-256 of the header (32 bytes), u32
+memory block bytes and its SHA-256 (not before version 3), the memory block (memory_need.py), the header (MsgPack of
+ContextHeader.to_dict()), then the section area. The area starts at the next multiple of 64; so does every section in
+it. The memory block can be read alone, and so can the header; a section's checksum is verified when it is read first.
+The file is mapped, not loaded: a section costs memory when it is used.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import mmap
 import os
 import secrets
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,17 +25,22 @@ import msgpack
 
 from gputune.core.errors import ChecksumMismatch, MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
 from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.memory_need import LARGEST_BLOCK_BYTES, MemoryNeed
 from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
 
 MAGIC = b"GPUTUNE\0"
-FORMAT_VERSION = 2
-READABLE_VERSIONS = (1, 2)
-"""Persistent kernels of version 1 cannot yield, so they are not run."""
+FORMAT_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
+"""Persistent kernels of version 1 cannot yield, so they are not run; version 3 has brought the memory block."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
 LONGEST_SAID = 500
 """Characters of what is wrong with a header, which may quote names from it."""
+READ_FIRST_BYTES = 4096
+"""Of a file whose memory block is wanted: nearly all blocks are in them."""
 _PREFIX = struct.Struct("<8sII32s")
+_MEMORY = struct.Struct("<I32s")
+_HAS_MEMORY = 3  # the first version with a memory block
 
 
 def write_context(path: Path | str, context: Context) -> int:
@@ -66,7 +74,7 @@ def write_context(path: Path | str, context: Context) -> int:
         device = DeviceIdentity.from_dict(context.device)
     except ValueError as error:
         raise MalformedHeader(str(error)) from None
-    fields = ContextHeader(
+    described = ContextHeader(
         graphs=tuple(context.graphs),
         programs=programs,
         weights=weights,
@@ -76,12 +84,15 @@ def write_context(path: Path | str, context: Context) -> int:
         configuration=dict(context.configuration),
         versions=dict(context.versions),
         computes=context.computes,
-    ).to_dict()
+    )
+    fields = described.to_dict()
     ContextHeader.from_dict(fields)
     header = msgpack.packb(fields)
+    memory = MemoryNeed.of(device, described.graphs).pack()
     if len(header) > LARGEST_HEADER_BYTES:
         raise MalformedHeader(f"the header has {len(header)} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), hashlib.sha256(header).digest())
+    prefix += _MEMORY.pack(len(memory), hashlib.sha256(memory).digest()) + memory
     start = _aligned(len(prefix) + len(header))
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -105,7 +116,25 @@ def write_context(path: Path | str, context: Context) -> int:
 def read_header(path: Path | str) -> ContextHeader:
     """The header of a context binary, without its sections. Raises ContextError subclasses, OSError."""
     with Path(path).open("rb") as file:
-        return _read_header(file.read(_PREFIX.size), file.read, _size(file), str(path))[0]
+        return _read_header(file.read, _size(file), str(path))[0]
+
+
+def read_memory_need(path: Path | str) -> MemoryNeed:
+    """What the graphs of a context need, from the first READ_FIRST_BYTES bytes of its file unless the block is longer;
+    a file from before version 3 says it in its header. Raises ContextError subclasses, OSError."""
+    with Path(path).open("rb", buffering=0) as file:
+        start = io.BytesIO(file.read(READ_FIRST_BYTES) or b"")
+        size = _size(file)
+
+        def read(count: int) -> bytes:
+            found = start.read(count)
+            return found if len(found) == count else found + (file.read(count - len(found)) or b"")
+
+        version, _, _ = _read_prefix(read, size, str(path))
+        if version >= _HAS_MEMORY:
+            return _read_memory(read, size, str(path))
+    header = read_header(path)
+    return MemoryNeed.of(header.device, header.graphs)
 
 
 class ContextFile:
@@ -115,11 +144,14 @@ class ContextFile:
         """`name` is how errors call it; `mapped` is what to unmap in the end. Raises ContextError subclasses for
         bytes that are no context binary or a damaged one."""
         self.path = name
+        place = 0
 
-        def after_prefix(count: int) -> bytes:
-            return bytes(data[_PREFIX.size : _PREFIX.size + count])
+        def read(count: int) -> bytes:
+            nonlocal place
+            place += count
+            return bytes(data[place - count : place])
 
-        self.header, self._start = _read_header(bytes(data[: _PREFIX.size]), after_prefix, data.nbytes, name)
+        self.header, self._start = _read_header(read, data.nbytes, name)
         self._view, self._map = data, mapped
         self._verified: set[int] = set()
 
@@ -186,20 +218,49 @@ def _size(file: Any) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _read_header(prefix: bytes, read: Any, size: int, path: str) -> tuple[ContextHeader, int]:
-    """Header and start of the section area, given the file's first bytes, a reader of the next and the file's
-    size."""
+def _read_prefix(read: Callable[[int], bytes], size: int, path: str) -> tuple[int, int, bytes]:
+    """Version, and the header's length and digest, from the first bytes of a file of so many bytes."""
+    prefix = read(_PREFIX.size)
     if prefix[: len(MAGIC)] != MAGIC[: len(prefix)] or not prefix:
         raise NotAContext(f"{path}: not a gputune context binary")
     if len(prefix) < _PREFIX.size:
         raise Truncated(f"{path}: the file ends after {size} bytes")
     _, version, length, digest = _PREFIX.unpack(prefix)
     if version not in READABLE_VERSIONS:
-        readable = " and ".join(map(str, READABLE_VERSIONS))
+        *others, last = map(str, READABLE_VERSIONS)
+        readable = f"{', '.join(others)} and {last}"
         raise UnsupportedFormatVersion(f"{path}: format version {version}, this gputune reads {readable}")
+    return version, length, digest
+
+
+def _read_memory(read: Callable[[int], bytes], size: int, path: str) -> MemoryNeed:
+    """The memory block, which is next."""
+    prefix = read(_MEMORY.size)
+    if len(prefix) < _MEMORY.size:
+        raise Truncated(f"{path}: the file ends after {size} bytes")
+    length, digest = _MEMORY.unpack(prefix)
+    if length > LARGEST_BLOCK_BYTES:
+        raise MalformedHeader(f"{path}: a memory block of {length} bytes, at most {LARGEST_BLOCK_BYTES} are allowed")
+    block = read(length)
+    if len(block) < length:
+        raise Truncated(f"{path}: the file ends after {size} bytes, within its memory block")
+    return MemoryNeed.unpack(block, digest, path)
+
+
+def _read_header(read: Callable[[int], bytes], size: int, path: str) -> tuple[ContextHeader, int]:
+    """Header and start of the section area, given what reads the next bytes of a file of so many bytes."""
+    place = 0
+
+    def counted(count: int) -> bytes:
+        nonlocal place
+        place += count
+        return read(count)
+
+    version, length, digest = _read_prefix(counted, size, path)
+    need = _read_memory(counted, size, path) if version >= _HAS_MEMORY else None
     if length > LARGEST_HEADER_BYTES:
         raise MalformedHeader(f"{path}: a header of {length} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
-    content = read(length)
+    content = counted(length)
     if len(content) < length:
         raise Truncated(f"{path}: the file ends after {size} bytes, within its header")
     if hashlib.sha256(content).digest() != digest:
@@ -212,7 +273,9 @@ def _read_header(prefix: bytes, read: Any, size: int, path: str) -> tuple[Contex
         header = ContextHeader.from_dict(fields)
     except MalformedHeader as error:
         raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
-    start = _aligned(_PREFIX.size + length)
+    if need is not None and need != MemoryNeed.of(header.device, header.graphs):
+        raise MalformedHeader(f"{path}: the memory block and the header disagree")
+    start = _aligned(place)
     end = 0
     for place, section in enumerate(header.sections):
         if section.offset % ALIGNMENT or section.offset < end:

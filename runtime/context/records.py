@@ -23,7 +23,10 @@ STATUS_BYTES, FLAG, ROUNDS, LONGEST = 64, 0, 1, 2
 """The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. The one at FLAG
 is 0 until a group has waited too long, and then 1 + the place among the graph's launches from which these have to run;
 at ROUNDS it says for how many rounds a group may wait at a time; at LONGEST the most that one has waited for."""
-MEMORY_TYPES = ("raw",)
+MemoryType = Literal["raw", "memhandle"]
+MEMORY_TYPES = ("raw", "memhandle")
+"""What an application is going to give for a tensor: arrays, which are copied, or memory that the device uses itself.
+It decides what is allocated when a context is loaded; either may be given to either."""
 LARGEST_TENSOR_BYTES = 1 << 40
 LARGEST_RANK = 16
 DEEPEST_CONFIGURATION = 32
@@ -80,7 +83,7 @@ class TensorRecord:
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
-    memory_type: str = "raw"
+    memory_type: MemoryType = "raw"
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +96,8 @@ class GraphRecord:
 
     persistent: the same in fewer launches, for the context's own device only, or empty: each persistent kernel stands
     for several launches. They count in `counter_bytes` of memory, which is zero before the first of them runs, and
-    share a status of STATUS_BYTES.
+    share a status of STATUS_BYTES. arena_bound_bytes: what no plan of the arenas can do without, 0 where older files do
+    not say it.
     """
 
     name: str
@@ -103,6 +107,7 @@ class GraphRecord:
     arena_bytes: tuple[int, ...]
     persistent: tuple[LaunchRecord, ...] = ()
     counter_bytes: int = 0
+    arena_bound_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -283,11 +288,13 @@ def _graph(item: Fields) -> GraphRecord:
         arena_bytes=item.counts("arena_bytes"),
         persistent=tuple(map(_launch, item.maps("persistent"))) if item.has("persistent") else (),
         counter_bytes=item.count("counter_bytes") if item.has("counter_bytes") else 0,
+        arena_bound_bytes=item.count("arena_bound_bytes") if item.has("arena_bound_bytes") else 0,
     )
 
 
 def _tensor(item: Fields) -> TensorRecord:
-    name, dtype, memory_type = item.text("name"), item.text("dtype"), item.text("memory_type")
+    name, dtype = item.text("name"), item.text("dtype")
+    memory_type: Any = item.text("memory_type")
     shape = item.counts("shape")
     if dtype not in ITEM_BYTES or memory_type not in MEMORY_TYPES:
         raise MalformedHeader(f"tensor {name!r}: dtype {dtype!r} as {memory_type!r} is not supported")
@@ -345,6 +352,11 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
             raise MalformedHeader(f"graph {graph.name!r}: two tensors have the same name")
     if any(nbytes < 1 for nbytes in graph.arena_bytes):
         raise MalformedHeader(f"graph {graph.name!r}: an empty arena")
+    if graph.arena_bound_bytes > sum(graph.arena_bytes):
+        raise MalformedHeader(
+            f"graph {graph.name!r}: arenas of {sum(graph.arena_bytes)} bytes, below their bound of "
+            f"{graph.arena_bound_bytes}"
+        )
     sizes = {
         "input": [tensor.nbytes for tensor in graph.inputs],
         "output": [tensor.nbytes for tensor in graph.outputs],

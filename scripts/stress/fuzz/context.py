@@ -24,7 +24,6 @@ from gputune.core.errors import BuildFailed, ContextError, DeviceError
 from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import (
     ALIGNMENT,
-    FORMAT_VERSION,
     MAGIC,
     ContextFile,
     context_of,
@@ -47,7 +46,8 @@ from stress.fuzz.cases import Broken, check_line
 from stress.fuzz.mutations import mutated_bytes, mutated_value
 
 SOURCE = "__kernel void f(__global float *a) {}"
-PREFIX_BYTES = 48
+PREFIX_BYTES, MEMORY_PREFIX_BYTES = 48, 36
+BEFORE_MEMORY_BLOCKS = 2  # a version of the format
 ODD = (b"bytes", msgpack.Timestamp(1, 2), msgpack.ExtType(5, b"a"), {1: 2}, "arena", "weights", "counters", "status",
        "input", "float64", "int8")  # fmt: skip
 
@@ -111,21 +111,27 @@ def contents(file: ContextFile) -> tuple[Any, ...]:
 
 def header_of(whole: bytes) -> Any:
     """The header as plain values."""
-    length = int.from_bytes(whole[12:16], "little")
-    return msgpack.unpackb(whole[PREFIX_BYTES : PREFIX_BYTES + length])
+    place, length = _header_place(whole), int.from_bytes(whole[12:16], "little")
+    return msgpack.unpackb(whole[place : place + length])
 
 
-def with_header(whole: bytes, fields: Any) -> bytes:
-    """A file with another header, its right checksum, and the same sections."""
-    length = int.from_bytes(whole[12:16], "little")
-    sections = whole[_aligned(PREFIX_BYTES + length) :]
+def with_header(whole: bytes, fields: Any, version: int = BEFORE_MEMORY_BLOCKS) -> bytes:
+    """A file with another header, its right checksum, and the same sections; of a version that has no memory block,
+    which would have to agree with the header. fields: plain values, or the header's bytes."""
+    sections = whole[_aligned(_header_place(whole) + int.from_bytes(whole[12:16], "little")) :]
     try:
-        header: bytes = msgpack.packb(fields)
+        header: bytes = fields if isinstance(fields, bytes) else msgpack.packb(fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
-    prefix = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(header).to_bytes(4, "little")
+    prefix = MAGIC + version.to_bytes(4, "little") + len(header).to_bytes(4, "little")
     start = prefix + hashlib.sha256(header).digest() + header
     return start + bytes(_aligned(len(start)) - len(start)) + sections
+
+
+def _header_place(whole: bytes) -> int:
+    if int.from_bytes(whole[8:12], "little") <= BEFORE_MEMORY_BLOCKS:
+        return PREFIX_BYTES
+    return PREFIX_BYTES + MEMORY_PREFIX_BYTES + int.from_bytes(whole[PREFIX_BYTES : PREFIX_BYTES + 4], "little")
 
 
 def _aligned(offset: int) -> int:

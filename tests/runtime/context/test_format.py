@@ -1,7 +1,6 @@
 """A context file is read back as it was written, and nothing damaged or contradictory gets through."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import struct
@@ -26,6 +25,7 @@ from gputune.core.errors import (
 )
 from gputune.runtime.context.format import open_context, read_header, write_context
 from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, ContextHeader
+from stress.fuzz import context as context_fuzzing
 
 ONCE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -110,7 +110,7 @@ def test_other_files_and_versions_are_named(context_path: Path) -> None:
     for content, error in (
         (b"", NotAContext),
         (b"\x7fELF" + whole[4:], NotAContext),
-        (whole[:8] + struct.pack("<I", 3) + whole[12:], UnsupportedFormatVersion),
+        (whole[:8] + struct.pack("<I", 4) + whole[12:], UnsupportedFormatVersion),
         (whole[:12] + struct.pack("<I", 1 << 31) + whole[16:], MalformedHeader),
         (whole + b"\0", MalformedHeader),
     ):
@@ -120,13 +120,8 @@ def test_other_files_and_versions_are_named(context_path: Path) -> None:
 
 
 def with_header(path: Path, fields: Any) -> None:
-    """Puts another header with a right checksum in front of the sections."""
-    whole = path.read_bytes()
-    (length,) = struct.unpack_from("<I", whole, 12)
-    sections = whole[-(-(48 + length) // 64) * 64 :]
-    header = fields if isinstance(fields, bytes) else msgpack.packb(fields)
-    front = whole[:12] + struct.pack("<I", len(header)) + hashlib.sha256(header).digest() + header
-    path.write_bytes(front + bytes(-len(front) % 64) + sections)
+    """Puts another header with a right checksum in front of the sections, in a file without a memory block."""
+    path.write_bytes(context_fuzzing.with_header(path.read_bytes(), fields))
 
 
 def at(*path: str | int) -> Callable[[Any, Any], None]:

@@ -1,0 +1,101 @@
+"""What the graphs of a context need between their launches, known from the first bytes of its file: a group of contexts
+has to know the largest need before it opens the first of them.
+
+It stands in front of the header as a block of its own (MsgPack, with its own checksum), and must agree with the header
+once that is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgpack
+
+from gputune.core.errors import ChecksumMismatch, MalformedHeader, shortened
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.records import Fields, GraphRecord
+
+LARGEST_BLOCK_BYTES = 1 << 20
+LARGEST_ARENA_BYTES = 1 << 48
+
+
+@dataclass(frozen=True)
+class GraphNeed:
+    """The bytes of each arena of a graph, and what no plan of them can do without (0: unknown)."""
+
+    name: str
+    arena_bytes: tuple[int, ...]
+    bound_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all arenas: the graph's max_spill_fill_size."""
+        return sum(self.arena_bytes)
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The needs of a context's graphs. alignment_bytes: of every tensor in an arena."""
+
+    alignment_bytes: int
+    graphs: tuple[GraphNeed, ...]
+
+    @classmethod
+    def of(cls, device: DeviceIdentity, graphs: Iterable[GraphRecord]) -> MemoryNeed:
+        """What the records of a context say."""
+        needs = tuple(GraphNeed(graph.name, graph.arena_bytes, graph.arena_bound_bytes) for graph in graphs)
+        return cls(device.base_address_alignment_bytes, needs)
+
+    @property
+    def arena_bytes(self) -> tuple[int, ...]:
+        """What arenas are as large as that any of the graphs can run in them, one graph at a time."""
+        return largest_arenas(graph.arena_bytes for graph in self.graphs)
+
+    def pack(self) -> bytes:
+        """The block as it stands in a file."""
+        graphs = [[graph.name, list(graph.arena_bytes), graph.bound_bytes] for graph in self.graphs]
+        block: bytes = msgpack.packb({"alignment": self.alignment_bytes, "graphs": graphs})
+        if len(block) > LARGEST_BLOCK_BYTES:
+            raise MalformedHeader(f"a memory block of {len(block)} bytes, at most {LARGEST_BLOCK_BYTES} are allowed")
+        return block
+
+    @classmethod
+    def unpack(cls, block: bytes, digest: bytes, path: str) -> MemoryNeed:
+        """The checked block of a file. Raises ChecksumMismatch, MalformedHeader."""
+        if hashlib.sha256(block).digest() != digest:
+            raise ChecksumMismatch(f"{path}: the memory block is damaged; generate the context again")
+        try:
+            fields = Fields(msgpack.unpackb(block), "memory block")
+            graphs = tuple(_graph(item) for item in fields.items("graphs"))
+            need = cls(fields.count("alignment"), graphs)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise MalformedHeader(f"{path}: the memory block is no MsgPack: {error}") from None
+        except MalformedHeader as error:
+            raise MalformedHeader(f"{path}: {error}") from None
+        if need.alignment_bytes < 1:
+            raise MalformedHeader(f"{path}: memory block: an alignment of {need.alignment_bytes} bytes")
+        return need
+
+
+def largest_arenas(needs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The largest of each place; arenas of a graph are used together, so places are not mixed."""
+    largest: list[int] = []
+    for arenas in needs:
+        largest += [0] * (len(arenas) - len(largest))
+        for place, nbytes in enumerate(arenas):
+            largest[place] = max(largest[place], nbytes)
+    return tuple(largest)
+
+
+def _graph(item: object) -> GraphNeed:
+    if not isinstance(item, list) or len(item) != 3:
+        raise MalformedHeader(f"memory block: {shortened([repr(item)])} is no name, arenas and bound")
+    fields = Fields(dict(zip(("name", "arena_bytes", "bound_bytes"), item, strict=True)), "memory block")
+    need = GraphNeed(fields.text("name"), fields.counts("arena_bytes"), fields.count("bound_bytes"))
+    if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in need.arena_bytes):
+        raise MalformedHeader("memory block: an arena of no bytes, or of more than any device has")
+    if need.bound_bytes > need.total_bytes:
+        raise MalformedHeader("memory block: arenas that are smaller than their bound")
+    return need

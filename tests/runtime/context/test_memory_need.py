@@ -1,0 +1,156 @@
+"""The memory block of a context file: read alone, from few bytes, and equal to what the header says."""
+
+import dataclasses
+import hashlib
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputune.core.errors import ChecksumMismatch, ContextError, MalformedHeader, Truncated
+from gputune.runtime.context.format import read_header, read_memory_need, write_context
+from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
+from gputune.runtime.context.records import Context
+from stress.fuzz import context as context_fuzzing
+
+PLACE = 48  # of the block's length, behind magic, version, and the header's length and digest
+
+
+def with_block(path: Path, block: bytes) -> None:
+    """Puts another memory block with a right checksum into a file."""
+    whole = path.read_bytes()
+    (length,) = struct.unpack_from("<I", whole, PLACE)
+    (header_length,) = struct.unpack_from("<I", whole, 12)
+    behind = PLACE + 36 + length
+    front = whole[:PLACE] + struct.pack("<I32s", len(block), hashlib.sha256(block).digest()) + block
+    front += whole[behind : behind + header_length]
+    sections = whole[-(-(behind + header_length) // 64) * 64 :]
+    path.write_bytes(front + bytes(-len(front) % 64) + sections)
+
+
+def block_of(path: Path) -> Any:
+    whole = path.read_bytes()
+    (length,) = struct.unpack_from("<I", whole, PLACE)
+    return msgpack.unpackb(whole[PLACE + 36 : PLACE + 36 + length])
+
+
+def test_what_graphs_need_is_read_without_the_header(context: Context, tmp_path: Path) -> None:
+    main, other = context.graphs
+    graphs = (
+        dataclasses.replace(main, arena_bytes=(256, 64), arena_bound_bytes=300),
+        dataclasses.replace(other, arena_bytes=(1024,), arena_bound_bytes=1000),
+    )
+    path = tmp_path / "context.bin"
+    write_context(path, dataclasses.replace(context, graphs=graphs))
+    need = read_memory_need(path)
+    assert need.alignment_bytes == context.device["base_address_alignment_bytes"]
+    assert need.graphs == (GraphNeed("main", (256, 64), 300), GraphNeed("other", (1024,), 1000))
+    assert need.arena_bytes == (1024, 64)
+    assert [graph.total_bytes for graph in need.graphs] == [320, 1024]
+
+
+def test_at_most_4096_bytes_are_read_of_a_usual_file(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "context.bin"
+    many = tuple(dataclasses.replace(context.graphs[0], name=f"graph {n}") for n in range(100))
+    write_context(path, dataclasses.replace(context, graphs=many))
+    opened: list[int] = []
+    plain = Path.open
+
+    def watched(self: Path, *arguments: Any, **options: Any) -> Any:
+        file = plain(self, *arguments, **options)
+        opened.append(os.dup(file.fileno()))
+        return file
+
+    monkeypatch.setattr(Path, "open", watched)
+    assert len(read_memory_need(path).graphs) == 100
+    (descriptor,) = opened
+    assert os.lseek(descriptor, 0, os.SEEK_CUR) <= 4096  # a duplicate shares its place in the file
+    os.close(descriptor)
+
+
+def test_a_block_that_is_longer_is_read_whole(context: Context, tmp_path: Path) -> None:
+    path = tmp_path / "context.bin"
+    many = tuple(dataclasses.replace(context.graphs[0], name=f"a graph with a long name {n}") for n in range(400))
+    write_context(path, dataclasses.replace(context, graphs=many))
+    assert [graph.name for graph in read_memory_need(path).graphs] == [graph.name for graph in many]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_before_say_it_in_their_header(context_path: Path, version: int) -> None:
+    need = read_memory_need(context_path)
+    whole = context_path.read_bytes()
+    context_path.write_bytes(context_fuzzing.with_header(whole, context_fuzzing.header_of(whole), version))
+    assert read_memory_need(context_path) == need
+    header = read_header(context_path)
+    assert need == MemoryNeed.of(header.device, header.graphs)
+
+
+@pytest.mark.parametrize("arena_bytes", [512, 128, 1 << 40])
+def test_a_block_that_says_other_than_the_header_is_refused(context_path: Path, arena_bytes: int) -> None:
+    block = block_of(context_path)
+    block["graphs"][0][1] = [arena_bytes]
+    with_block(context_path, msgpack.packb(block))
+    assert read_memory_need(context_path).graphs[0].arena_bytes == (arena_bytes,)
+    with pytest.raises(MalformedHeader, match="the memory block and the header disagree"):
+        read_header(context_path)
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [
+        (["main", [0], 0], "an arena of no bytes"),
+        (["main", [1 << 60], 0], "of more than any device has"),
+        (["main", [256], 257], "smaller than their bound"),
+        (["main", [-1], 0], "'arena_bytes'"),
+        (["main", [True], 0], "'arena_bytes'"),
+        (["main", [256]], "no name, arenas and bound"),
+        ([5, [256], 0], "'name'"),
+        ("main", "no name, arenas and bound"),
+    ],
+)
+def test_a_hostile_need_is_refused_by_name(context_path: Path, graph: object, words: str) -> None:
+    block = block_of(context_path)
+    block["graphs"][0] = graph
+    with_block(context_path, msgpack.packb(block))
+    with pytest.raises(MalformedHeader, match=words) as caught:
+        read_memory_need(context_path)
+    assert str(context_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("block", [b"", b"\xc1", b"\x90", msgpack.packb({"alignment": 0, "graphs": []})])
+def test_a_block_that_is_nonsense_is_refused(context_path: Path, block: bytes) -> None:
+    with_block(context_path, block)
+    with pytest.raises(MalformedHeader, match="memory block"):
+        read_memory_need(context_path)
+
+
+def test_a_damaged_or_huge_block_is_refused(context_path: Path) -> None:
+    whole = bytearray(context_path.read_bytes())
+    context_path.write_bytes(whole[:PLACE] + struct.pack("<I", 1 << 30) + whole[PLACE + 4 :])
+    with pytest.raises(MalformedHeader, match="a memory block of 1073741824 bytes"):
+        read_memory_need(context_path)
+    whole[PLACE + 40] ^= 1
+    context_path.write_bytes(whole)
+    with pytest.raises(ChecksumMismatch, match="the memory block is damaged"):
+        read_memory_need(context_path)
+    context_path.write_bytes(whole[: PLACE + 38])
+    with pytest.raises(Truncated, match="within its memory block"):
+        read_memory_need(context_path)
+    with pytest.raises(ContextError):
+        read_header(context_path)
+
+
+@given(st.lists(st.lists(st.integers(1, 99)).map(tuple)))
+def test_the_largest_arenas_hold_each_graph_and_no_more(needs: list[tuple[int, ...]]) -> None:
+    largest = largest_arenas(needs)
+    for arenas in needs:
+        assert all(nbytes <= largest[place] for place, nbytes in enumerate(arenas))
+    for place, nbytes in enumerate(largest):
+        assert nbytes in {arenas[place] for arenas in needs if place < len(arenas)}
