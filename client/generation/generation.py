@@ -446,4 +446,5 @@ def _describe(outcome: Outcome) -> str:
         return f"{name}: default configuration, not measured"
     gain = "" if outcome.default_ns is None else f", {outcome.default_ns / outcome.tuned_ns:.2f}x the default"
     source = "from the cache" if outcome.hit else f"{sum(outcome.trials.values())} trials"
-    return f"{name}: {outcome.tuned_ns / 1000:.1f} us{gain} ({source})"
+    why = ", chosen for its time inside the model" if outcome.in_chain else ""  # alone another one is faster
+    return f"{name}: {outcome.tuned_ns / 1000:.1f} us{gain} ({source}{why})"

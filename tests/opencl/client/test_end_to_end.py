@@ -149,7 +149,9 @@ def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any]) -> Non
     want = session.run(None, {"x": INPUT})[0]
     np.testing.assert_allclose(run(folder / "one" / "small.bin"), want, rtol=0, atol=1e-4 * np.abs(want).max())
     for task in summary["tasks"]:
-        assert 0 < task["tuned_ns"] <= task["default_ns"]
+        assert task["tuned_ns"] > 0
+        # one that was chosen for its time inside the model may be slower than the default alone
+        assert task["in_chain"] or task["tuned_ns"] <= task["default_ns"]
         assert (
             min(task["space_size"], BATCH // 4)
             <= task["trials"]["ok"]
