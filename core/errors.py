@@ -47,6 +47,22 @@ class ForkedProcess(DeviceError):
     """A fork uses what the process that it was forked from has opened."""
 
 
+class UnusableMemory(DeviceError):
+    """A descriptor, an array or a size that no memory handle can be made of, or a use that does not fit a handle."""
+
+
+class MemoryClosed(DeviceError):
+    """A memory handle is used after it was closed."""
+
+
+class MemoryInUse(DeviceError):
+    """A memory handle is to be closed while a device's buffer or a registration still holds it."""
+
+
+class CannotImport(DeviceError):
+    """A device cannot use memory as it lies; the message says of every importer why."""
+
+
 class ContextError(Exception):
     """A context binary cannot be used; `name` says why in one word."""
 

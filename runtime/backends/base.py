@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.errors import BuildFailed, InvalidLaunch, LimitExceeded
+from gputune.core.errors import BuildFailed, CannotImport, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work, check_sizes
 from gputune.runtime.backends.sources import refuse_files
+from gputune.runtime.memory.handles import MemHandle
 
 Bytes = npt.NDArray[np.uint8]
+HOST_POINTER = "host pointer"
 LAUNCHES_ENQUEUED = 256
 """How many launches are enqueued at most before their times are read."""
 
@@ -29,6 +31,28 @@ class Buffer:
     parent: Buffer | None = None
     host: Bytes | None = None
     """The same memory for the host, which may use it while nothing is enqueued; None where that takes commands."""
+    owner: object = None
+    """What the memory belongs to where it is not the buffer's own; behind `handle`, so that it is given up after it."""
+
+
+@dataclass(eq=False)
+class Imported:
+    """A handle's memory as a device's buffer. As long as the buffer lives, the handle cannot be closed.
+
+    importer: the name of the way in which the device took it. coherent: host and device see the same once the device
+    has finished; else the host may touch the memory only between begin_host_access and end_host_access. external: other
+    programs than OpenCL may use the memory, too, so launches on it stand between acquire and release.
+    """
+
+    buffer: Buffer
+    importer: str
+    coherent: bool
+    handle: MemHandle
+    external: bool = False
+    taken: Any = None
+    """What the backend has noted for itself."""
+    mapped: int | None = None
+    """While the host has the memory, where it was mapped (0 where that takes no map); None while it is the device's."""
 
 
 @dataclass(eq=False)
@@ -141,6 +165,55 @@ class Backend(ABC):
             raise LimitExceeded(f"a buffer of {nbytes} bytes, the device's largest allocation is {limit}")
         if nbytes < 1:
             raise InvalidLaunch(f"a buffer of {nbytes} bytes, at least 1 is needed")
+
+    # --- memory of the caller ---
+
+    @property
+    def context_pointer(self) -> int:
+        """The cl_context in which an application's own cl_mem must be made, as a number; 0 where there is none."""
+        return 0
+
+    def importers(self) -> list[tuple[str, str]]:
+        """The ways of taking memory without a copy, in the order in which they are tried, each with why the device
+        cannot use it (empty: it can); what is left when none takes a handle is "copy"."""
+        return [(HOST_POINTER, ""), ("copy", "")]
+
+    def import_memory(self, handle: MemHandle) -> Imported:
+        """The handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport, which says of each
+        importer why it does not take it, LimitExceeded above the device's largest allocation, and MemoryClosed."""
+        self._check_size(handle.nbytes)
+        lease = handle.hold("imported by a device")
+        return self._import(handle, lease)
+
+    def allocate_handle(self, nbytes: int) -> MemHandle:
+        """New memory that host and device both use without a copy, of the best kind that the device has. Raises
+        LimitExceeded and UnusableMemory."""
+        self._check_size(nbytes)
+        return MemHandle.allocate(nbytes)
+
+    def begin_host_access(self, imported: Imported) -> None:  # noqa: B027 - host and device may have the same
+        """Waits for what is enqueued and lets the host use imported memory, where that takes a command. Raises
+        LaunchFailed when the device has the memory elsewhere, and UnusableMemory."""
+
+    def end_host_access(self, imported: Imported) -> None:  # noqa: B027 - host and device may have the same
+        """Gives imported memory back to the device, where that takes a command. Raises LaunchFailed and
+        UnusableMemory."""
+
+    def acquire(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
+        """Takes external memory from other programs, before launches use it; does nothing for other memory. Raises
+        LaunchFailed."""
+
+    def release(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
+        """Gives external memory back after the launches; other programs may use it once all is finished. Raises
+        LaunchFailed."""
+
+    def _import(self, handle: MemHandle, lease: object) -> Imported:
+        if handle.array is None:
+            raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy: the host cannot see it")
+        buffer = Buffer(handle.nbytes, handle.array, host=handle.array, owner=lease)
+        return Imported(buffer, HOST_POINTER, True, handle)
+
+    # --- buffers' contents ---
 
     def upload(self, data: Any) -> Buffer:
         """A new buffer with the bytes of data (anything with a contiguous buffer)."""

@@ -30,13 +30,16 @@ from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, Launch
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.opened import Opened
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Stamps, Timing, attempted
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Imported, Program, Stamps, Timing, attempted
 from gputune.runtime.backends.general_code import spare_general_code
 from gputune.runtime.backends.machine_code import digest_of
 from gputune.runtime.backends.merging import OWN_NAMES
 from gputune.runtime.backends.scratch import scratch_folder
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.settings import deciding, scarce_processors
+from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.ladder import Ladder
+from gputune.runtime.memory.opencl_calls import OpenCLCalls, Place, symbols_of
 
 Error = cl.Error
 LOG_CHARACTERS = 2000
@@ -307,6 +310,59 @@ class OpenCLBackend(Backend):
         with _translated(f"allocating {nbytes} bytes"):
             host = cl.fsvm_empty(self._context, nbytes, np.dtype(np.uint8))
             return cl.Buffer(self._context, flags, hostbuf=host), host
+
+    # --- memory of the caller ---
+
+    @functools.cached_property
+    def _ladder(self) -> Ladder:
+        pointers = self._device.platform, self._device, self._context, self._queue
+        place = Place(*(one.int_ptr for one in pointers))
+        return Ladder(OpenCLCalls(symbols_of(cl._cl.__file__), place), self.identity, self._context)
+
+    @property
+    def context_pointer(self) -> int:
+        return self._context.int_ptr
+
+    def importers(self) -> list[tuple[str, str]]:
+        _drivers().check()
+        return self._ladder.importers()
+
+    def allocate_handle(self, nbytes: int) -> MemHandle:
+        self._check_size(nbytes)
+        _drivers().check()
+        return self._ladder.allocate(nbytes)
+
+    def _import(self, handle: MemHandle, lease: object) -> Imported:
+        _drivers().check()
+        taken, importer = self._ladder.take(handle)
+        coherent = not importer.access
+        memory = cl.Buffer.from_int_ptr(taken.pointer, retain=False)
+        buffer = Buffer(handle.nbytes, memory, host=handle.array if coherent else None, owner=lease)
+        return Imported(buffer, importer.name, coherent, handle, importer.external, (taken, importer))
+
+    def begin_host_access(self, imported: Imported) -> None:
+        if not imported.coherent and imported.mapped is None:
+            _drivers().check()
+            imported.mapped = self._ladder.begin_host_access(imported.handle, *imported.taken)
+
+    def end_host_access(self, imported: Imported) -> None:
+        if not imported.coherent and imported.mapped is not None:
+            _drivers().check()
+            self._ladder.end_host_access(imported.handle, imported.mapped, *imported.taken)
+            imported.mapped = None
+
+    def acquire(self, imported: Sequence[Imported]) -> None:
+        self._hand_over(imported, acquire=True)
+
+    def release(self, imported: Sequence[Imported]) -> None:
+        self._hand_over(imported, acquire=False)
+
+    def _hand_over(self, imported: Sequence[Imported], acquire: bool) -> None:
+        if wholes := [one.taken[0].whole for one in imported if one.external]:
+            _drivers().check()
+            self._ladder.hand_over(wholes, acquire)
+
+    # --- for the base ---
 
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any:
         with _translated(f"a buffer part at offset {offset}"):

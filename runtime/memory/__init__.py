@@ -1,0 +1,1 @@
+"""Memory that host, device and other processes share: handles, and how a device takes them without a copy."""

@@ -1,0 +1,319 @@
+"""Handles of memory that the caller owns and devices use as it lies.
+
+A handle is made from a size (a sealed memfd, which other processes can be given), from a descriptor, from an array or
+from a cl_mem. Making one tells no device of it: Backend.import_memory does that.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.core.errors import MemoryClosed, MemoryInUse, UnusableMemory
+from gputune.runtime.memory.descriptors import DMA_BUF, duplicate, examine, sealed_memfd
+
+Bytes = npt.NDArray[np.uint8]
+Kind = Literal["memfd", "fd", "host", "svm", "usm", "mapped", "cl_mem", "hardware_buffer"]
+PAGE = mmap.ALLOCATIONGRANULARITY
+
+
+class Lease:
+    """Keeps a handle from being closed until it is released or dropped, and the handle's memory until it is dropped."""
+
+    def __init__(self, handle: MemHandle, holder: str) -> None:
+        self.holder = holder
+        self._memory: object = handle._array
+        self._ended = handle._begin_lease(self)
+
+    def release(self) -> None:
+        """Ends the lease; doing so again does nothing."""
+        self._ended()
+        self._memory = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_ended"):
+            self._ended()
+
+
+class MemHandle:
+    """Memory of `nbytes` bytes.
+
+    kind: "memfd" (a sealed memory descriptor), "fd" (a dma-buf), "host" (an array, or pages of this process), "svm"
+    (OpenCL's fine-grain shared virtual memory), "usm" (Intel's unified shared memory of the host), "mapped" (a cl_mem
+    that was allocated to be mapped), "cl_mem" (an application's own) or "hardware_buffer" (Android's).
+    fd: the handle's own descriptor, None where there is none; `offset` is where its memory begins in it.
+    pointer: the cl_mem of kinds "mapped" and "cl_mem", the AHardwareBuffer of kind "hardware_buffer", else 0.
+    address: where the host sees the first byte; 0 for memory that it cannot see.
+    pages: address and size of the whole pages around the memory that belong to the handle; None where there are none.
+    owner: of kinds "svm", "usm" and "mapped" the cl_context that it was allocated in, else 0.
+    padding: how many bytes of the same allocation lie behind it.
+
+    A handle may be used by several threads. All methods raise MemoryClosed after close().
+    """
+
+    def __init__(
+        self,
+        nbytes: int,
+        kind: Kind,
+        array: Bytes | None = None,
+        *,
+        fd: int | None = None,
+        offset: int = 0,
+        pointer: int = 0,
+        pages: tuple[int, int] | None = None,
+        owner: int = 0,
+        padding: int = 0,
+    ) -> None:
+        self.nbytes, self.kind, self.offset = nbytes, kind, offset
+        self.pointer, self.pages, self.owner, self.padding = pointer, pages, owner, padding
+        self.address = 0 if array is None else array.__array_interface__["data"][0]
+        self._array, self._fd = array, fd
+        self._closed = False
+        self._leases: dict[int, str] = {}
+        self._lock = threading.RLock()  # a lease may be dropped by the garbage collector wherever a thread is
+        # A handle that is dropped and not closed leaves no descriptor behind.
+        self._close_fd = None if fd is None else weakref.finalize(self, os.close, fd)
+
+    # --- how to get one ---
+
+    @classmethod
+    def allocate(cls, nbytes: int) -> Self:
+        """New, zeroed memory in whole pages: a sealed memfd, which can be given to other processes, or pages of this
+        process (kind "host") where the system has none. Raises UnusableMemory."""
+        _check_size(nbytes)
+        fd = sealed_memfd(nbytes)
+        if fd is not None:
+            return cls._mapped_fd(fd, "memfd", 0, nbytes, nbytes)
+        length = _rounded(nbytes)
+        try:
+            array = np.frombuffer(mmap.mmap(-1, length), np.uint8)
+        except (OSError, ValueError, OverflowError) as error:
+            raise UnusableMemory(f"memory of {nbytes} bytes cannot be had: {error}") from None
+        return cls(nbytes, "host", array[:nbytes], pages=(array.__array_interface__["data"][0], length))
+
+    @classmethod
+    def from_fd(cls, fd: int, offset: int, nbytes: int) -> Self:
+        """The bytes [offset, offset + nbytes) of a memfd that is sealed against shrinking, or of a dma-buf; the handle
+        has a descriptor of its own, so the caller may close fd. Raises UnusableMemory for every other descriptor and
+        for ranges outside of its memory."""
+        _check_size(nbytes)
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise UnusableMemory(f"offset {offset!r} is no number of bytes")
+        own = duplicate(fd)
+        try:
+            memory = examine(own)
+            if offset + nbytes > memory.nbytes:
+                raise UnusableMemory(
+                    f"bytes {offset} to {offset + nbytes} are asked for, the descriptor's memory has {memory.nbytes}"
+                )
+        except BaseException:
+            os.close(own)
+            raise
+        return cls._mapped_fd(own, "fd" if memory.kind == DMA_BUF else "memfd", offset, nbytes, memory.nbytes)
+
+    @classmethod
+    def from_array(cls, array: Any) -> Self:
+        """The memory of a numpy array, or of what has DLPack or __array_interface__, as it lies; the handle holds it.
+        Raises UnusableMemory unless it is the host's, writable, C-contiguous, not empty and of plain numbers."""
+        values = _as_array(array)
+        if values.dtype.hasobject:
+            raise UnusableMemory(f"an array of {values.dtype} holds references, not numbers")
+        if not values.flags.writeable:
+            raise UnusableMemory("the array is read-only; a device needs memory that may be written")
+        if not values.flags.c_contiguous:
+            raise UnusableMemory("the array is not C-contiguous; numpy.ascontiguousarray makes one that is")
+        if not values.nbytes:
+            raise UnusableMemory("the array is empty")
+        return cls(values.nbytes, "host", values.reshape(-1).view(np.uint8))
+
+    @classmethod
+    def from_cl_mem(cls, pointer: int, nbytes: int) -> Self:
+        """The first nbytes bytes of an application's own cl_mem, given as the number of its pointer. It must be a
+        buffer of the backend's own context (Backend.context_pointer), and live until it is imported."""
+        return cls._of_pointer("cl_mem", pointer, nbytes)
+
+    @classmethod
+    def from_hardware_buffer(cls, pointer: int, nbytes: int) -> Self:
+        """The first nbytes bytes of an AHardwareBuffer of format BLOB (Android), given as the number of its pointer.
+        It must live as long as the handle and what was imported from it."""
+        return cls._of_pointer("hardware_buffer", pointer, nbytes)
+
+    @classmethod
+    def _of_pointer(cls, kind: Kind, pointer: int, nbytes: int) -> Self:
+        _check_size(nbytes)
+        if isinstance(pointer, bool) or not isinstance(pointer, int) or not 0 < pointer < 2**64:
+            raise UnusableMemory(f"{pointer!r} is no pointer")
+        return cls(nbytes, kind, pointer=pointer)
+
+    @classmethod
+    def _mapped_fd(cls, fd: int, kind: Kind, offset: int, nbytes: int, total: int) -> Self:
+        """Takes over fd. mmap begins at pages only, so the page in which the memory begins is mapped with it."""
+        delta = offset % PAGE
+        try:
+            whole = np.frombuffer(mmap.mmap(fd, delta + nbytes, offset=offset - delta), np.uint8)
+        except (OSError, ValueError, OverflowError) as error:
+            if kind == "fd":  # some dma-bufs are for devices alone
+                return cls(nbytes, kind, fd=fd, offset=offset, padding=total - offset - nbytes)
+            os.close(fd)
+            raise UnusableMemory(f"the descriptor's memory cannot be mapped for reading and writing: {error}") from None
+        pages = whole.__array_interface__["data"][0], _rounded(delta + nbytes)
+        padding = total - offset - nbytes
+        return cls(nbytes, kind, whole[delta:], fd=fd, offset=offset, pages=pages, padding=padding)
+
+    @classmethod
+    def _allocated(cls, kind: Kind, address: int, nbytes: int, owner: int, free: Callable[[], object]) -> Self:
+        """Memory that a driver has allocated; `free` is called once, when the handle and all views are gone."""
+        array = np.asarray(_Allocation(address, nbytes, free))
+        return cls(nbytes, kind, array, owner=owner, pages=(address, nbytes) if address % PAGE == 0 else None)
+
+    # --- what it is used for ---
+
+    @property
+    def fd(self) -> int | None:
+        """The handle's own descriptor, which lives until close(); None for memory without one."""
+        self._check()
+        return self._fd
+
+    def fileno(self) -> int:
+        """The handle's descriptor, for socket.send_fds and subprocess. Raises UnusableMemory where there is none."""
+        fd = self.fd
+        if fd is None:
+            raise UnusableMemory(f"{self} has no descriptor; MemHandle.allocate makes memory that has one")
+        return fd
+
+    @property
+    def array(self) -> Bytes | None:
+        """All bytes for the host, as it lies; None for memory that the host cannot see."""
+        self._check()
+        return self._array
+
+    def view(self, dtype: npt.DTypeLike, shape: Sequence[int]) -> npt.NDArray[Any]:
+        """The start of the memory as an array of dtype and shape. Raises UnusableMemory when it is too small, cannot be
+        seen by the host, or for a dtype of references."""
+        array, kind = self.array, np.dtype(dtype)
+        if array is None:
+            raise UnusableMemory(f"{self} cannot be seen by the host")
+        if kind.hasobject or kind.itemsize == 0:
+            raise UnusableMemory(f"memory cannot be seen as {kind}")
+        sizes = [int(size) for size in shape]
+        elements = 1
+        for size in sizes:
+            elements *= size
+        if min(sizes, default=0) < 0 or elements * kind.itemsize > self.nbytes:
+            raise UnusableMemory(f"{kind} of shape {tuple(sizes)} does not fit into {self}")
+        return array[: elements * kind.itemsize].view(kind).reshape(sizes)
+
+    def overlaps(self, other: MemHandle) -> bool:
+        """Whether both have bytes in common, through whatever mappings; what OpenCL does with two buffers of the same
+        memory in one launch is undefined. Memory of two descriptors of one dma-buf is not found out everywhere."""
+        self._check()
+        other._check()
+        if self._fd is not None and other._fd is not None:
+            mine, theirs = os.fstat(self._fd), os.fstat(other._fd)
+            if (mine.st_dev, mine.st_ino) == (theirs.st_dev, theirs.st_ino):
+                return _meet(self.offset, self.nbytes, other.offset, other.nbytes)
+        if self.pointer and other.pointer:
+            return self.pointer == other.pointer
+        return bool(self.address and other.address) and _meet(self.address, self.nbytes, other.address, other.nbytes)
+
+    def hold(self, holder: str) -> Lease:
+        """Keeps the handle from being closed; `holder` is told to those that try."""
+        return Lease(self, holder)
+
+    # --- its end ---
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Gives up descriptor and memory; views of it that the host still has stay valid. Doing so again does nothing.
+        Raises MemoryInUse while leases are held."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._leases:
+                holders = ", ".join(sorted(set(self._leases.values())))
+                raise MemoryInUse(f"{self} cannot be closed: it is {holders}")
+            self._closed = True
+            self._array = None
+        if self._close_fd is not None:
+            self._close_fd()
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return f"{self.kind} memory of {self.nbytes} bytes"
+
+    def __repr__(self) -> str:
+        return f"<{self}{', closed' if self._closed else ''}>"
+
+    def _check(self) -> None:
+        if self._closed:
+            raise MemoryClosed(f"{self} was closed")
+
+    def _begin_lease(self, lease: Lease) -> Callable[[], object]:
+        key, leases = id(lease), self._leases
+        with self._lock:
+            self._check()
+            leases[key] = lease.holder
+        return lambda: leases.pop(key, None)
+
+
+class _Allocation:
+    """A driver's memory, freed when the last array on it is gone."""
+
+    def __init__(self, address: int, nbytes: int, free: Callable[[], object]) -> None:
+        self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free()
+
+
+def _check_size(nbytes: int) -> None:
+    if isinstance(nbytes, bool) or not isinstance(nbytes, int) or not 0 < nbytes < 2**63:
+        raise UnusableMemory(f"memory of {nbytes!r} bytes, at least 1 is needed")
+
+
+def _rounded(nbytes: int) -> int:
+    """Up to whole pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
+def _meet(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
+    return start < other + other_nbytes and other < start + nbytes
+
+
+def _as_array(source: Any) -> npt.NDArray[Any]:
+    """An array on the memory of source, without a copy."""
+    if isinstance(source, np.ndarray):
+        return np.asarray(source)  # of subclasses the plain array
+    try:
+        interface = getattr(source, "__array_interface__", None)
+        if interface is not None:
+            array = np.asarray(source)
+            if array.__array_interface__["data"][0] != interface["data"][0]:
+                raise ValueError("its values are copied when they are read")  # as numpy's scalars are
+            return array
+        if hasattr(source, "__dlpack__"):
+            return np.from_dlpack(source)
+    except (BufferError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+        raise UnusableMemory(f"{type(source).__name__} gives no memory of the host: {error}") from None
+    raise UnusableMemory(f"{type(source).__name__} has neither DLPack nor __array_interface__")
