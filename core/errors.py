@@ -63,6 +63,10 @@ class CannotImport(DeviceError):
     """A device cannot use memory as it lies; the message says of every importer why."""
 
 
+class ContextClosed(DeviceError):
+    """A loaded context is used after it was closed."""
+
+
 class ContextError(Exception):
     """A context binary cannot be used; `name` says why in one word."""
 

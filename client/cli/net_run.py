@@ -49,8 +49,8 @@ log = logging.getLogger(__name__)
 @click.option(
     "--shared_buffer",
     is_flag=True,
-    help="Inputs and outputs lie where the device itself reads and writes them, and nothing is copied: where device "
-    "and host have the same memory.",
+    help="Inputs and outputs are memory handles, which the device uses as they lie: nothing is copied. --summary_json "
+    "has counters that prove it, or say why something was.",
 )
 @click.option("--device", metavar="D", help="A name part or number of `gputune devices`; else the context's own.")
 @click.option("--graph", metavar="NAME", help="Which graph of the context; the first otherwise.")
@@ -113,6 +113,7 @@ def command(
         else:
             executor = _remote(stack, connection, device, retrieve_context, graph, strict)
             infer = executor.run_timed
+        loading = len(executor.warnings)
         for text in executor.warnings:
             log.warning(f"{retrieve_context}: {text}")
         if not executor.computes:
@@ -126,8 +127,9 @@ def command(
                 if number < len(lines):
                     net_run.write_result(output_dir / f"Result_{number}", outputs, npy)
                 progress.advance(1, executor.graph.name)
-        if text := net_run.mostly_by_launches(executor):
-            log.warning(text)
+        for text in [*executor.warnings[loading:], net_run.mostly_by_launches(executor)]:
+            if text:
+                log.warning(text)
         summary = net_run.summarise(executor, inference_ns)
         log.info(_in_short(executor, summary))
         if summary_json is not None:

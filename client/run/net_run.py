@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.errors import ConfigError
 from gputune.client.input_lists import InputLine, read_inputs
 from gputune.client.outputs import writing
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -64,16 +63,18 @@ def run(
 
 
 def in_place(executor: Executor) -> Infer:
-    """Inferences in the shared buffers of an executor: inputs lie there before one begins, and outputs stay there until
-    the next. Neither is counted. Raises ConfigError where the device shares no memory with its host."""
+    """Inferences on memory handles: inputs lie in their memory before one begins, and outputs stay in theirs until the
+    next. Neither is counted. Raises DeviceError."""
+    graph = executor.graph
+    inputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.inputs}
+    outputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.outputs}
+    views = {tensor.name: inputs[tensor.name].view(tensor.dtype, tensor.shape) for tensor in graph.inputs}
 
-    def infer(inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
-        for name, array in executor.shared_inputs.items():
-            array[...] = inputs[name]
-        return executor.shared_outputs, executor.run_in_place()
+    def infer(given: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+        for name, array in views.items():
+            array[...] = given[name]
+        return executor.run_timed(inputs, outputs)
 
-    if not executor.shares_memory:
-        raise ConfigError(f"--shared_buffer: {executor.device.name} shares no memory with its host; leave it away")
     return infer
 
 
@@ -112,7 +113,7 @@ def file_stem(tensor: str) -> str:
 def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
     """The names of --summary_json; medians leave out the first inference when there are others. Only a context that
     runs on a target has round trips: what the same inferences took from here. Only one that runs here says how many
-    inferences were persistent."""
+    inferences were persistent, and what was copied."""
     summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
@@ -131,8 +132,10 @@ def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
             "round_trip_ns": list(executor.round_trip_ns),
             "median_round_trip_ns": median_ns(executor.round_trip_ns),
         }
-    elif isinstance(executor, Executor) and executor.runs is not None:
-        summary["runs"] = asdict(executor.runs)
+    elif isinstance(executor, Executor):
+        summary["memory"] = executor.counters.to_dict()
+        if executor.runs is not None:
+            summary["runs"] = asdict(executor.runs)
     return summary
 
 

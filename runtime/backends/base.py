@@ -73,15 +73,20 @@ class Program:
 class Bound:
     """A kernel with its sizes and all its arguments set; those of `before` run before it each time.
 
-    It holds its buffers, because PoCL aborts when a buffer is freed while it is still a kernel's argument;
-    `kernel` comes first so that it is released first.
+    It holds its buffers by the places of their arguments, because PoCL aborts when a buffer is freed while it is still
+    a kernel's argument; `kernel` comes first so that it is released first.
     """
 
     kernel: Any
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
-    buffers: tuple[Buffer, ...]
+    held: dict[int, Buffer]
     before: tuple[Bound, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Its arguments that are buffers."""
+        return tuple(self.held.values())
 
     @property
     def sequence(self) -> tuple[Bound, ...]:
@@ -291,6 +296,11 @@ class Backend(ABC):
         check_sizes(global_size, local_size, self.identity)
         return self._bind(program, entry, global_size, local_size, arguments, work)
 
+    def set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
+        """Gives a bound kernel another buffer as the argument at that place. Raises LaunchFailed."""
+        self._set_buffer(bound, place, buffer)
+        bound.held[place] = buffer  # and not before, because that frees the one that was there
+
     def code_of(self, bound: Bound) -> str | None:
         """A name of the machine code that a kernel runs as with its sizes, once it was launched: equal names mean equal
         code. None where that cannot be known, or not cheaply."""
@@ -343,6 +353,9 @@ class Backend(ABC):
         return self._allocate(nbytes), None
 
     @abstractmethod
+    def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None: ...
+
+    @abstractmethod
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> Any: ...
 
     @abstractmethod
@@ -355,6 +368,11 @@ class Backend(ABC):
         arguments: Sequence[Buffer | int],
         work: Work | None,
     ) -> Bound: ...
+
+
+def buffers_of(arguments: Sequence[Buffer | int]) -> dict[int, Buffer]:
+    """The arguments that are buffers, by their places."""
+    return {place: argument for place, argument in enumerate(arguments) if isinstance(argument, Buffer)}
 
 
 def attempted(load: Callable[[bytes], Program], binary: bytes) -> Program | BuildFailed:

@@ -16,7 +16,7 @@ import numpy as np
 
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Work
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Stamps, Timing
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Stamps, Timing, buffers_of
 from gputune.runtime.devices.discovery import DeviceReport
 
 FLOPS_PER_NS = 100.0
@@ -105,12 +105,15 @@ class NullBackend(Backend):
         arguments: Sequence[Buffer | int],
         work: Work | None,
     ) -> Bound:
-        buffers = tuple(argument for argument in arguments if isinstance(argument, Buffer))
-        least = work or Work(flops=0, bytes=sum(buffer.nbytes for buffer in buffers))
+        held = buffers_of(arguments)
+        least = work or Work(flops=0, bytes=sum(buffer.nbytes for buffer in held.values()))
         digest = hashlib.sha256(repr((program.binary, entry, global_size, local_size)).encode()).digest()
         penalty = 1 + 9 * int.from_bytes(digest[:8], "little") / 2**64
         time_ns = LAUNCH_NS + round(penalty * max(least.flops / FLOPS_PER_NS, least.bytes / BYTES_PER_NS))
-        return Bound(time_ns, global_size, local_size, buffers)
+        return Bound(time_ns, global_size, local_size, held)
+
+    def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
+        pass  # its time is that of the sizes that it was bound with
 
 
 def _time_ns(bound: Bound) -> int:

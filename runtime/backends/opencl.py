@@ -30,7 +30,18 @@ from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, Launch
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.opened import Opened
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Imported, Program, Stamps, Timing, attempted
+from gputune.runtime.backends.base import (
+    Backend,
+    Bound,
+    Buffer,
+    Bytes,
+    Imported,
+    Program,
+    Stamps,
+    Timing,
+    attempted,
+    buffers_of,
+)
 from gputune.runtime.backends.general_code import spare_general_code
 from gputune.runtime.backends.machine_code import digest_of
 from gputune.runtime.backends.merging import OWN_NAMES
@@ -402,7 +413,11 @@ class OpenCLBackend(Backend):
                 raise LimitExceeded(f"{local_bytes} bytes of local memory in kernel {entry!r}, the device has {limit}")
             for place, argument in enumerate(arguments):
                 kernel.set_arg(place, argument.handle if isinstance(argument, Buffer) else np.int32(argument))
-        return Bound(kernel, global_size, local_size, tuple(a for a in arguments if isinstance(a, Buffer)))
+        return Bound(kernel, global_size, local_size, buffers_of(arguments))
+
+    def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
+        with _translated("binding a buffer"):
+            bound.kernel.set_arg(place, buffer.handle)
 
 
 def _wait_until_it_runs(event: cl.Event) -> None:

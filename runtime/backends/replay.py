@@ -15,7 +15,7 @@ from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, Invali
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.statuses import OK
-from gputune.runtime.backends.base import Bound, Buffer, Program, Stamps, Timing
+from gputune.runtime.backends.base import Bound, Buffer, Program, Stamps, Timing, buffers_of
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.recording import (
@@ -126,9 +126,9 @@ class ReplayBackend(NullBackend):
         digest = launch_digest(
             program.binary[len(MAGIC) :].decode("ascii", "replace"), entry, global_size, local_size, arguments
         )
-        buffers = tuple(argument for argument in arguments if isinstance(argument, Buffer))
+        held = buffers_of(arguments)
         if digest in self._prepare:
-            return Bound(Playback((PREPARE_NS,), PREPARE_NS, PREPARE_NS, True), global_size, local_size, buffers)
+            return Bound(Playback((PREPARE_NS,), PREPARE_NS, PREPARE_NS, True), global_size, local_size, held)
         if digest not in self._rows:
             raise NotRecorded(
                 f"kernel {entry!r} with global size {global_size}, local size {local_size} and options "
@@ -138,7 +138,7 @@ class ReplayBackend(NullBackend):
         if row.status != OK:
             raise _FAILURES[row.status](row.message)
         playback = Playback(row.samples_ns, sample_ns, row.first_launch_ns, row.timing == "event")
-        return Bound(playback, global_size, local_size, buffers)
+        return Bound(playback, global_size, local_size, held)
 
     def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
         started()

@@ -18,7 +18,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import Fields, GraphRecord
 
 LARGEST_BLOCK_BYTES = 1 << 20
-LARGEST_ARENA_BYTES = 1 << 48
+LARGEST_ARENA_BYTES = 1 << 56
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if child == 0:
     for use in (
         lambda: executor.run(inputs),
         lambda: executor.profile(inputs, 1),
-        lambda: executor.shares_memory and executor.run_in_place(),
+        executor.run_in_place,
         lambda: gputune.runtime.load(path, device).run(inputs),
     ):
         try:
@@ -63,6 +63,6 @@ def test_what_was_opened_can_be_used_by_its_process_alone(monkeypatch: pytest.Mo
 def test_a_context_is_its_processs_own_even_without_a_device(context: Context, tmp_path: Path) -> None:
     write_context(tmp_path / "a.bin", context)
     run, profile, in_place, load, after = in_a_fork(tmp_path / "a.bin", "null", "2,4")
-    assert "was opened by process" in run == profile
+    assert "was opened by process" in run == profile == in_place
     assert "multiprocessing's 'spawn'" in run
-    assert (in_place, load, after) == ("worked", "worked", "goes on")  # nothing is shared, and no driver is open
+    assert (load, after) == ("worked", "goes on")  # no driver is open

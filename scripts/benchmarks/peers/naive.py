@@ -79,7 +79,7 @@ def _conv(problem: ConvProblem | DepthwiseProblem, inputs: int, outputs: int, gr
 def bound(backend: Backend, launches: Sequence[tuple[str, Sizes]]) -> Bound:
     """A launch that runs all of these one after the other, on zeros. Raises DeviceError."""
     *before, last = (_launch(backend, name, sizes) for name, sizes in launches)
-    return Bound(last.kernel, last.global_size, last.local_size, last.buffers, tuple(before))
+    return Bound(last.kernel, last.global_size, last.local_size, last.held, tuple(before))
 
 
 def _launch(backend: Backend, name: str, sizes: Sizes) -> Bound:

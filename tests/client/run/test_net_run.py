@@ -182,10 +182,19 @@ def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> N
     assert "round_trip_ns" not in read_json(tmp_path / "summary.json")
 
 
-def test_a_shared_buffer_is_for_devices_that_share_memory(net_run: Any) -> None:
-    ran = net_run("--shared_buffer")
-    assert ran.code == ConfigError.exit_code
-    assert "--shared_buffer: null shares no memory with its host" in ran.last_line
+def test_a_shared_buffer_is_a_memory_handle_of_which_nothing_is_copied(net_run: Any, tmp_path: Path) -> None:
+    for options, copied, reason in (((), 64, "an array was given"), (("--shared_buffer",), 0, "")):
+        ran = net_run("--num_inferences", 3, *options)
+        assert ran.code == 0, ran.err
+        memory = read_json(tmp_path / "summary.json")["memory"]
+        assert memory["inferences"] == 3
+        for name, counted in memory["last"].items():
+            assert counted["bytes_copied"] == (copied and memory["load"][name]["allocations"] * counted["bytes_copied"])
+            assert bool(counted["bytes_copied"]) == bool(copied)
+            assert counted["reason"].startswith(reason)
+
+
+def test_shared_buffers_are_for_runs_here_without_a_profile(net_run: Any) -> None:
     ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
     assert ran.code == ConfigError.exit_code
     assert "--shared_buffer: a target's memory is not this machine's" in ran.last_line

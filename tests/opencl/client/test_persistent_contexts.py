@@ -29,10 +29,12 @@ from gputune.runtime.backends import Backend, Bound, open_backend
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.programs import load_persistent_programs
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import compile_variant
 from gputune.server.protocol.messages import Compiled, CompileKernel
+from stress.fuzz.context import header_of, with_header
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 
@@ -116,7 +118,7 @@ def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clean(executor: Executor) -> bool:
     """Whether counters are as they were at first."""
-    return not executor._backend.read(executor._memory["counters"][0]).any()
+    return not executor._backend.read(executor._binder.memory("counters", 0)).any()
 
 
 def inputs_of(executor: Executor, seed: int) -> dict[str, np.ndarray]:
@@ -187,7 +189,7 @@ def one_group_gives_up(
 ) -> Callable[[], None]:
     """What enqueues the persistent form with one group, so that this part is given up behind so many of its launches,
     and no other one; begun: the next launch runs as well."""
-    backend, (arrivals,) = executor._backend, executor._memory["counters"]
+    backend, arrivals = executor._backend, executor._binder.memory("counters", 0)
     content = np.zeros(arrivals.nbytes // 4, np.int32)
     for each in parts_of(executor.graph):
         content[each.counters // 4] = complete - 1 if each == part else each.launches  # the other group's arrivals
@@ -217,9 +219,9 @@ def test_it_is_resumed_behind_each_launch(
     path = contexts(backend, plan, tmp_path / "model.bin")
     executor = loaded(backend, path)
     with open_context(path) as file:
-        programs = executor._persistent_programs(file)
+        programs = load_persistent_programs(backend, file, executor.graph.persistent, {}, executor.warnings.append)
     assert programs is not None
-    kernels = [executor._bound(programs, launch) for launch in executor.graph.persistent]
+    kernels = [executor._binder.bind(programs[launch.program], launch) for launch in executor.graph.persistent]
     runs = executor._persistent
     assert runs is not None
     executor._one_by_one()()
@@ -294,9 +296,7 @@ def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Conte
         )
 
 
-def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(
-    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backend, plan: Plan, tmp_path: Path) -> None:
     if not groups_at_once(backend.identity):
         pytest.skip("this driver does not say that groups run at the same time")
 
@@ -309,8 +309,8 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(
 
     path = contexts(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, older)
-    monkeypatch.setattr("gputune.runtime.context.format.FORMAT_VERSION", 1)
     write_context(path, context)
+    path.write_bytes(with_header(path.read_bytes(), header_of(path.read_bytes()), 1))
     executor = loaded(backend, path)
     (warning,) = executor.warnings
     assert "an older gputune" in warning

@@ -100,7 +100,7 @@ def test_outputs_are_right_run_after_run(path: Path) -> None:
 def test_an_application_works_in_the_memory_of_a_device_that_shares_it(backend: Backend, path: Path) -> None:
     executor = executor_on(backend, context_of(memoryview(path.read_bytes()), "from a host"), None, strict=True)
     if not executor.shared_inputs:
-        with pytest.raises(ValueError, match="shares no memory with its host"):
+        with pytest.raises(ValueError, match="no memory that host and device share"):
             executor.run_in_place()
         return
     x, y = executor.shared_inputs["x"], executor.shared_outputs["y"]
@@ -125,7 +125,7 @@ def test_where_memory_is_not_shared_inputs_and_outputs_are_copied(
     assert not executor.shared_inputs and not executor.shared_outputs
     for x in (X, X + 1):
         np.testing.assert_allclose(executor.run({"x": x})["y"], expected(x), rtol=1e-5)
-    with pytest.raises(ValueError, match="must be copied"):
+    with pytest.raises(ValueError, match="no memory that host and device share"):
         executor.run_in_place()
 
 

@@ -148,7 +148,7 @@ class Clock:
 
 
 def runner(index: int, time_ns: Callable[[int], int], estimate_ns: float) -> Runner:
-    return Runner(index, Bound(time_ns, (1,), (1,), ()), estimate_ns)
+    return Runner(index, Bound(time_ns, (1,), (1,), {}), estimate_ns)
 
 
 def test_a_sample_lasts_long_enough_even_when_the_first_launch_was_slow() -> None:
@@ -197,7 +197,7 @@ def test_warming_up_lasts_as_long_as_asked() -> None:
         total += launches
         return 1_000 * launches
 
-    warm_up(Clock(), Bound(launch, (1,), (1,), ()), 1e6)  # type: ignore[arg-type]
+    warm_up(Clock(), Bound(launch, (1,), (1,), {}), 1e6)  # type: ignore[arg-type]
     assert 900 <= total <= 1100
 
 

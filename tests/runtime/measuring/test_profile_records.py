@@ -150,7 +150,7 @@ class Device:
 
 
 def runner(time_ns: Callable[[int], int]) -> Runner:
-    return Runner(0, Bound(time_ns, (1,), (1,), ()), 100.0)
+    return Runner(0, Bound(time_ns, (1,), (1,), {}), 100.0)
 
 
 def test_a_cold_sample_flushes_the_caches_before_each_launch() -> None:

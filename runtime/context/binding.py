@@ -1,0 +1,75 @@
+"""Which memory the launches of a graph use: bound when the graph is loaded, and bound again where memory is exchanged,
+which costs an argument of those launches that use it and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gputune.runtime.backends import Backend, Bound, Buffer, Program
+from gputune.runtime.context.records import BufferKind, BufferRef, LaunchRecord
+
+Place = tuple[BufferKind, int]
+"""What a BufferRef names, whatever part of it."""
+
+
+def unallocated(nbytes: int) -> Buffer:
+    """What stands for memory that there is not yet: launches may be bound to it and must not run."""
+    return Buffer(nbytes, None)
+
+
+class Binder:
+    """Binds the launches of one graph. Not for several threads at once."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._memory: dict[Place, Buffer] = {}
+        self._parts: dict[BufferRef, Buffer] = {}
+        self._arguments: defaultdict[Place, list[tuple[Bound, int, BufferRef]]] = defaultdict(list)
+
+    def memory(self, kind: BufferKind, index: int) -> Buffer:
+        """What launches use there now."""
+        return self._memory[kind, index]
+
+    def use(self, kind: BufferKind, index: int, buffer: Buffer) -> None:
+        """From now on launches use this memory there, those included that are bound already; it is held until other
+        memory takes its place. It must be as large as what launches refer to. Raises DeviceError."""
+        place = kind, index
+        before = self._memory.get(place), [self._parts.pop(ref) for ref in self._refs(place)]
+        self._memory[place] = buffer
+        for bound, position, ref in self._arguments.get(place, ()):
+            self._backend.set_buffer(bound, position, self._buffer(ref))
+        del before  # not before: drivers abort when memory is freed that is still an argument
+
+    def use_all(self, kind: BufferKind, buffers: Sequence[Buffer]) -> None:
+        """The memory of a kind, by its index."""
+        for index, buffer in enumerate(buffers):
+            self.use(kind, index, buffer)
+
+    def bind(self, program: Program, launch: LaunchRecord) -> Bound:
+        """A launch with its arguments. Raises as Backend.bind does."""
+        arguments = [self._buffer(a) if isinstance(a, BufferRef) else a for a in launch.arguments]
+        bound = self._backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
+        for position, argument in enumerate(launch.arguments):
+            if isinstance(argument, BufferRef):
+                self._arguments[argument.kind, argument.index].append((bound, position, argument))
+        return bound
+
+    def close(self) -> None:
+        """Forgets launches and then memory."""
+        self._arguments.clear()
+        self._parts.clear()
+        self._memory.clear()
+
+    def _refs(self, place: Place) -> list[BufferRef]:
+        return [ref for ref in self._parts if (ref.kind, ref.index) == place]
+
+    def _buffer(self, ref: BufferRef) -> Buffer:
+        """The buffer of an argument: a whole one, or a part that is made once. Inputs and outputs begin at the
+        beginning of their memory, which may be larger."""
+        whole = self._memory[ref.kind, ref.index]
+        if ref.kind in ("input", "output") or (ref.offset == 0 and ref.nbytes == whole.nbytes):
+            return whole
+        if ref not in self._parts:
+            self._parts[ref] = self._backend.part(whole, ref.offset, ref.nbytes)
+        return self._parts[ref]

@@ -1,0 +1,403 @@
+"""The memory of a graph's inputs and outputs: its own, through which an application's arrays are copied, or that of
+memory handles, which launches use as it lies.
+
+What a tensor was prepared for (TensorRecord.memory_type) decides whether it gets memory of its own when the graph is
+loaded. An application may give either kind at any time; one inference after the other may have other memory.
+
+Between inferences the memory of handles belongs to the host, within one to the device: where that is not the same to
+the driver (memory that is not coherent), it is unmapped before the first launch and mapped after the last one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.core.errors import CannotImport, DeviceError
+from gputune.runtime.backends import Backend, Buffer, Imported
+from gputune.runtime.context.binding import Binder, unallocated
+from gputune.runtime.context.records import GraphRecord, TensorRecord
+from gputune.runtime.memory.counters import MemoryCounters
+from gputune.runtime.memory.handles import MemHandle
+
+Array = npt.NDArray[Any]
+Value = Array | MemHandle
+"""What an application gives for a tensor."""
+Kind = Literal["input", "output"]
+MOST_KNOWN = 64
+"""Handles that are kept imported without being registered; those that were used longest ago go first."""
+RAW = "an array was given, and the device has memory of its own"
+
+
+@dataclass(eq=False)
+class _Tensor:
+    """An input or output. label: its name, unless an input has the same; own: its own memory, None while there is none;
+    registered: the handle that it uses where nothing else is given; here: what launches use now."""
+
+    label: str
+    record: TensorRecord
+    kind: Kind
+    index: int
+    here: Buffer
+    own: Buffer | None = None
+    registered: MemHandle | None = None
+    warned: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+
+@dataclass(eq=False)
+class _Known:
+    """A handle that the graph has seen: imported, or why it cannot be, and is copied."""
+
+    handle: MemHandle
+    imported: Imported | None
+    reason: str = ""
+
+
+class TensorMemory:
+    """Of one loaded graph. Not for several threads at once, but for `checked`. counters: what its inferences cost."""
+
+    def __init__(self, backend: Backend, graph: GraphRecord, binder: Binder, warn: Callable[[str], None]) -> None:
+        """warn is told what costs time without being asked for. Raises DeviceError."""
+        self._backend, self._binder, self._warn, self._graph = backend, binder, warn, graph.name
+        self._inputs = [_tensor("input", index, each, each.name) for index, each in enumerate(graph.inputs)]
+        taken = {tensor.name for tensor in self._inputs}
+        labels = [f"output {each.name}" if each.name in taken else each.name for each in graph.outputs]
+        self._outputs = [_tensor("output", index, each, labels[index]) for index, each in enumerate(graph.outputs)]
+        self._labelled = {tensor.label: tensor for tensor in self._tensors()}
+        self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._apart: list[tuple[str, int]] = []  # the handles, by label, that were last found to have nothing in common
+        self.counters = MemoryCounters.of(self._labelled)
+        for tensor in self._tensors():
+            binder.use(tensor.kind, tensor.index, tensor.here)
+            if tensor.record.memory_type == "raw":
+                self._own(tensor)
+        self.counters.load, self.counters.last = self.counters.last, self.counters.load
+
+    def _tensors(self) -> Iterator[_Tensor]:
+        yield from self._inputs
+        yield from self._outputs
+
+    # --- what the application says before --------------------------------------------------------------
+
+    def register(self, name: str, handle: MemHandle) -> None:
+        """Has the tensor of that name use this memory in every inference that is given nothing else for it. Raises
+        ValueError for a name that is unknown, and memory that is too small or another tensor's."""
+        tensor = self._tensor_named(name)
+        _check_size(tensor.record, handle)
+        registered = {each.label: each.registered for each in self._tensors() if each.registered is not None}
+        self._check_apart(registered | {tensor.label: handle})
+        self._use(tensor, self._know(handle, tensor))
+        tensor.registered = handle
+        self._forget_unused()
+
+    def unregister(self, name: str) -> None:
+        """Ends that; the handle can be closed then unless another tensor uses it. Nothing where none is registered."""
+        tensor = self._tensor_named(name)
+        handle, tensor.registered = tensor.registered, None
+        if handle is not None:
+            self.release(handle)
+
+    def release(self, handle: MemHandle) -> None:
+        """Gives up what is kept of a handle that is not registered (any more), so that it can be closed."""
+        if id(handle) in self._known and not any(tensor.registered is handle for tensor in self._tensors()):
+            self._forget(self._known.pop(id(handle)))
+
+    def host_arrays(self, kind: Kind) -> dict[str, Array]:
+        """By name, the tensors' own memory as far as the host shares it. What was not allocated is allocated."""
+        arrays: dict[str, Array] = {}
+        for tensor in self._inputs if kind == "input" else self._outputs:
+            host = self._own(tensor, asked=True).host
+            if host is not None:
+                arrays[tensor.name] = host.view(tensor.record.dtype).reshape(tensor.record.shape)
+        return arrays
+
+    # --- an inference ----------------------------------------------------------------------------------
+
+    def checked_inputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
+        """What was given, as it can be used. Raises ValueError that names what is missing, unknown or does not fit."""
+        known = [tensor.name for tensor in self._inputs]
+        for name in given:
+            if name not in known:
+                raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {known}")
+        ready: dict[str, Value] = {}
+        for tensor in self._inputs:
+            value = given.get(tensor.name, tensor.registered)
+            if value is None:
+                raise ValueError(f"graph {self._graph!r} needs the input {tensor.name!r}")
+            if isinstance(value, MemHandle):
+                _check_size(tensor.record, value)
+                ready[tensor.name] = value
+                continue
+            array = np.asarray(value)
+            if array.shape != tensor.record.shape or array.dtype != np.dtype(tensor.record.dtype):
+                raise ValueError(
+                    f"input {tensor.name!r} is {array.dtype.name}{list(array.shape)}, "
+                    f"the graph takes {tensor.record.dtype}{list(tensor.record.shape)}"
+                )
+            ready[tensor.name] = np.ascontiguousarray(array)
+        return ready
+
+    def checked_outputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
+        """Where every output is going to be: in a handle or in an array, a new one where nothing else is given. Raises
+        ValueError that names what is unknown or does not fit."""
+        known = [tensor.name for tensor in self._outputs]
+        for name in given:
+            if name not in known:
+                raise ValueError(f"graph {self._graph!r} has no output {name!r}; its outputs are {known}")
+        ready: dict[str, Value] = {}
+        for tensor in self._outputs:
+            record, value = tensor.record, given.get(tensor.name, tensor.registered)
+            if value is None:
+                value = np.empty(record.shape, record.dtype)
+            elif isinstance(value, MemHandle):
+                _check_size(record, value)
+            elif not (
+                isinstance(value, np.ndarray)
+                and value.shape == record.shape
+                and value.dtype == np.dtype(record.dtype)
+                and value.flags.c_contiguous
+                and value.flags.writeable
+            ):
+                raise ValueError(
+                    f"output {tensor.name!r} needs a writable C-contiguous array of {record.dtype}{list(record.shape)}"
+                )
+            ready[tensor.name] = value
+        return ready
+
+    def run(
+        self, inputs: Mapping[str, Value], outputs: Mapping[str, Value], start: Callable[[], None]
+    ) -> dict[str, Array]:
+        """Has `start` enqueue an inference on what checked_inputs and checked_outputs returned. Returns the outputs:
+        arrays that were given or are new, and views of handles; those that the host cannot see are left out. Raises
+        ValueError for memory of an output that something else uses, too; DeviceError."""
+        self.counters.begin()
+        values = [(tensor, inputs[tensor.name]) for tensor in self._inputs]
+        values += [(tensor, outputs[tensor.name]) for tensor in self._outputs]
+        handles = {tensor.label: value for tensor, value in values if isinstance(value, MemHandle)}
+        self._check_apart(handles)
+        used: list[Imported] = []
+        try:
+            # what this holds must be held until the copies are made
+            writes = [self._give(tensor, value, used) for tensor, value in values]
+            self._launch(start, used)
+            if handles or any(tensor.here.host is not None for tensor in self._outputs):
+                self._backend.finish()  # others are read by a command that waits itself
+            del writes
+        finally:
+            self._take_back(used)
+        results = {tensor.name: self._taken(tensor, outputs[tensor.name]) for tensor in self._outputs}
+        self.counters.end()
+        if len(self._known) > MOST_KNOWN:
+            self._forget_unused(MOST_KNOWN)
+        return {name: result for name, result in results.items() if result is not None}
+
+    def run_in_place(self, start: Callable[[], None]) -> None:
+        """An inference on what registered handles and shared memory hold. Raises ValueError where a tensor has neither,
+        DeviceError."""
+        for tensor in self._tensors():
+            known = None if tensor.registered is None else self._known[id(tensor.registered)]
+            if (known is None or known.imported is None) and (tensor.own is None or tensor.own.host is None):
+                raise ValueError(
+                    f"{tensor.kind} {tensor.name!r} of graph {self._graph!r} lies in no memory that host and device "
+                    "share: register a memory handle for it, or run on arrays"
+                )
+        self.counters.begin()
+        used: list[Imported] = []
+        try:
+            for tensor in self._tensors():
+                if tensor.registered is not None:
+                    self._give(tensor, tensor.registered, used)
+                else:
+                    self._point(tensor, self._own(tensor))
+            self._launch(start, used)
+            self._backend.finish()
+        finally:
+            self._take_back(used)
+        self.counters.end()
+
+    def _launch(self, start: Callable[[], None], used: Sequence[Imported]) -> None:
+        if any(imported.external for imported in used):
+            self._backend.acquire(used)
+            start()
+            self._backend.release(used)
+        else:
+            start()
+
+    def _take_back(self, used: Iterable[Imported]) -> None:
+        """Lets the host have its memory again, whatever has become of the inference."""
+        for imported in used:
+            self._backend.begin_host_access(imported)
+
+    def close(self) -> None:
+        """Gives up all handles. Launches must be gone."""
+        while self._known:
+            _, known = self._known.popitem()
+            self._forget(known)
+        for tensor in self._tensors():
+            tensor.own, tensor.registered, tensor.here = None, None, unallocated(tensor.record.nbytes)
+
+    # --- one tensor ------------------------------------------------------------------------------------
+
+    def _give(self, tensor: _Tensor, value: Value, used: list[Imported]) -> object:
+        """Has the launches use the memory of a value, or that of the tensor's own with an input's value in it. Adds to
+        `used` what is the device's from now on; what this returns must be held until the next launch is over."""
+        counted = self.counters.last[tensor.label]
+        if not isinstance(value, MemHandle):
+            self._point(tensor, self._own(tensor))
+            return self._write(tensor, value, RAW) if tensor.kind == "input" else None
+        known = self._know(value, tensor)
+        if known.imported is None:
+            self._point(tensor, self._own(tensor))
+            return self._write(tensor, _view(tensor, value), known.reason) if tensor.kind == "input" else None
+        self._point(tensor, known.imported.buffer)
+        if known.imported not in used:
+            used.append(known.imported)
+            if not known.imported.coherent:
+                self._backend.end_host_access(known.imported)
+                counted.maps += value.array is not None
+        return None
+
+    def _taken(self, tensor: _Tensor, value: Value) -> Array | None:
+        """An output after an inference."""
+        if not isinstance(value, MemHandle):
+            return self._read(tensor, value, RAW)
+        known = self._known[id(value)]
+        if known.imported is None:
+            return self._read(tensor, _view(tensor, value), known.reason)
+        return None if value.array is None else _view(tensor, value)
+
+    def _write(self, tensor: _Tensor, value: Array, reason: str) -> object:
+        """Copies an input to where launches find it, before the next one."""
+        counted = self.counters.last[tensor.label]
+        counted.bytes_copied += value.nbytes
+        counted.writes += 1
+        counted.reason = reason
+        host = tensor.here.host
+        if host is None:
+            return self._backend.begin_write(tensor.here, value)
+        host.view(tensor.record.dtype).reshape(tensor.record.shape)[...] = value
+        return None
+
+    def _read(self, tensor: _Tensor, into: Array, reason: str) -> Array:
+        """Copies an output from where launches leave it, once everything is finished."""
+        counted = self.counters.last[tensor.label]
+        counted.bytes_copied += into.nbytes
+        counted.reads += 1
+        counted.reason = reason
+        host = tensor.here.host
+        if host is None:
+            self._backend.read(tensor.here, into=into.reshape(-1).view(np.uint8))
+        else:
+            into[...] = host.view(tensor.record.dtype).reshape(tensor.record.shape)
+        return into
+
+    def _own(self, tensor: _Tensor, asked: bool = False) -> Buffer:
+        """The tensor's own memory, allocated where it is not yet. asked: the application has asked for it."""
+        if tensor.own is None:
+            tensor.own = self._backend.allocate_shared(tensor.record.nbytes)
+            if not self._backend.computes and tensor.kind == "output":
+                self._backend.fill(tensor.own, 0)
+            self.counters.last[tensor.label].allocations += 1
+            if tensor.record.memory_type == "memhandle" and not (asked or tensor.warned):
+                tensor.warned = True
+                self._warn(
+                    f"{tensor.kind} {tensor.name!r} was prepared for memory handles and is given as an array: "
+                    f"{tensor.record.nbytes} bytes are allocated now, and copied in every such inference"
+                )
+            self._point(tensor, tensor.own)
+        return tensor.own
+
+    def _point(self, tensor: _Tensor, buffer: Buffer) -> None:
+        """Has the launches use this memory for the tensor."""
+        if tensor.here is not buffer:
+            self._binder.use(tensor.kind, tensor.index, buffer)
+            tensor.here = buffer
+
+    def _use(self, tensor: _Tensor, known: _Known) -> None:
+        if known.imported is not None:
+            self._point(tensor, known.imported.buffer)
+
+    # --- handles ---------------------------------------------------------------------------------------
+
+    def _know(self, handle: MemHandle, tensor: _Tensor) -> _Known:
+        """The handle as this graph uses it, imported at first."""
+        known = self._known.get(id(handle))
+        if known is None:
+            try:
+                imported = self._backend.import_memory(handle)
+            except CannotImport as error:
+                if handle.array is None:
+                    raise
+                self._warn(f"{tensor.kind} {tensor.name!r} is copied: {error}")
+                known = _Known(handle, None, str(error))
+            else:
+                self._backend.begin_host_access(imported)
+                known = _Known(handle, imported)
+            self._known[id(handle)] = known
+        else:
+            self._known.move_to_end(id(handle))
+        if not self._backend.computes and tensor.kind == "output" and handle.array is not None:
+            handle.array[: tensor.record.nbytes] = 0
+        return known
+
+    def _forget_unused(self, kept: int = 0) -> None:
+        """Gives up handles that are not registered, but for the last ones."""
+        registered = {id(tensor.registered) for tensor in self._tensors() if tensor.registered is not None}
+        loose = [key for key in self._known if key not in registered]
+        for key in loose[: max(len(loose) - kept, 0)]:
+            self._forget(self._known.pop(key))
+
+    def _forget(self, known: _Known) -> None:
+        """Gives up a handle, which can be closed once its buffer is gone."""
+        if known.imported is None:
+            return
+        for tensor in self._tensors():
+            if tensor.here is known.imported.buffer:
+                self._point(tensor, tensor.own or unallocated(tensor.record.nbytes))
+        with suppress(DeviceError):  # a device that is lost has nothing to be given back
+            self._backend.end_host_access(known.imported)
+
+    def _check_apart(self, handles: Mapping[str, MemHandle]) -> None:
+        """Raises ValueError where an output would have memory that another tensor uses, too."""
+        key = [(label, id(handle)) for label, handle in handles.items()]
+        if key == self._apart:
+            return
+        for (label, handle), (other_label, other) in combinations(handles.items(), 2):
+            pair = self._labelled[label], self._labelled[other_label]
+            if any(tensor.kind == "output" for tensor in pair) and handle.overlaps(other):
+                raise ValueError(
+                    f"{pair[0].kind} {label!r} and {pair[1].kind} {other_label!r} of graph {self._graph!r} would use "
+                    "the same memory, of which one is written while the other may still be read"
+                )
+        self._apart = key
+
+    def _tensor_named(self, label: str) -> _Tensor:
+        if label not in self._labelled:
+            raise ValueError(f"graph {self._graph!r} has no input or output {label!r}; there are {[*self._labelled]}")
+        return self._labelled[label]
+
+
+def _tensor(kind: Kind, index: int, record: TensorRecord, label: str) -> _Tensor:
+    return _Tensor(label, record, kind, index, unallocated(record.nbytes))
+
+
+def _check_size(record: TensorRecord, handle: MemHandle) -> None:
+    if handle.closed or handle.nbytes < record.nbytes:
+        why = "was closed" if handle.closed else f"has {handle.nbytes} bytes"
+        raise ValueError(f"tensor {record.name!r} needs memory of {record.nbytes} bytes, its handle {why}")
+
+
+def _view(tensor: _Tensor, handle: MemHandle) -> Array:
+    """The tensor in a handle that the host can see."""
+    return handle.view(tensor.record.dtype, tensor.record.shape)

@@ -1,0 +1,62 @@
+"""What inferences cost in memory operations, tensor by tensor: proof that nothing is copied where nothing should be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class TensorCounters:
+    """Of one input or output. bytes_copied: between the application's memory and the device's; writes, reads: copies
+    into the device's memory and out of it, by whichever means; maps: pairs of map and unmap, which give memory to the
+    host and back to the device; allocations: of device memory for the tensor; reason: why the last copy was made."""
+
+    bytes_copied: int = 0
+    writes: int = 0
+    reads: int = 0
+    maps: int = 0
+    allocations: int = 0
+    reason: str = ""
+
+    def add(self, other: TensorCounters) -> None:
+        """Counts what the other has counted, too."""
+        self.bytes_copied += other.bytes_copied
+        self.writes += other.writes
+        self.reads += other.reads
+        self.maps += other.maps
+        self.allocations += other.allocations
+        self.reason = other.reason or self.reason
+
+
+@dataclass
+class MemoryCounters:
+    """Of a loaded graph, by tensor. load: what loading did; last: what the last inference did; total: what all
+    `inferences` did."""
+
+    load: dict[str, TensorCounters] = field(default_factory=dict)
+    last: dict[str, TensorCounters] = field(default_factory=dict)
+    total: dict[str, TensorCounters] = field(default_factory=dict)
+    inferences: int = 0
+
+    @classmethod
+    def of(cls, names: Collection[str]) -> MemoryCounters:
+        """Nothing counted yet, for these tensors."""
+        load, last, total = ({name: TensorCounters() for name in names} for _ in range(3))
+        return cls(load, last, total)
+
+    def begin(self) -> None:
+        """An inference begins."""
+        for name in self.last:
+            self.last[name] = TensorCounters()
+
+    def end(self) -> None:
+        """The inference has ended; its counts become part of the total."""
+        self.inferences += 1
+        for name, counted in self.last.items():
+            self.total[name].add(counted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
