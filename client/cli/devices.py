@@ -1,17 +1,21 @@
 """gputune devices"""
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.say import print_json, say
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.devices.discovery import choose, discover, wanted_device
+from gputune.runtime.devices.discovery import DeviceReport, choose, discover, importers_of, wanted_device
 
 
 @click.command("devices")
 @click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 @click.option("--device", metavar="D", help="A name part or number, to see what would be chosen.")
-def command(as_json: bool, device: str | None) -> None:
+@click.option("--memory", is_flag=True, help="How each device takes an application's memory without a copy.")
+def command(as_json: bool, device: str | None, memory: bool) -> None:
     """List OpenCL devices, whether each one builds and runs a kernel, and which one gputune chooses.
 
     Every driver is tried in a process of its own. Exits with 8 when no device works.
@@ -20,15 +24,38 @@ def command(as_json: bool, device: str | None) -> None:
         reports = discover()
     try:
         choice = choose(reports, wanted_device(device))
-        chosen, lines = choice.report.index, list(choice.explanation)
+        chosen, lines = choice.report, list(choice.explanation)
     except DeviceNotFound as error:
         chosen, lines = None, [str(error)]
+    # A device that was asked for by name and needs no driver is not among those that were found.
+    asked = [report for report in (*reports, *([] if chosen in reports else [chosen])) if report and report.usable]
+    importers = _importers(asked) if memory else []
     if as_json:
-        print_json({"devices": [r.to_dict() for r in reports], "chosen": chosen, "why": lines})
+        told: dict[str, Any] = {"devices": [report.to_dict() for report in reports]}
+        told |= {"chosen": None if chosen is None else chosen.index, "why": lines}
+        print_json(told | ({"memory": importers} if memory else {}))
     else:
         for report in reports:
             say(f"{report.title}: {'works' if report.usable else report.reason}")
         for line in lines:
             say(line)
+        for entry in importers:
+            say(entry["reason"] or f"memory without a copy on {entry['device']}, the first that takes it:")
+            for one in entry["importers"]:
+                say(f"  {one['name']}: {one['reason'] or 'works'}")
     if chosen is None:
         raise click.exceptions.Exit(8)
+
+
+def _importers(reports: Sequence[DeviceReport]) -> list[dict[str, Any]]:
+    """How each device takes memory, or why it could not be asked."""
+    entries = []
+    for report in reports:
+        reason, found = "", []
+        try:
+            found = [{"name": name, "reason": reason} for name, reason in importers_of(report)]
+        except DeviceNotFound as error:
+            reason = str(error)
+        name = report.title if report.index >= 0 or report.identity is None else report.identity.name
+        entries.append({"index": report.index, "device": name, "reason": reason, "importers": found})
+    return entries

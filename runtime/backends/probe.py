@@ -1,5 +1,5 @@
 """python -m gputune.runtime.backends.probe [driver.icd]: lists and tests the devices of the one driver this process
-sees.
+sees. With --memory and a report as JSON in its place: how the device of the report takes memory without a copy.
 
 Writes a line per device when it is listed ("not tested") and again when its smoke test is done, so that the
 reader knows which device a crash belongs to.
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gputune.core.errors import DeviceError
-from gputune.runtime.backends import Backend
-from gputune.runtime.devices.discovery import PROBE_MARK, DeviceReport
+from gputune.core.errors import DeviceError, DeviceNotFound
+from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.devices.discovery import MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
 
 SMOKE_SOURCE = """
 __kernel void smoke(__global const float *value, __global float *result, const int size) {
@@ -29,6 +29,8 @@ SIZE = 64
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == [MEMORY_OPTION]:
+        return _tell_importers(DeviceReport.from_dict(json.loads(arguments[1])))
     driver_file = arguments[0] if arguments else ""
     driver = Path(driver_file).name
     try:
@@ -61,6 +63,16 @@ def smoke_test(backend: Backend) -> str:
     got = backend.read(result).view(np.float32)
     want = values * 2 + np.arange(SIZE) % 7
     return "" if np.array_equal(got, want) else "the smoke test computed a wrong result"
+
+
+def _tell_importers(report: DeviceReport) -> int:
+    try:
+        importers = open_backend(report, profiling=False).importers()
+    except (DeviceError, DeviceNotFound, ImportError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 3
+    print(MEMORY_MARK + json.dumps(importers), flush=True)
+    return 0
 
 
 def _say(report: DeviceReport) -> None:

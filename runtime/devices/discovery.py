@@ -24,6 +24,8 @@ from gputune.runtime.devices.recording import BadRecording, read_all
 
 PROBE_SECONDS = 60.0
 PROBE_MARK = "gputune-probe "
+MEMORY_MARK = "gputune-memory "
+MEMORY_OPTION = "--memory"
 NULL = "null"
 REPLAY = "replay"
 REPLAY_PREFIX = f"{REPLAY}:"
@@ -238,12 +240,31 @@ def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceRe
     return f"{head}; {listed + '; ' if listed else ''}{hint}"
 
 
+def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> list[tuple[str, str]]:
+    """The ways in which a usable device takes memory without a copy, in the order in which they are tried, each with
+    why this one cannot (empty: it can); the device is opened in a process of its own. Raises DeviceNotFound when that
+    fails or takes longer than time_limit_s."""
+    output, ending = _run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
+    for line in output.splitlines():
+        if line.startswith(MEMORY_MARK):
+            return [(str(name), str(reason)) for name, reason in json.loads(line.removeprefix(MEMORY_MARK))]
+    raise DeviceNotFound(f"{report.title} cannot be asked for its memory: {ending or 'the probe said nothing'}")
+
+
 def _probe(driver_file: str, time_limit_s: float) -> list[DeviceReport]:
-    environment = os.environ | environment_for(driver_file)
-    command = [sys.executable, "-m", "gputune.runtime.backends.probe", driver_file]
+    return _reports_of(driver_file, *_run_probe([driver_file], environment_for(driver_file), time_limit_s))
+
+
+def _run_probe(arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float) -> tuple[str, str]:
+    """What the probe wrote, and why its end was no good end."""
+    command = [sys.executable, "-m", "gputune.runtime.backends.probe", *arguments]
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=time_limit_s, stdin=subprocess.DEVNULL
+            command,
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=time_limit_s,
+            stdin=subprocess.DEVNULL,
         )
         output, errors, ending = done.stdout, done.stderr, _ending(done.returncode)
     except subprocess.TimeoutExpired as expired:
@@ -257,7 +278,7 @@ def _probe(driver_file: str, time_limit_s: float) -> list[DeviceReport]:
     last_words = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
     if ending and last_words:
         ending = f"{ending} ({last_words[0][:200]})"
-    return _reports_of(driver_file, output.decode("utf-8", "replace"), ending)
+    return output.decode("utf-8", "replace"), ending
 
 
 def _ending(returncode: int) -> str:

@@ -1,0 +1,40 @@
+"""gputune devices --memory, where no driver is needed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputune.core.errors import DeviceNotFound
+from gputune.runtime.devices.discovery import NULL_REPORT, importers_of
+
+from ..commands import Gputune
+
+
+@pytest.fixture
+def _no_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+
+
+@pytest.mark.usefixtures("_no_drivers")
+def test_memory_of_the_null_device(gputune: Gputune) -> None:
+    told = json.loads(gputune("devices", "--memory", "--json", "--device", "null").out)
+    importers = [{"name": "host pointer", "reason": ""}, {"name": "copy", "reason": ""}]
+    assert told["memory"] == [{"index": -1, "device": "null", "reason": "", "importers": importers}]
+    lines = gputune("devices", "--memory", "--device", "null").out.splitlines()
+    assert lines[-3:] == [
+        "memory without a copy on null, the first that takes it:",
+        "  host pointer: works",
+        "  copy: works",
+    ]
+
+
+@pytest.mark.usefixtures("_no_drivers")
+def test_memory_is_told_only_where_it_is_asked_for(gputune: Gputune) -> None:
+    assert "memory" not in json.loads(gputune("devices", "--json", "--device", "null").out)
+
+
+def test_a_device_that_cannot_be_opened_is_told_with_its_reason() -> None:
+    with pytest.raises(DeviceNotFound, match="is not usable: broken"):
+        importers_of(replace(NULL_REPORT, usable=False, reason="broken"))
