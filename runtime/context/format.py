@@ -25,7 +25,7 @@ import msgpack
 
 from gputune.core.errors import ChecksumMismatch, MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.context.memory_need import LARGEST_BLOCK_BYTES, MemoryNeed
+from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
 
 MAGIC = b"GPUTUNE\0"
@@ -34,6 +34,7 @@ READABLE_VERSIONS = (1, 2, 3)
 """Persistent kernels of version 1 cannot yield, so they are not run; version 3 has brought the memory block."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
+LARGEST_MEMORY_BLOCK_BYTES = 1 << 20
 LONGEST_SAID = 500
 """Characters of what is wrong with a header, which may quote names from it."""
 READ_FIRST_BYTES = 4096
@@ -88,9 +89,13 @@ def write_context(path: Path | str, context: Context) -> int:
     fields = described.to_dict()
     ContextHeader.from_dict(fields)
     header = msgpack.packb(fields)
-    memory = MemoryNeed.of(device, described.graphs).pack()
+    memory = msgpack.packb(MemoryNeed.of(device, described.graphs).to_fields())
     if len(header) > LARGEST_HEADER_BYTES:
         raise MalformedHeader(f"the header has {len(header)} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
+    if len(memory) > LARGEST_MEMORY_BLOCK_BYTES:
+        raise MalformedHeader(
+            f"the memory block has {len(memory)} bytes, at most {LARGEST_MEMORY_BLOCK_BYTES} are allowed"
+        )
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), hashlib.sha256(header).digest())
     prefix += _MEMORY.pack(len(memory), hashlib.sha256(memory).digest()) + memory
     start = _aligned(len(prefix) + len(header))
@@ -239,12 +244,27 @@ def _read_memory(read: Callable[[int], bytes], size: int, path: str) -> MemoryNe
     if len(prefix) < _MEMORY.size:
         raise Truncated(f"{path}: the file ends after {size} bytes")
     length, digest = _MEMORY.unpack(prefix)
-    if length > LARGEST_BLOCK_BYTES:
-        raise MalformedHeader(f"{path}: a memory block of {length} bytes, at most {LARGEST_BLOCK_BYTES} are allowed")
+    if length > LARGEST_MEMORY_BLOCK_BYTES:
+        raise MalformedHeader(
+            f"{path}: a memory block of {length} bytes, at most {LARGEST_MEMORY_BLOCK_BYTES} are allowed"
+        )
     block = read(length)
     if len(block) < length:
         raise Truncated(f"{path}: the file ends after {size} bytes, within its memory block")
-    return MemoryNeed.unpack(block, digest, path)
+    if hashlib.sha256(block).digest() != digest:
+        raise ChecksumMismatch(f"{path}: the memory block is damaged; generate the context again")
+    fields = _unpacked(block, "memory block", path)
+    try:
+        return MemoryNeed.from_fields(fields)
+    except MalformedHeader as error:
+        raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
+
+
+def _unpacked(content: bytes, what: str, path: str) -> Any:
+    try:
+        return msgpack.unpackb(content)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise MalformedHeader(f"{path}: the {what} is no MsgPack: {error}") from None
 
 
 def _read_header(read: Callable[[int], bytes], size: int, path: str) -> tuple[ContextHeader, int]:
@@ -265,10 +285,7 @@ def _read_header(read: Callable[[int], bytes], size: int, path: str) -> tuple[Co
         raise Truncated(f"{path}: the file ends after {size} bytes, within its header")
     if hashlib.sha256(content).digest() != digest:
         raise ChecksumMismatch(f"{path}: the header is damaged; generate the context again")
-    try:
-        fields = msgpack.unpackb(content)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise MalformedHeader(f"{path}: the header is no MsgPack: {error}") from None
+    fields = _unpacked(content, "header", path)
     try:
         header = ContextHeader.from_dict(fields)
     except MalformedHeader as error:

@@ -7,17 +7,14 @@ once that is read.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-import msgpack
-
-from gputune.core.errors import ChecksumMismatch, MalformedHeader, shortened
+from gputune.core.errors import MalformedHeader, shortened
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import Fields, GraphRecord
 
-LARGEST_BLOCK_BYTES = 1 << 20
 LARGEST_ARENA_BYTES = 1 << 56
 
 
@@ -53,29 +50,18 @@ class MemoryNeed:
         """What arenas are as large as that any of the graphs can run in them, one graph at a time."""
         return largest_arenas(graph.arena_bytes for graph in self.graphs)
 
-    def pack(self) -> bytes:
-        """The block as it stands in a file."""
+    def to_fields(self) -> dict[str, Any]:
+        """Plain values, as they stand in a file."""
         graphs = [[graph.name, list(graph.arena_bytes), graph.bound_bytes] for graph in self.graphs]
-        block: bytes = msgpack.packb({"alignment": self.alignment_bytes, "graphs": graphs})
-        if len(block) > LARGEST_BLOCK_BYTES:
-            raise MalformedHeader(f"a memory block of {len(block)} bytes, at most {LARGEST_BLOCK_BYTES} are allowed")
-        return block
+        return {"alignment": self.alignment_bytes, "graphs": graphs}
 
     @classmethod
-    def unpack(cls, block: bytes, digest: bytes, path: str) -> MemoryNeed:
-        """The checked block of a file. Raises ChecksumMismatch, MalformedHeader."""
-        if hashlib.sha256(block).digest() != digest:
-            raise ChecksumMismatch(f"{path}: the memory block is damaged; generate the context again")
-        try:
-            fields = Fields(msgpack.unpackb(block), "memory block")
-            graphs = tuple(_graph(item) for item in fields.items("graphs"))
-            need = cls(fields.count("alignment"), graphs)
-        except (ValueError, msgpack.UnpackException) as error:
-            raise MalformedHeader(f"{path}: the memory block is no MsgPack: {error}") from None
-        except MalformedHeader as error:
-            raise MalformedHeader(f"{path}: {error}") from None
+    def from_fields(cls, value: object) -> MemoryNeed:
+        """The checked block of a file. Raises MalformedHeader."""
+        fields = Fields(value, "memory block")
+        need = cls(fields.count("alignment"), tuple(_graph(item) for item in fields.items("graphs")))
         if need.alignment_bytes < 1:
-            raise MalformedHeader(f"{path}: memory block: an alignment of {need.alignment_bytes} bytes")
+            raise MalformedHeader(f"memory block: an alignment of {need.alignment_bytes} bytes")
         return need
 
 
