@@ -93,6 +93,12 @@ class MalformedHeader(ContextError):
     name = "malformed_header"
 
 
+class MalformedEpContext(ContextError):
+    """An ONNX file, whose EPContext nodes should hold or name context binaries, cannot be used."""
+
+    name = "malformed_ep_context"
+
+
 class WrongDevice(ContextError):
     """The context was made for another device or driver, and that matters here."""
 

@@ -10,6 +10,7 @@ import click
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.errors import ConfigError
+from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generator import generate
 from gputune.client.progress import reporting
 
@@ -37,6 +38,17 @@ log = logging.getLogger(__name__)
     type=click.Path(path_type=Path),
     help="Inputs for --verify, as net-run takes them; random ones otherwise.",
 )
+@click.option(
+    "--ep_context",
+    type=click.Path(path_type=Path),
+    metavar="FILE.onnx",
+    help="Write an ONNX file, too, that stands for the context binary: with ONNX Runtime's EPContext operator.",
+)
+@click.option(
+    "--ep_context_embed_mode",
+    type=click.Choice(["0", "1"]),
+    help="Whether that file names the context binary (0, the default), in its own folder or below, or holds it (1).",
+)
 @log_level
 @summary_json
 def command(
@@ -45,6 +57,8 @@ def command(
     output_dir: Path,
     verify: bool,
     input_list: Path | None,
+    ep_context: Path | None,
+    ep_context_embed_mode: str | None,
     log_level: str,
     summary_json: Path | None,
 ) -> None:
@@ -59,9 +73,12 @@ def command(
     """
     if input_list is not None and not verify:
         raise ConfigError("--input_list has the inputs of --verify; give --verify, too")
+    if ep_context is None and ep_context_embed_mode is not None:
+        raise ConfigError("--ep_context_embed_mode is about the file of --ep_context; give --ep_context, too")
     request = asked.request(
         _binary_path(output_dir, binary_file),
         summary_json=summary_json,
+        ep_context=None if ep_context is None else EpContextFile(ep_context, ep_context_embed_mode == "1"),
         verify=verify,
         input_list=input_list,
         log_level=log_level,

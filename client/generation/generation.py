@@ -24,6 +24,7 @@ from gputune.client.context.race import ContextRace
 from gputune.client.context.verification import Questions, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.config import Config, check_precision
+from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.explaining import summary_line
 from gputune.client.generation.trusted_caches import check_trusted
 from gputune.client.model.graphs import Graphs
@@ -61,7 +62,7 @@ class GenerationRequest:
     """Everything that a generation depends on.
 
     The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
-    with onnxruntime on the inputs of `input_list`, else on random ones.
+    with onnxruntime on the inputs of `input_list`, else on random ones. `ep_context` is written beside it.
     """
 
     model: Path
@@ -77,6 +78,7 @@ class GenerationRequest:
     adb: AdbRequest | None = None
     tuning: TuningOptions = field(default_factory=TuningOptions)
     summary_json: Path | None = None
+    ep_context: EpContextFile | None = None
     op_packages: Sequence[str] = ()
     verify: bool = False
     input_list: Path | None = None
@@ -383,6 +385,8 @@ class Generation:
             except ContextError as error:
                 raise OutputError(f"{path} cannot be written: {error}") from error
         log.info(f"wrote {path} ({size} bytes)")
+        if (beside := self._request.ep_context) is not None:
+            log.info(f"wrote {beside.path} ({beside.write(path)} bytes)")
 
     def _effective_configuration(self) -> dict[str, Any]:
         request = self._request

@@ -160,6 +160,8 @@ def _check_outputs(request: GenerationRequest) -> None:
     check_bound(request)
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
         check_output(path)
+    if request.ep_context is not None:
+        request.ep_context.check(request.model, request.binary_file)
     if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):
         check_writable(request.performance_cache_dir)
     if request.config.kernel_repo_path is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.context.loading import graph_named, open_program
+from gputune.runtime.context.loading import open_graph
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 
 Array = npt.NDArray[Any]
@@ -38,11 +37,10 @@ class RemoteExecutor:
         """
         self._client = client
         self.address = client.address
-        with open_program(path) as checked:
-            self.header: ContextHeader = checked.header
-            self.graph = graph_named(checked, graph)
-        with path.open("rb") as file:  # the client keeps the mapping, to send it again after a lost connection
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        file, self.graph = open_graph(path, graph)
+        with file:
+            self.header: ContextHeader = file.header
+            content = file.content  # the client keeps it, to send it again after a lost connection
         self.device = DeviceIdentity.from_dict(client.device)
         self.round_trip_ns: list[int] = []
         start = time.perf_counter_ns()

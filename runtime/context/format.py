@@ -160,6 +160,11 @@ class ContextFile:
         self._view, self._map = data, mapped
         self._verified: set[int] = set()
 
+    @property
+    def content(self) -> memoryview:
+        """All bytes of the context binary. The view may be kept after close()."""
+        return self._view[:]
+
     def section(self, index: int) -> memoryview:
         """The bytes of a section. Raises ChecksumMismatch when they are not those that were written."""
         section = self.header.sections[index]

@@ -16,7 +16,10 @@ from typing import Literal
 from gputune.core.errors import DeviceNotFound, UntrustedFile, WrongDevice
 from gputune.core.identity import DeviceIdentity
 from gputune.core.ownership import untrusted
+from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.context.compatibility import made_by_null, verdict_on
+from gputune.runtime.context.ep_context import ep_context_named, is_ep_context
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import ContextFile, open_context
 from gputune.runtime.context.records import ContextHeader, GraphRecord
@@ -33,7 +36,7 @@ def load(
     graph: str | None = None,
     profiling: bool = False,
 ) -> Executor:
-    """Loads a context binary and opens its device.
+    """Loads a context binary, or the one that an ONNX file (.onnx) has in EPContext nodes, and opens its device.
 
     device: a number or part of a name as `gputune devices` shows them, or "null"; by default GPUTUNE_DEVICE,
     else the device the context was made for, else the best one. On another device or driver version the
@@ -69,22 +72,42 @@ def open_executor(
     """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
     if cache_compatibility_mode not in ("permissive", "strict"):
         raise ValueError(f"cache_compatibility_mode is {cache_compatibility_mode!r}, expected 'permissive' or 'strict'")
-    with open_program(path) as file:
-        chosen = graph_named(file, graph)
+    file, chosen = open_graph(path, graph)
+    with file:
         start = time.perf_counter_ns()
         wanted = wanted_device(device)
         if not file.header.computes and wanted not in (None, NULL):
-            raise _made_by_null(file, repr(wanted))
+            raise WrongDevice(f"{file.path}: {made_by_null(repr(wanted))}")
         backend = _open(file.header, wanted, profiling)
         device_open_ns = time.perf_counter_ns() - start
         return executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
 
 
-def open_program(path: Path | str) -> ContextFile:
-    """As open_context, of a file that is going to run. Raises UntrustedFile, too."""
+def open_graph(path: Path | str, graph: str | None) -> tuple[ContextFile, GraphRecord]:
+    """Opens a context binary that is going to run, or the one for which an EPContext node of an ONNX file stands, and
+    finds a graph in it; None is the first, of an ONNX file that of its first main node. The caller closes the file.
+
+    Raises as open_context and ep_contexts do; UntrustedFile; ValueError for an unknown graph.
+    """
+    _check_trusted(path)
+    if is_ep_context(path):
+        node = ep_context_named(path, graph)
+        graph = graph or node.name or None
+        if isinstance(node.content, Path):
+            _check_trusted(node.content)
+        file = node.open()
+    else:
+        file = open_context(path)
+    try:
+        return file, graph_named(file, graph)
+    except ValueError:
+        file.close()
+        raise
+
+
+def _check_trusted(path: Path | str) -> None:
     if why := untrusted(path):
         raise UntrustedFile(f"{path} {why}: a context runs as a program of yours")
-    return open_context(path)
 
 
 def executor_on(
@@ -96,26 +119,17 @@ def executor_on(
     Raises ContextError subclasses (WrongDevice when this device cannot run it), BuildFailed, ValueError for an
     unknown graph.
     """
-    header, chosen = file.header, graph_named(file, graph)
-    if not header.computes and backend.computes:
-        raise _made_by_null(file, backend.identity.name)
-    binaries = backend.identity.runs_binaries_of(header.device) or not header.computes
-    reasons = []
-    if not binaries and backend.computes:
-        difference = backend.identity.difference(header.device)
-        if strict:
-            raise WrongDevice(f"{file.path}: made for another device: {difference}")
-        reasons.append(f"building from source on another device: {difference}")
-    executor = Executor(backend, file, chosen, binaries, strict, device_open_ns)
-    executor.warnings[:0] = reasons
+    chosen = graph_named(file, graph)
+    verdict, reason = verdict_on(file.header, [chosen], backend.identity, backend.computes)
+    if verdict is ContextVerdict.UNSUPPORTED:
+        raise WrongDevice(f"{file.path}: {reason}")
+    recompiles = verdict is ContextVerdict.PREFER_RECOMPILATION and backend.computes
+    if recompiles and strict:
+        raise WrongDevice(f"{file.path}: made for another device: {reason}")
+    executor = Executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns)
+    if recompiles:
+        executor.warnings.insert(0, f"building from source on another device: {reason}")
     return executor
-
-
-def _made_by_null(file: ContextFile, device: str) -> WrongDevice:
-    return WrongDevice(
-        f"{file.path}: made by the null device: it holds no rearranged weights and cannot run on {device}; "
-        "make it again on a real device, or ask for the device 'null'"
-    )
 
 
 def graph_named(file: ContextFile, name: str | None) -> GraphRecord:

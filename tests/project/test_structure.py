@@ -89,7 +89,12 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
         "numpy": None,
         "rich": None,
         "adbutils": {"client/target/adb/device.py"},
-        "onnx": {"client/model/importer/", "client/run/onnx_backend.py", "client/model/oracle.py"},
+        "onnx": {
+            "client/model/importer/",
+            "client/generation/ep_context.py",
+            "client/model/oracle.py",
+            "client/run/onnx_backend.py",
+        },
         "onnxruntime": {"client/model/oracle.py"},
         "click": {"client/cli/"},
         "platformdirs": {"client/cli/"},

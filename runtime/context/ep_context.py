@@ -1,0 +1,341 @@
+"""ONNX files whose EPContext nodes hold or name context binaries: the form in which ONNX Runtime keeps compiled models.
+
+They are read without onnx and without protobuf. Of protobuf's wire format only the fields are looked at that lead to
+the nodes and their attributes, each within a bound; all others are stepped over. Files are mapped, so an embedded
+context is a view of the file's bytes and costs memory when it is used.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+
+from gputune.core.errors import MalformedEpContext, shortened
+from gputune.runtime.context.format import ContextFile, context_of, open_context
+
+DOMAIN, OPERATOR, SOURCE = "com.microsoft", "EPContext", "gputune"
+SUFFIX = ".onnx"
+LARGEST_FILE_BYTES = 2**31 - 1
+"""More has no message of protobuf."""
+MOST_FIELDS = 1 << 17
+"""Of a file, those that are stepped over included."""
+MOST_NODES = 1024
+MOST_ATTRIBUTES = 64
+"""Of a node."""
+LONGEST_TEXT = 4096
+"""Bytes of a name, a path or a note."""
+QUOTED = 80
+"""Characters of a name that an error quotes."""
+
+# Field numbers of onnx.proto, and its numbers for types of attributes
+_GRAPH = 7
+_NODE = 1
+_NODE_NAME, _OP_TYPE, _ATTRIBUTE, _NODE_DOMAIN = 3, 4, 5, 7
+_ATTRIBUTE_NAME, _INTEGER, _STRING, _TYPE = 1, 3, 4, 20
+_OF_INTEGER, _OF_STRING = 2, 3
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}
+_LONGEST_NUMBER, _LONGEST_SIZE = 10, 5
+"""Bytes of a number, and of one that is a size or a field's tag."""
+_NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True)
+class EpContext:
+    """An EPContext node.
+
+    path: the ONNX file. name: the graph of the context binary that the node stands for; empty where it does not say.
+    max_size: bytes of the arenas, of a main node those of the graph of its context that needs most, else those of its
+    own graph; 0 where the node does not say. It may only serve to choose: what is allocated is what the context binary
+    says. main: whether the context is its own, else that of a main node. content: the context binary, a file's path or
+    its bytes.
+    """
+
+    path: Path
+    name: str
+    max_size: int
+    main: bool
+    source: str
+    content: Path | memoryview
+    sdk_version: str = ""
+    notes: str = ""
+
+    def open(self) -> ContextFile:
+        """The context binary. Raises as open_context does."""
+        content = self.content
+        return open_context(content) if isinstance(content, Path) else context_of(content, str(self.path))
+
+
+def is_ep_context(path: Path | str) -> bool:
+    """Whether a file is read as one with EPContext nodes, and not as a context binary: by its suffix."""
+    return Path(path).suffix.lower() == SUFFIX
+
+
+def ep_contexts(path: Path | str) -> list[EpContext]:
+    """The EPContext nodes of an ONNX file, in its order; at least one is a main node.
+
+    A node that is not main refers to the context of the nearest main node before it, else to that of the first.
+
+    Raises MalformedEpContext for anything that is no such file: damaged, too large, with nodes of other operators or
+    sources, or with a path that leaves the folder of the file. Raises OSError when it cannot be read.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not 0 < size <= LARGEST_FILE_BYTES:
+            raise MalformedEpContext(f"{path}: {size} bytes, an ONNX file has 1 to {LARGEST_FILE_BYTES}")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        return _contexts(_nodes(memoryview(mapped)), path)
+    except MalformedEpContext as error:
+        raise MalformedEpContext(f"{path}: {error}") from None
+
+
+def ep_context_named(path: Path | str, graph: str | None) -> EpContext:
+    """The node of an ONNX file that stands for a graph; None is the first main node. Raises as ep_contexts does, and
+    ValueError when there is none of this name."""
+    contexts = ep_contexts(path)
+    for context in contexts:
+        if context.main if graph is None else context.name == graph:
+            return context
+    raise ValueError(f"{path}: there is no graph {graph!r}; the graphs are {shortened(one.name for one in contexts)}")
+
+
+def leaves_folder(text: str) -> str:
+    """Why a node's path could lead out of the folder of its file, in words that follow it; empty where it cannot. Paths
+    of other systems count, too: a file is made on one and read on another."""
+    if not text:
+        return "is empty"
+    if text[0] in "/\\" or PureWindowsPath(text).drive:
+        return "is absolute; it must be relative to the ONNX file"
+    if ".." in text.replace("\\", "/").split("/"):
+        return 'has ".."; it must not lead out of the folder of the ONNX file'
+    return ""
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A node as it lies in the file."""
+
+    name: str
+    attributes: Mapping[str, int | memoryview]
+
+    def text(self, name: str) -> str:
+        value = self.attributes.get(name, _NOTHING)
+        if isinstance(value, int):
+            raise self.wrong(f"{name} is a number, expected a text")
+        return _text(value, name)
+
+    def number(self, name: str, default: int) -> int:
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int):
+            raise self.wrong(f"{name} is no number")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Both flags of the operator are 1 where they are missing."""
+        value = self.number(name, 1)
+        if value not in (0, 1):
+            raise self.wrong(f"{name} is {value}, expected 0 or 1")
+        return value == 1
+
+    def wrong(self, what: str) -> MalformedEpContext:
+        return MalformedEpContext(f"{OPERATOR} node {self.name[:QUOTED]!r}: {what}")
+
+
+def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
+    """What nodes mean, checked. `path` is the file that they are in."""
+    contents: list[Path | memoryview | None] = []
+    for node in nodes:
+        if (source := node.text("source")) != SOURCE:
+            raise node.wrong(f"its source is {source[:QUOTED]!r}, and only those of {SOURCE!r} can be loaded")
+        contents.append(_content(node, path) if node.flag("main_context") else None)
+    nearest = next((content for content in contents if content is not None), None)
+    if nearest is None:
+        raise MalformedEpContext("no EPContext node with main_context = 1" if nodes else "no EPContext node")
+    found: list[EpContext] = []
+    for node, content in zip(nodes, contents, strict=True):
+        nearest = nearest if content is None else content
+        found.append(
+            EpContext(
+                path=path,
+                name=node.text("partition_name"),
+                max_size=node.number("max_size", 0),
+                main=content is not None,
+                source=SOURCE,
+                content=nearest,
+                sdk_version=node.text("ep_sdk_version"),
+                notes=node.text("notes"),
+            )
+        )
+        if found[-1].max_size < 0:
+            raise node.wrong(f"max_size is {found[-1].max_size}")
+    names = [one.name for one in found if one.name]
+    if len(set(names)) != len(names):
+        raise MalformedEpContext("two EPContext nodes have the same partition_name")
+    return found
+
+
+def _content(node: _Node, path: Path) -> Path | memoryview:
+    """The context of a main node."""
+    if node.flag("embed_mode"):
+        content = node.attributes.get("ep_cache_context")
+        if not isinstance(content, memoryview) or not content.nbytes:
+            raise node.wrong("ep_cache_context holds no context")
+        return content
+    text = node.text("ep_cache_context")
+    place = f"ep_cache_context {text[:200]!r}"
+    if why := leaves_folder(text):
+        raise node.wrong(f"{place} {why}")
+    try:
+        folder = path.parent.resolve()
+        found = (folder / text).resolve(strict=True)
+        file = found.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # missing, a circle of links, or no path at all
+        reason = error.strerror if isinstance(error, OSError) else "no file can have this name"
+        raise node.wrong(f"{place} cannot be found beside the ONNX file: {reason}") from None
+    if not found.is_relative_to(folder):
+        raise node.wrong(f"{place} is a link that leads out of the folder of the ONNX file")
+    if not file:
+        raise node.wrong(f"{place} is no file")
+    return found
+
+
+# --- the wire format ---
+
+
+class _Fields:
+    """The fields of messages; all that it has looked at together are MOST_FIELDS at most."""
+
+    def __init__(self) -> None:
+        self._left = MOST_FIELDS
+
+    def single(self, message: memoryview, numbers: tuple[int, ...], texts: tuple[int, ...]) -> _Found:
+        """Fields that a message has once at most, by their numbers: integers, and bytes. Raises MalformedEpContext for
+        one that occurs twice, of which readers could take either."""
+        found = _Found({}, {})
+        for field, kind, value in self._each(message):
+            if field in numbers or field in texts:
+                if kind != (_VARINT if field in numbers else _BYTES) or field in found.numbers or field in found.texts:
+                    raise MalformedEpContext(f"damaged: field {field} occurs twice, or is of another type")
+                if isinstance(value, int):
+                    found.numbers[field] = value
+                else:
+                    found.texts[field] = value
+        return found
+
+    def repeated(self, message: memoryview, number: int) -> Iterator[memoryview]:
+        """Each of a message's fields with this number; they are messages themselves."""
+        for field, _, value in self._each(message):
+            if field == number:
+                if isinstance(value, int):
+                    raise MalformedEpContext(f"damaged: field {field} is of another type")
+                yield value
+
+    def _each(self, message: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
+        """Number, wire type and value of each field; the value of one of fixed size is its bytes."""
+        place = 0
+        while place < message.nbytes:
+            self._left -= 1
+            if self._left < 0:
+                raise MalformedEpContext(f"more than {MOST_FIELDS} fields")
+            tag, place = _varint(message, place, _LONGEST_SIZE)
+            field, kind = tag >> 3, tag & 7
+            if not 0 < field < 1 << 29:
+                raise MalformedEpContext(f"damaged: there is no field {field}")
+            if kind == _VARINT:
+                value, place = _varint(message, place, _LONGEST_NUMBER)
+                yield field, kind, value
+                continue
+            if kind == _BYTES:
+                length, place = _varint(message, place, _LONGEST_SIZE)
+            elif kind in _FIXED:
+                length = _FIXED[kind]
+            else:
+                raise MalformedEpContext(f"damaged: field {field} has the wire type {kind}")
+            if length > message.nbytes - place:
+                raise MalformedEpContext(
+                    f"damaged: field {field} has {length} bytes, {message.nbytes - place} are there"
+                )
+            yield field, kind, message[place : place + length]
+            place += length
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Fields by number."""
+
+    numbers: dict[int, int]
+    texts: dict[int, memoryview]
+
+    def text(self, field: int, what: str) -> str:
+        return _text(self.texts.get(field, _NOTHING), what)
+
+
+def _nodes(model: memoryview) -> list[_Node]:
+    """The nodes of a model's graph, all EPContext nodes; subgraphs and functions are not looked into."""
+    fields = _Fields()
+    graph = fields.single(model, (), (_GRAPH,)).texts.get(_GRAPH)
+    if graph is None:
+        raise MalformedEpContext("no ONNX model: it has no graph")
+    nodes: list[_Node] = []
+    for node in fields.repeated(graph, _NODE):
+        if len(nodes) == MOST_NODES:
+            raise MalformedEpContext(f"more than {MOST_NODES} nodes")
+        nodes.append(_node(fields, node))
+    return nodes
+
+
+def _node(fields: _Fields, node: memoryview) -> _Node:
+    """Raises MalformedEpContext for a node of another operator, before its attributes are looked at."""
+    head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
+    name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
+    domain = head.text(_NODE_DOMAIN, "a node's domain")
+    if (domain, operator) != (DOMAIN, OPERATOR):
+        raise MalformedEpContext(
+            f"node {name[:QUOTED]!r} is {operator[:QUOTED]!r} of {domain[:QUOTED]!r}, expected only {OPERATOR} of "
+            f"{DOMAIN!r}; context-binary-generator makes a context of a model"
+        )
+    attributes: dict[str, int | memoryview] = {}
+    for attribute in fields.repeated(node, _ATTRIBUTE):
+        key, value = _attribute(fields, attribute)
+        if key in attributes or len(attributes) == MOST_ATTRIBUTES:
+            raise MalformedEpContext(f"node {name[:QUOTED]!r} has an attribute twice, or more than {MOST_ATTRIBUTES}")
+        attributes[key] = value
+    return _Node(name, attributes)
+
+
+def _attribute(fields: _Fields, attribute: memoryview) -> tuple[str, int | memoryview]:
+    """An attribute's name and value, which is empty where that is neither a number nor a text. Some writers leave out a
+    number that is 0 and a text that is empty."""
+    found = fields.single(attribute, (_INTEGER, _TYPE), (_ATTRIBUTE_NAME, _STRING))
+    name, kind = found.text(_ATTRIBUTE_NAME, "an attribute's name"), found.numbers.get(_TYPE)
+    if kind == _OF_INTEGER:
+        value = found.numbers.get(_INTEGER, 0)
+        return name, value - (1 << 64) if value >> 63 else value
+    return name, found.texts.get(_STRING, _NOTHING) if kind == _OF_STRING else _NOTHING
+
+
+def _text(value: memoryview, what: str) -> str:
+    if value.nbytes > LONGEST_TEXT:
+        raise MalformedEpContext(f"{what} has {value.nbytes} bytes, at most {LONGEST_TEXT} are allowed")
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError:
+        raise MalformedEpContext(f"{what} is no UTF-8") from None
+
+
+def _varint(message: memoryview, place: int, longest: int) -> tuple[int, int]:
+    """The number at a place of a message, and the place behind it."""
+    value = 0
+    for count, byte in enumerate(message[place : place + longest]):
+        value |= (byte & 0x7F) << 7 * count
+        if byte < 0x80:
+            if value >= 1 << (64 if longest == _LONGEST_NUMBER else 32):
+                break
+            return value, place + count + 1
+    raise MalformedEpContext("damaged: a number is cut off or too large")
