@@ -6,6 +6,7 @@
     scripts/fuzz graphs         compares random ONNX models with onnxruntime
     scripts/fuzz cache          works with changed performance caches and exports
     scripts/fuzz context        loads and runs changed context binaries
+    scripts/fuzz epcontext      reads changed ONNX files with EPContext nodes
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
@@ -16,7 +17,7 @@ import random
 import sys
 from typing import Protocol
 
-from stress.fuzz import cache, connections, context, frames, models, tests
+from stress.fuzz import cache, connections, context, ep_context, frames, models, tests
 from stress.graphs import fuzzing
 
 
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Command] = {
     "cache": cache,
     "connections": connections,
     "context": context,
+    "epcontext": ep_context,
     "frames": frames,
     "graphs": fuzzing,
     "models": models,
