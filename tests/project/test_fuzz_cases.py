@@ -1,4 +1,4 @@
-"""A few cases of scripts/fuzz context and scripts/fuzz cache, the same every time; and how a case is repeated."""
+"""A few cases of scripts/fuzz context, epcontext and cache, the same every time; and how a case is repeated."""
 
 import argparse
 import random
@@ -10,7 +10,7 @@ import pytest
 
 from gputune.runtime.context import loading
 from gputune.runtime.context.format import ContextFile, context_of
-from stress.fuzz import cache, cases, context
+from stress.fuzz import cache, cases, context, ep_context
 from stress.fuzz.mutations import mutated_bytes, mutated_value
 
 
@@ -22,6 +22,18 @@ def test_changed_context_binaries_are_refused_in_one_line_or_do_what_they_say(tm
 def test_changed_caches_and_exports_are_refused_in_one_line_or_used(tmp_path: Path) -> None:
     ended = Counter(cache.examine(cases.chance_of(0, number), tmp_path) for number in range(15))
     assert {"CacheError", "used", "taken in"} <= ended.keys()
+
+
+def test_changed_files_with_ep_context_nodes_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
+    folder = ep_context.prepared(tmp_path)
+    ended = Counter(ep_context.examine(cases.chance_of(0, number), folder) for number in range(3000))
+    assert ended.keys() == {"MalformedEpContext", "read", "read, not by protobuf"}
+    assert ended["read"] > 500
+
+
+def test_the_fields_of_a_file_that_are_put_back_unchanged_give_the_same_file(tmp_path: Path) -> None:
+    for whole in ep_context.originals(ep_context.prepared(tmp_path)):
+        assert ep_context.encoded(ep_context.decoded(whole, ep_context.NESTED), None) == whole
 
 
 def test_the_context_that_is_changed_runs_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,103 @@
+"""How a context fits a device: one verdict, of which loading makes its warnings and errors."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.core.errors import WrongDevice
+from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import ContextVerdict
+from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.context.compatibility import verdict_on
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.loading import executor_on
+from gputune.runtime.context.records import Context
+from gputune.runtime.devices.discovery import NULL_REPORT
+
+OPTIMAL, PREFER, UNSUPPORTED = ContextVerdict
+
+
+@pytest.fixture
+def real(context: Context, tmp_path: Path) -> Path:
+    """The small context as if a device had made it that computes."""
+    write_context(tmp_path / "real.bin", replace(context, computes=True))
+    return tmp_path / "real.bin"
+
+
+def device(**fields: Any) -> DeviceIdentity:
+    assert NULL_REPORT.identity is not None
+    return replace(NULL_REPORT.identity, **fields)
+
+
+def opened(identity: DeviceIdentity, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """The null device under another identity, as if it computed."""
+    backend = open_backend(NULL_REPORT)
+    backend.identity = identity
+    monkeypatch.setattr(type(backend), "computes", True)
+    return backend
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "reason"),
+    [
+        ({}, OPTIMAL, ""),
+        ({"global_memory_bytes": 5}, OPTIMAL, ""),
+        ({"driver_version": "2"}, PREFER, "driver_version is '2', not '1'"),
+        ({"platform_version": "2"}, PREFER, "platform_version is '2', not '1'"),
+        ({"name": "gpu", "compute_units": 8}, PREFER, "name is 'gpu', not 'null'; compute_units is 8, not 1"),
+        ({"max_work_group_size": 2}, UNSUPPORTED, "cannot run graph 'main': work-group of 4 work-items, the device"),
+        ({"max_work_item_sizes": (2, 1, 1)}, UNSUPPORTED, "local size 4 in dimension 0, the device allows 2"),
+        ({"max_allocation_bytes": 159}, UNSUPPORTED, "a buffer of 256 bytes, the device's largest allocation is 159"),
+        ({"base_address_alignment_bytes": 256}, UNSUPPORTED, "offset 128, the device aligns parts to 256 bytes"),
+        ({"name": "gpu", "max_work_group_size": 2}, UNSUPPORTED, "gpu cannot run graph 'main'"),
+    ],
+)
+def test_loading_does_what_the_verdict_says(
+    real: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], verdict: ContextVerdict, reason: str
+) -> None:
+    with open_context(real) as file:
+        found, why = verdict_on(file.header, file.header.graphs, device(**fields), computes=True)
+        assert found is verdict and reason in why and bool(why) == (verdict is not OPTIMAL)
+        backend = opened(device(**fields), monkeypatch)
+        if verdict is UNSUPPORTED:
+            with pytest.raises(WrongDevice) as raised:
+                executor_on(backend, file, None, strict=False)
+            assert str(raised.value) == f"{real}: {why}"
+            return
+        executor = executor_on(backend, file, None, strict=False)
+        built = f"building from source on another device: {why}"
+        assert executor.warnings == ([built] if verdict is PREFER else [])
+        if verdict is PREFER:
+            with pytest.raises(WrongDevice, match="made for another device: "):
+                executor_on(backend, file, None, strict=True)
+        else:
+            executor_on(backend, file, None, strict=True)
+
+
+def test_a_graph_that_fits_runs_beside_one_that_does_not(
+    real: Path, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = replace(context.graphs[0], name="large", arena_bytes=(1 << 20,))
+    write_context(real, replace(context, graphs=(*context.graphs, large), computes=True))
+    small = device(max_allocation_bytes=4096)
+    with open_context(real) as file:
+        graphs = file.header.graphs
+        assert verdict_on(file.header, graphs[:1], small, computes=True)[0] is OPTIMAL
+        assert verdict_on(file.header, graphs, small, computes=True)[0] is UNSUPPORTED
+        executor_on(opened(small, monkeypatch), file, "main", strict=True)
+
+
+def test_a_context_of_the_null_device_suits_it_alone(context_path: Path, real: Path) -> None:
+    """And the null device stands in for every other one, without a warning about programs that it does not run."""
+    with open_context(context_path) as file, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        verdict, reason = verdict_on(file.header, file.header.graphs, device(name="gpu"), computes=True)
+        assert verdict is UNSUPPORTED and "made by the null device" in reason and "cannot run on gpu" in reason
+        assert verdict_on(file.header, file.header.graphs, device(driver_version="0"), computes=False)[0] is OPTIMAL
+    with open_context(real) as file:
+        backend = open_backend(NULL_REPORT)
+        backend.identity = device(driver_version="2")
+        assert executor_on(backend, file, None, strict=True).warnings == []
