@@ -8,9 +8,9 @@ from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.say import print_json
 from gputune.client.outputs import write_json
 from gputune.core.statuses import ContextVerdict
-from gputune.runtime.context.compatibility import verdict_on
 from gputune.runtime.context.ep_context import EpContext, ep_contexts, is_ep_context
 from gputune.runtime.context.format import read_header
+from gputune.runtime.context.loading import verdict_on
 from gputune.runtime.context.records import ContextHeader
 from gputune.runtime.devices.discovery import discover
 

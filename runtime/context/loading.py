@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from gputune.core.errors import DeviceNotFound, UntrustedFile, WrongDevice
+from gputune.core.errors import DeviceError, DeviceNotFound, LimitExceeded, UntrustedFile, WrongDevice
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import check_sizes
 from gputune.core.ownership import untrusted
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.context.compatibility import made_by_null, verdict_on
 from gputune.runtime.context.ep_context import ep_context_named, is_ep_context
 from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import ContextFile, open_context
@@ -77,7 +78,7 @@ def open_executor(
         start = time.perf_counter_ns()
         wanted = wanted_device(device)
         if not file.header.computes and wanted not in (None, NULL):
-            raise WrongDevice(f"{file.path}: {made_by_null(repr(wanted))}")
+            raise WrongDevice(f"{file.path}: {_made_by_null(repr(wanted))}")
         backend = _open(file.header, wanted, profiling)
         device_open_ns = time.perf_counter_ns() - start
         return executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
@@ -130,6 +131,50 @@ def executor_on(
     if recompiles:
         executor.warnings.insert(0, f"building from source on another device: {reason}")
     return executor
+
+
+def verdict_on(
+    header: ContextHeader, graphs: Iterable[GraphRecord], device: DeviceIdentity, computes: bool
+) -> tuple[ContextVerdict, str]:
+    """How these graphs of a context fit a device, and the reason, which is empty where they fit best.
+
+    computes: whether the device does; one that does not stands in for any other. A driver may still refuse what this
+    supports: nothing says in advance what its compiler makes of a kernel.
+    """
+    if computes and not header.computes:
+        return ContextVerdict.UNSUPPORTED, _made_by_null(device.name)
+    for graph in graphs:
+        try:
+            _check_limits(header, graph, device)
+        except DeviceError as error:
+            return ContextVerdict.UNSUPPORTED, f"{device.name} cannot run graph {graph.name!r}: {error}"
+    if device.runs_binaries_of(header.device) or not header.computes:
+        return ContextVerdict.OPTIMAL, ""
+    return ContextVerdict.PREFER_RECOMPILATION, device.difference(header.device)
+
+
+def _made_by_null(device: str) -> str:
+    """Why a context of the null device cannot run on another one."""
+    return (
+        f"made by the null device: it holds no rearranged weights and cannot run on {device}; "
+        "make it again on a real device, or ask for the device 'null'"
+    )
+
+
+def _check_limits(header: ContextHeader, graph: GraphRecord, device: DeviceIdentity) -> None:
+    """Raises LimitExceeded for what the device's limits alone rule out."""
+    for launch in graph.launches:
+        check_sizes(launch.global_size, launch.local_size, device)
+    refs = {ref for launch in graph.launches for ref in launch.refs}
+    weights = {header.weights[ref.index] for ref in refs if ref.kind == "weights"}
+    tensors = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)]
+    largest = max([*tensors, *graph.arena_bytes, *(header.sections[index].length for index in weights)], default=0)
+    if largest > (limit := device.max_allocation_bytes):
+        raise LimitExceeded(f"a buffer of {largest} bytes, the device's largest allocation is {limit}")
+    alignment = device.base_address_alignment_bytes
+    offset = next((ref.offset for ref in refs if ref.offset % alignment), None)
+    if offset is not None:
+        raise LimitExceeded(f"a buffer part at offset {offset}, the device aligns parts to {alignment} bytes")
 
 
 def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
