@@ -1,10 +1,10 @@
 """An ONNX file that stands for a context binary: an EPContext node for each of its graphs, as ONNX Runtime's tools
 exchange compiled models. runtime/context/ep_context.py reads it.
 
-The first node is the main one: it holds the context or names its file, and its max_size is the most arena bytes that
-one of the graphs needs, as ONNX Runtime means it. The others refer to it; their max_size is what their own graph needs.
-Where tensors of several graphs have the same name, as those of one model with different shapes do, all are called
-GRAPH/NAME.
+The first node is the main one: it holds the context or names its file, and its max_size is the bytes of arenas in
+which each graph of the context can run, as ONNX Runtime means it. The others refer to it, and theirs are those of their
+own graph. Where tensors of several graphs have the same name, as those of one model with different shapes do, all are
+called GRAPH/NAME.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from gputune.runtime.context.ep_context import (
     leaves_folder,
 )
 from gputune.runtime.context.format import read_header
+from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 
 IR_VERSION, ONNX_OPSET, DOMAIN_OPSET = 8, 17, 1
@@ -96,7 +97,7 @@ def _model(header: ContextHeader, embed: bool, content: bytes) -> onnx.ModelProt
     """The nodes of all graphs. content: the context, or the path of its file."""
     names = [tensor.name for graph in header.graphs for tensor in (*graph.inputs, *graph.outputs)]
     clash = max(Counter(names).values(), default=0) > 1
-    largest = max(sum(graph.arena_bytes) for graph in header.graphs)
+    need = MemoryNeed.of(header.device, header.graphs)
     nodes, inputs, outputs = [], [], []
     for number, graph in enumerate(header.graphs):
         prefix = f"{graph.name}/" if clash else ""
@@ -110,7 +111,7 @@ def _model(header: ContextHeader, embed: bool, content: bytes) -> onnx.ModelProt
             embed_mode=int(embed),
             ep_sdk_version=header.versions.get("gputune", ""),
             main_context=int(number == 0),
-            max_size=largest if number == 0 else sum(graph.arena_bytes),
+            max_size=sum(need.arena_bytes) if number == 0 else need.graphs[number].total_bytes,
             notes=f"made for {header.device.name} ({header.device.platform})",
             partition_name=graph.name,
             source=SOURCE,

@@ -49,8 +49,8 @@ class EpContext:
     """An EPContext node.
 
     path: the ONNX file. name: the graph of the context binary that the node stands for; empty where it does not say.
-    max_size: bytes of the arenas, of a main node those of the graph of its context that needs most, else those of its
-    own graph; 0 where the node does not say. It may only serve to choose: what is allocated is what the context binary
+    max_size: bytes of arenas, of a main node those in which each graph of its context can run, else those of its own
+    graph; 0 where the node does not say. It may only serve to choose: what is allocated is what the context binary
     says. main: whether the context is its own, else that of a main node. content: the context binary, a file's path or
     its bytes.
     """

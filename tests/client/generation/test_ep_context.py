@@ -90,7 +90,7 @@ def test_a_file_stands_for_the_context(
 def test_several_graphs_have_a_node_each_and_tensors_of_their_own(
     generate: Generate, gputune: Gputune, tmp_path: Path, mode: str
 ) -> None:
-    """The main node says what the graph needs that needs most; each other what it needs itself."""
+    """The main node says what arenas suit all of them; each other what its own graph needs."""
     model = models.save(models.build("(float[1,2,h] x) => (float[1,2,h] y)", "z = Exp(x)\ny = Softmax(z)"), tmp_path)
     path = tmp_path / "output" / "model_ctx.onnx"
     ran = generate(
