@@ -105,6 +105,12 @@ class WrongDevice(ContextError):
     name = "wrong_device"
 
 
+class ArenaTooSmall(ContextError):
+    """A context needs more memory than the group has that it is to join."""
+
+    name = "arena_too_small"
+
+
 class UntrustedFile(ContextError):
     """Another user could change the file, and what is in it would run as this one."""
 

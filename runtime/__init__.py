@@ -21,9 +21,9 @@ from gputune.core.errors import (
     UnsupportedFormatVersion,
     WrongDevice,
 )
-from gputune.runtime.context.executor import Executor
-from gputune.runtime.context.loading import load
-from gputune.runtime.context.persistent import Runs
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.loading import load
+from gputune.runtime.execution.persistent import Runs
 
 __all__ = [
     "BuildFailed",

@@ -10,9 +10,9 @@ from gputune.client.outputs import write_json
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.ep_context import EpContext, ep_contexts, is_ep_context
 from gputune.runtime.context.format import read_header
-from gputune.runtime.context.loading import verdict_on
 from gputune.runtime.context.records import ContextHeader
 from gputune.runtime.devices.discovery import discover
+from gputune.runtime.execution.loading import verdict_on
 
 
 @click.command("context-binary-utility")

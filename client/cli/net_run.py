@@ -19,7 +19,7 @@ from gputune.client.run import net_run
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.runtime import Executor
-from gputune.runtime.context.loading import open_executor
+from gputune.runtime.execution.loading import open_executor
 
 log = logging.getLogger(__name__)
 

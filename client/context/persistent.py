@@ -8,7 +8,7 @@ runtime/backends/merging.py copies it. After Gupta, Stuart, Owens: A Study of Pe
 
 Waiting is bounded, because another program may have the processor of a group that others wait for. A group that has
 waited too long raises a flag, at which all groups leave, and those of later persistent kernels of the same inference,
-too; the flag says from which launch on runtime/context/persistent.py then has to run the inference by launches.
+too; the flag says from which launch on runtime/execution/persistent.py then has to run the inference by launches.
 
 Nothing that is complete is computed again. A group waits behind a launch only when all portions of that are taken, and
 a portion that is taken is always computed to its end, whatever the flag says: so all launches up to the one behind

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.context.loading import open_graph
 from gputune.runtime.context.records import ContextHeader, TensorRecord
+from gputune.runtime.execution.loading import open_graph
 
 Array = npt.NDArray[Any]
 

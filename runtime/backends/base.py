@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -149,6 +149,11 @@ class Backend(ABC):
     def settings(self) -> dict[str, str]:
         """Settings outside of gputune, by name, that change the driver's code or how long it takes."""
         return {}
+
+    def another_queue(self) -> Self:
+        """The same device with a queue of its own, whose launches may run beside those of this one; buffers and
+        programs serve both. Raises DeviceError."""
+        return self
 
     # --- memory ---
 

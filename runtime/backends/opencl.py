@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import time
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -46,6 +47,7 @@ from gputune.runtime.backends.general_code import spare_general_code
 from gputune.runtime.backends.machine_code import digest_of
 from gputune.runtime.backends.merging import OWN_NAMES
 from gputune.runtime.backends.scratch import scratch_folder
+from gputune.runtime.backends.sources import shortened_log
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.settings import deciding, scarce_processors
 from gputune.runtime.memory.handles import MemHandle
@@ -53,7 +55,6 @@ from gputune.runtime.memory.ladder import Ladder
 from gputune.runtime.memory.opencl_calls import OpenCLCalls, Place, symbols_of
 
 Error = cl.Error
-LOG_CHARACTERS = 2000
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
 FLUSHED_BYTES = 64 << 20  # at least: some drivers report a first-level cache, or none
 LINE_BYTES = 64
@@ -148,14 +149,6 @@ def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = N
     return backend
 
 
-def shortened_log(text: str) -> str:
-    """A build log without empty lines and repeated headings, at most LOG_CHARACTERS long, errors first."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    first = next((place for place, line in enumerate(lines) if "error" in line.lower()), 0)
-    log = "\n".join(lines[first:] or lines)
-    return log if len(log) <= LOG_CHARACTERS else log[:LOG_CHARACTERS] + " ..."
-
-
 class OpenCLBackend(Backend):
     """One OpenCL device with a context and an in-order queue of its own."""
 
@@ -167,9 +160,20 @@ class OpenCLBackend(Backend):
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size
         with _translated("opening the device"):
             self._context = cl.Context([device])
-            clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
-            self._queue = cl.CommandQueue(self._context, device, **clock)
+            self._queue = self._new_queue()
         self._generates_late = self.identity.device_type in quirks_of(self.identity).compiles_at_first_launch
+
+    def _new_queue(self) -> cl.CommandQueue:
+        clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if self.profiles else {}
+        return cl.CommandQueue(self._context, self._device, **clock)
+
+    def another_queue(self) -> Self:
+        other = copy.copy(self)
+        other._flusher = None
+        other.__dict__.pop("_ladder", None)  # its commands go to one queue
+        with _translated("opening a queue"):
+            other._queue = self._new_queue()
+        return other
 
     @functools.cached_property
     def _shares_memory(self) -> bool:

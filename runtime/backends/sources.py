@@ -16,6 +16,8 @@ from collections.abc import Collection
 
 from gputune.core.errors import BuildFailed
 
+LOG_CHARACTERS = 2000
+
 _SPLICE = re.compile(r"\\[ \t\v\f\0]*(?:\r\n|\n\r|\n|\r)")
 # Wherever a # stands, in a comment or a text too, since who removes those first can be deceived about where they end.
 # What may stand between # and its word: white space, and whatever else a compiler could take for that. A comment there
@@ -92,3 +94,11 @@ def _can_be_pasted(word: str, tokens: Collection[str]) -> bool:
 
 def _shown(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text[:40]).rstrip()
+
+
+def shortened_log(text: str) -> str:
+    """A build log without empty lines and repeated headings, at most LOG_CHARACTERS long, errors first."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    first = next((place for place, line in enumerate(lines) if "error" in line.lower()), 0)
+    log = "\n".join(lines[first:] or lines)
+    return log if len(log) <= LOG_CHARACTERS else log[:LOG_CHARACTERS] + " ..."

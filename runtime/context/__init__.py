@@ -1,1 +1,1 @@
-"""The context binary: its format, loading it, and running it."""
+"""The context binary: its format, what it needs of memory, and ONNX files that stand for it."""

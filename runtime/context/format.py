@@ -129,17 +129,41 @@ def read_memory_need(path: Path | str) -> MemoryNeed:
     a file from before version 3 says it in its header. Raises ContextError subclasses, OSError."""
     with Path(path).open("rb", buffering=0) as file:
         start = io.BytesIO(file.read(READ_FIRST_BYTES) or b"")
-        size = _size(file)
 
         def read(count: int) -> bytes:
             found = start.read(count)
             return found if len(found) == count else found + (file.read(count - len(found)) or b"")
 
-        version, _, _ = _read_prefix(read, size, str(path))
-        if version >= _HAS_MEMORY:
-            return _read_memory(read, size, str(path))
-    header = read_header(path)
-    return MemoryNeed.of(header.device, header.graphs)
+        need = _memory_need(read, _size(file), str(path))
+    if need is None:
+        header = read_header(path)
+        need = MemoryNeed.of(header.device, header.graphs)
+    return need
+
+
+def memory_need_of(data: memoryview, name: str) -> MemoryNeed:
+    """The same of a context binary's bytes."""
+    need = _memory_need(_reader(data), data.nbytes, name)
+    if need is None:
+        with context_of(data, name) as file:
+            need = MemoryNeed.of(file.header.device, file.header.graphs)
+    return need
+
+
+def _memory_need(read: Callable[[int], bytes], size: int, path: str) -> MemoryNeed | None:
+    version, _, _ = _read_prefix(read, size, path)
+    return _read_memory(read, size, path) if version >= _HAS_MEMORY else None
+
+
+def _reader(data: memoryview) -> Callable[[int], bytes]:
+    place = 0
+
+    def read(count: int) -> bytes:
+        nonlocal place
+        place += count
+        return bytes(data[place - count : place])
+
+    return read
 
 
 class ContextFile:
@@ -149,14 +173,7 @@ class ContextFile:
         """`name` is how errors call it; `mapped` is what to unmap in the end. Raises ContextError subclasses for
         bytes that are no context binary or a damaged one."""
         self.path = name
-        place = 0
-
-        def read(count: int) -> bytes:
-            nonlocal place
-            place += count
-            return bytes(data[place - count : place])
-
-        self.header, self._start = _read_header(read, data.nbytes, name)
+        self.header, self._start = _read_header(_reader(data), data.nbytes, name)
         self._view, self._map = data, mapped
         self._verified: set[int] = set()
 

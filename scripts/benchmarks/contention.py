@@ -20,9 +20,9 @@ import tool
 from benchmarks.peers.comparing import Failed
 from benchmarks.tuning.tools import Ratio
 from gputune import runtime
-from gputune.runtime.context.breaker import ATTEMPTS_AT_MOST
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, ProgramRecord
+from gputune.runtime.execution.breaker import ATTEMPTS_AT_MOST
 from models import classic_models, tune_models
 from models.tune_models import Model
 

@@ -16,9 +16,9 @@ import numpy as np
 from gputune.core.errors import BuildFailed, ContextError, DeviceError, shortened
 from gputune.core.launches import Launch
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
-from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import context_of
-from gputune.runtime.context.loading import executor_on
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.measuring import launching, measuring
 from gputune.runtime.measuring.request import Ahead, ProfileRequest
 from gputune.runtime.measuring.timing import Protocol

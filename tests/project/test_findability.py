@@ -25,7 +25,7 @@ TASKS = {
     "runtime backend": ("runtime/backends/base.py", "runtime/backends/__init__.py"),
     "report html section": ("client/report/html/",),
     "wrong cache hit": ("client/tuning/search/cache_hit.py",),
-    "run profile inference": ("client/run/net_run.py", "runtime/context/executor.py"),
+    "run profile inference": ("client/run/net_run.py", "runtime/execution/executor.py"),
     "target reconnect": ("client/target/reconnecting.py",),
     "worker hang watchdog": ("server/workers/watchdog.py",),
     "context memory plan": ("client/context/memory_planner.py",),

@@ -30,7 +30,6 @@ from gputune.runtime.context.format import (
     read_header,
     write_context,
 )
-from gputune.runtime.context.loading import executor_on
 from gputune.runtime.context.records import (
     STATUS_BYTES,
     BufferRef,
@@ -41,6 +40,7 @@ from gputune.runtime.context.records import (
     TensorRecord,
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.execution.loading import executor_on
 from stress.fuzz import cases
 from stress.fuzz.cases import Broken, check_line
 from stress.fuzz.mutations import mutated_bytes, mutated_value

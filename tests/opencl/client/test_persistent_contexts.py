@@ -26,12 +26,12 @@ from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend, Bound, open_backend
-from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import open_context, write_context
-from gputune.runtime.context.loading import executor_on
-from gputune.runtime.context.programs import load_persistent_programs
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.execution.programs import load_persistent_programs
 from gputune.runtime.measuring.launching import compile_variant
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from stress.fuzz.context import header_of, with_header
@@ -112,8 +112,8 @@ def test_without_a_processor_for_each_group_launches_run_one_by_one(
 
 def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """No group waits for another one, and nothing is learnt from that."""
-    monkeypatch.setattr("gputune.runtime.context.persistent.MOST_ROUNDS", 0)
-    monkeypatch.setattr("gputune.runtime.context.breaker.Breaker.persistent", True)
+    monkeypatch.setattr("gputune.runtime.execution.persistent.MOST_ROUNDS", 0)
+    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.persistent", True)
 
 
 def clean(executor: Executor) -> bool:
@@ -235,8 +235,8 @@ def test_it_is_resumed_behind_each_launch(
         return by_launches(first)
 
     monkeypatch.setattr(executor, "_one_by_one", suffix)
-    monkeypatch.setattr("gputune.runtime.context.breaker.Breaker.persistent", True)
-    monkeypatch.setattr("gputune.runtime.context.persistent.MOST_ROUNDS", 1000)
+    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.persistent", True)
+    monkeypatch.setattr("gputune.runtime.execution.persistent.MOST_ROUNDS", 1000)
     for part in parts_of(executor.graph):
         last = all(launch.counts for launch in executor.graph.persistent[part.place :])
         for complete, begun in itertools.product(range(1, part.launches), (False, True)):

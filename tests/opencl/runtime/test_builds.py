@@ -19,8 +19,8 @@ from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
-from gputune.runtime.context.loading import executor_on
 from gputune.runtime.context.records import Context
+from gputune.runtime.execution.loading import executor_on
 from gputune.server.workers.pool import most_compilers
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save

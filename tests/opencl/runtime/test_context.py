@@ -16,9 +16,9 @@ from gputune.core.launches import Launch, Variant
 from gputune.runtime.backends import Backend, ProgramCache, open_backend
 from gputune.runtime.backends.opencl import OpenCLBackend
 from gputune.runtime.context.format import context_of, write_context
-from gputune.runtime.context.loading import executor_on
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.measuring.launching import compile_variant
 from tests.runtime.test_opened import in_a_fork
 
@@ -234,7 +234,7 @@ def test_the_recorded_device_is_opened_without_discovery(path: Path, monkeypatch
     def fail() -> list[DeviceReport]:
         raise AssertionError("discovery is slow and not needed here")
 
-    monkeypatch.setattr("gputune.runtime.context.loading.discover", fail)
+    monkeypatch.setattr("gputune.runtime.execution.loading.discover", fail)
     gputune.runtime.load(path)
 
 

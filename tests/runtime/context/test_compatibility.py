@@ -12,9 +12,9 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import open_context, write_context
-from gputune.runtime.context.loading import executor_on, verdict_on
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.execution.loading import executor_on, verdict_on
 
 OPTIMAL, PREFER, UNSUPPORTED = ContextVerdict
 

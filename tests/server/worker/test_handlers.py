@@ -14,9 +14,9 @@ from gputune.core.errors import BuildFailed
 from gputune.core.launches import Launch, Trial, Variant, Work, source_sha256
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.context.format import write_context
-from gputune.runtime.context.loading import executor_on
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.execution.loading import executor_on
 from gputune.server.protocol import codec, messages
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of, with_launches

@@ -15,11 +15,11 @@ import pytest
 from gputune.core.errors import CannotImport, ContextClosed, MemoryInUse
 from gputune.runtime.backends import Imported, open_backend
 from gputune.runtime.backends.null import NullBackend
-from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, TensorRecord
-from gputune.runtime.context.tensor_memory import MOST_KNOWN
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.tensor_memory import MOST_KNOWN
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 

@@ -13,11 +13,11 @@ import gputune.runtime
 from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import open_backend
-from gputune.runtime.context import loading
 from gputune.runtime.context.format import write_context
-from gputune.runtime.context.loading import open_executor
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
+from gputune.runtime.execution import loading
+from gputune.runtime.execution.loading import open_executor
 
 X = np.ones((2, 4), np.float32)
 

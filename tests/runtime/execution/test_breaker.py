@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.runtime.context.breaker import ATTEMPTS_AT_MOST, DOUBLINGS, EARLY, FIRST_WAIT, MOST, Breaker, Usual
+from gputune.runtime.execution.breaker import ATTEMPTS_AT_MOST, DOUBLINGS, EARLY, FIRST_WAIT, MOST, Breaker, Usual
 
 PERSISTENT_NS, LAUNCHES_NS = 3.6e6, 4.6e6
 
@@ -35,7 +35,7 @@ SLOWER = Machine(persistent_ns=1.2 * LAUNCHES_NS)
 
 
 class Run:
-    """Runs inferences as runtime/context/persistent.py does, and counts."""
+    """Runs inferences as runtime/execution/persistent.py does, and counts."""
 
     def __init__(self, seed: int = 0) -> None:
         self.breaker = Breaker()

@@ -14,11 +14,12 @@ class SharedParts:
     """Weights and programs by their digests. They hold them as long as this lives.
 
     turn: held during an inference and while memory is exchanged; arenas: those that all use in turns, None where each
-    executor has its own.
+    executor has its own; persistent: whether persistent kernels may run, which need all processors for themselves.
     """
 
     turn: threading.Lock = field(default_factory=threading.Lock)
     arenas: list[Buffer] | None = None
+    persistent: bool = True
     weights: dict[Hashable, Buffer] = field(default_factory=dict)
     programs: dict[Hashable, Program] = field(default_factory=dict)
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.runtime.backends import Backend, Bound, Buffer
-from gputune.runtime.context.breaker import Breaker, Usual
 from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES
+from gputune.runtime.execution.breaker import Breaker, Usual
 
 WAIT = 3
 """A group may wait for so many times the longest wait of a usual inference, and for what giving up costs."""

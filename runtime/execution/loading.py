@@ -21,11 +21,12 @@ from gputune.core.ownership import untrusted
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.ep_context import ep_context_named, is_ep_context
-from gputune.runtime.context.executor import Executor
 from gputune.runtime.context.format import ContextFile, open_context
 from gputune.runtime.context.records import ContextHeader, GraphRecord
 from gputune.runtime.devices.discovery import NULL, NULL_REPORT, DeviceReport, choose, discover, matches, wanted_device
 from gputune.runtime.devices.drivers import driver_files
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.shared import SharedParts
 
 Compatibility = Literal["permissive", "strict"]
 
@@ -71,17 +72,28 @@ def open_executor(
     profiling: bool,
 ) -> Executor:
     """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
-    if cache_compatibility_mode not in ("permissive", "strict"):
-        raise ValueError(f"cache_compatibility_mode is {cache_compatibility_mode!r}, expected 'permissive' or 'strict'")
+    strict = is_strict(cache_compatibility_mode)
     file, chosen = open_graph(path, graph)
     with file:
         start = time.perf_counter_ns()
-        wanted = wanted_device(device)
-        if not file.header.computes and wanted not in (None, NULL):
-            raise WrongDevice(f"{file.path}: {_made_by_null(repr(wanted))}")
-        backend = _open(file.header, wanted, profiling)
+        backend = open_device_for(file, device, profiling)
         device_open_ns = time.perf_counter_ns() - start
-        return executor_on(backend, file, chosen.name, cache_compatibility_mode == "strict", device_open_ns)
+        return executor_on(backend, file, chosen.name, strict, device_open_ns)
+
+
+def is_strict(mode: Compatibility) -> bool:
+    """Whether a context must be made for the very device. Raises ValueError for a mode that there is not."""
+    if mode not in ("permissive", "strict"):
+        raise ValueError(f"cache_compatibility_mode is {mode!r}, expected 'permissive' or 'strict'")
+    return mode == "strict"
+
+
+def open_device_for(file: ContextFile, device: str | None, profiling: bool) -> Backend:
+    """The device of a context, or that which is asked for; as load() does."""
+    wanted = wanted_device(device)
+    if not file.header.computes and wanted not in (None, NULL):
+        raise WrongDevice(f"{file.path}: {_made_by_null(repr(wanted))}")
+    return _open(file.header, wanted, profiling)
 
 
 def open_graph(path: Path | str, graph: str | None) -> tuple[ContextFile, GraphRecord]:
@@ -90,12 +102,12 @@ def open_graph(path: Path | str, graph: str | None) -> tuple[ContextFile, GraphR
 
     Raises as open_context and ep_contexts do; UntrustedFile; ValueError for an unknown graph.
     """
-    _check_trusted(path)
+    check_trusted(path)
     if is_ep_context(path):
         node = ep_context_named(path, graph)
         graph = graph or node.name or None
         if isinstance(node.content, Path):
-            _check_trusted(node.content)
+            check_trusted(node.content)
         file = node.open()
     else:
         file = open_context(path)
@@ -106,16 +118,23 @@ def open_graph(path: Path | str, graph: str | None) -> tuple[ContextFile, GraphR
         raise
 
 
-def _check_trusted(path: Path | str) -> None:
+def check_trusted(path: Path | str) -> None:
+    """Raises UntrustedFile for a file that another user could change."""
     if why := untrusted(path):
         raise UntrustedFile(f"{path} {why}: a context runs as a program of yours")
 
 
 def executor_on(
-    backend: Backend, file: ContextFile, graph: str | None, strict: bool, device_open_ns: int = 0
+    backend: Backend,
+    file: ContextFile,
+    graph: str | None,
+    strict: bool,
+    device_open_ns: int = 0,
+    shared: SharedParts | None = None,
 ) -> Executor:
     """A graph of a context (None: the first) on an open device. On another device or driver version than the
-    context was made for, programs are built from source, which the executor's warnings say, unless `strict`.
+    context was made for, programs are built from source, which the executor's warnings say, unless `strict`. shared:
+    what it has in common with other executors on the device.
 
     Raises ContextError subclasses (WrongDevice when this device cannot run it), BuildFailed, ValueError for an
     unknown graph.
@@ -127,7 +146,7 @@ def executor_on(
     recompiles = verdict is ContextVerdict.PREFER_RECOMPILATION and backend.computes
     if recompiles and strict:
         raise WrongDevice(f"{file.path}: made for another device: {reason}")
-    executor = Executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns)
+    executor = Executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns, shared)
     if recompiles:
         executor.warnings.insert(0, f"building from source on another device: {reason}")
     return executor

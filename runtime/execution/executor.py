@@ -16,13 +16,13 @@ import numpy.typing as npt
 from gputune.core.errors import BuildFailed, ContextClosed, DeviceError, WrongDevice
 from gputune.core.opened import Opened
 from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Buffer, Program, Stamps
-from gputune.runtime.context.binding import Binder
 from gputune.runtime.context.format import ContextFile
-from gputune.runtime.context.persistent import PersistentRuns, Runs
-from gputune.runtime.context.programs import ProgramRecords, load_persistent_programs, load_programs
 from gputune.runtime.context.records import STATUS_BYTES, ContextHeader, GraphRecord, TensorRecord
-from gputune.runtime.context.shared import SharedParts
-from gputune.runtime.context.tensor_memory import TensorMemory, Value
+from gputune.runtime.execution.binding import Binder
+from gputune.runtime.execution.persistent import PersistentRuns, Runs
+from gputune.runtime.execution.programs import ProgramRecords, load_persistent_programs, load_programs
+from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.execution.tensor_memory import TensorMemory, Value
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 
@@ -74,7 +74,9 @@ class Executor:
         try:
             self._tensors = TensorMemory(backend, graph, self._binder, self._warn)
             arenas = self._shared.arenas
-            self._binder.use_all("arena", arenas or [backend.allocate(nbytes) for nbytes in graph.arena_bytes])
+            if arenas is None:
+                arenas = [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
+            self._binder.use_all("arena", arenas)
             with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
                 weights = beside.submit(self._uploaded, file)
                 known, warn = self._shared.programs, self._warn

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from gputune.core.errors import CannotImport, DeviceError
 from gputune.runtime.backends import Backend, Buffer, Imported
-from gputune.runtime.context.binding import Binder, unallocated
 from gputune.runtime.context.records import GraphRecord, TensorRecord
+from gputune.runtime.execution.binding import Binder, unallocated
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 

@@ -1,0 +1,258 @@
+"""Contexts on one device that share what they do not use at the same time: arenas, and equal weights and programs.
+
+What the graphs of all contexts need is read from the first bytes of their files, and arenas are allocated once, each as
+large as the largest that any graph has in its place. Graphs that share them run one after the other; with several
+streams there are as many sets of arenas, and as many graphs may run at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from queue import LifoQueue
+from types import TracebackType
+from typing import Self
+
+from gputune.core.errors import ArenaTooSmall, ContextClosed, MalformedHeader
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
+from gputune.runtime.context.format import ContextFile, context_of, memory_need_of, open_context, read_memory_need
+from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
+from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
+from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_device_for
+from gputune.runtime.execution.shared import SharedParts
+
+
+@dataclass(frozen=True)
+class GroupMemory:
+    """Bytes of device memory. arenas: of one stream, by their place; streams: how many sets of them there are;
+    private: what all graphs would need with arenas of their own, in one stream; weights: held once for all."""
+
+    arenas: tuple[int, ...]
+    streams: int
+    private: int
+    weights: int
+
+
+class ContextGroup:
+    """Loaded contexts that share their arenas. Several threads may use it.
+
+    A context is known by its name, and each of its graphs by NAME/GRAPH; the name alone stands for its first graph.
+    """
+
+    def __init__(self, backend: Backend, arenas: Sequence[int], streams: int, strict: bool) -> None:
+        """arenas: their bytes. Raises DeviceError where the device does not have them. Make one with load_group."""
+        if streams < 1:
+            raise ValueError(f"streams is {streams}, at least 1 is needed")
+        self._strict = strict
+        self._closed = False
+        first = SharedParts(persistent=streams == 1)
+        self._streams = [(backend, first)]
+        for _ in range(streams - 1):
+            another = SharedParts(persistent=False, weights=first.weights, programs=first.programs)
+            self._streams.append((backend.another_queue(), another))
+        self._allocate(arenas)
+        self._free: LifoQueue[int] = LifoQueue()
+        for stream in reversed(range(streams)):
+            self._free.put(stream)
+        self._members: dict[str, list[Executor]] = {}
+        self._needs: dict[str, MemoryNeed] = {}
+
+    # --- members --------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Executor:
+        """The executor of a graph in the first stream. Raises KeyError."""
+        return self._streams_of(name)[0]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of contexts and graphs."""
+        return iter(list(self._members))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def add(self, path: Path | str, name: str | None = None, grow: bool = False) -> Executor:
+        """Loads one more context under a name, by default its file's without the ending; its first graph's executor.
+
+        grow: where it needs larger arenas than there are, these are exchanged under all members. Raises ArenaTooSmall
+        with both sizes where it does and may not; ValueError for a name that the group has already; as load_group
+        does."""
+        sources = _sources(path, name)
+        if len(sources) > 1:
+            raise ValueError(f"{path} has {len(sources)} contexts; add them one by one")
+        (source,) = sources
+        if source.name in self._needs:
+            raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
+        arenas, need = self.memory.arenas, source.need()
+        wanted = largest_arenas([arenas, need.arena_bytes])
+        with ExitStack() as turns:
+            for _, shared in self._streams:
+                turns.enter_context(shared.turn)
+            if wanted != arenas:
+                if not grow:
+                    raise ArenaTooSmall(
+                        f"{path} needs arenas of {list(need.arena_bytes)} bytes, the group has {list(arenas)}; "
+                        "grow=True exchanges them"
+                    )
+                self._allocate(wanted)
+                for executors in self._members.values():
+                    for executor, (_, shared) in zip(executors, self._streams, strict=True):
+                        executor.use_arenas(shared.arenas or [])
+        self.load(source)
+        return self[source.name]
+
+    def load(self, source: ContextSource) -> None:
+        """Loads a context for which the arenas are large enough."""
+        loaded: dict[str, list[Executor]] = {}
+        need = source.need()
+        with source.open() as file:
+            if MemoryNeed.of(file.header.device, file.header.graphs) != need:
+                raise MalformedHeader(f"{source.path}: the file has changed while it was loaded")
+            for graph in file.header.graphs:
+                loaded[f"{source.name}/{graph.name}"] = [
+                    executor_on(backend, file, graph.name, self._strict, shared=shared)
+                    for backend, shared in self._streams
+                ]
+        self._members[source.name] = next(iter(loaded.values()))
+        self._members |= loaded
+        self._needs[source.name] = need
+
+    def close(self, name: str | None = None) -> None:
+        """Gives up a context, or all of them and the group's memory. Doing so again does nothing."""
+        if name is not None:
+            if name not in self._needs:
+                raise KeyError(name)
+            del self._needs[name]
+        for known in [known for known in self._members if name is None or known.split("/")[0] == name or known == name]:
+            for executor in self._members.pop(known):
+                executor.close()
+        if name is None:
+            self._closed = True
+            self._needs.clear()
+            for _, shared in self._streams:
+                shared.arenas = []
+                shared.weights.clear()
+                shared.programs.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # --- use ------------------------------------------------------------------------------------------
+
+    def run(self, name: str, inputs: Values = NOTHING, outputs: Values = NOTHING) -> dict[str, Array]:
+        """One inference of a graph in whichever stream is free, as Executor.run. Raises KeyError, too."""
+        executors = self._streams_of(name)
+        stream = self._free.get()
+        try:
+            return executors[stream].run(inputs, outputs)
+        finally:
+            self._free.put(stream)
+
+    @property
+    def memory(self) -> GroupMemory:
+        """What the group has, and what its contexts would have without it."""
+        shared = self._streams[0][1]
+        return GroupMemory(
+            arenas=tuple(buffer.nbytes for buffer in shared.arenas or ()),
+            streams=len(self._streams),
+            private=sum(graph.total_bytes for need in self._needs.values() for graph in need.graphs),
+            weights=sum(buffer.nbytes for buffer in shared.weights.values()),
+        )
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _streams_of(self, name: str) -> list[Executor]:
+        if self._closed:
+            raise ContextClosed("the group was closed")
+        if name not in self._members:
+            raise KeyError(f"the group has no graph {name!r}; there are {list(self._members)}")
+        return self._members[name]
+
+    def _allocate(self, arenas: Sequence[int]) -> None:
+        for backend, shared in self._streams:
+            shared.arenas = [backend.allocate(nbytes) for nbytes in arenas]
+
+
+@dataclass(frozen=True)
+class ContextSource:
+    """A context that is going to be loaded: its name in the group, the file that was given, and where it is: a file or
+    bytes of that."""
+
+    name: str
+    path: Path
+    content: Path | memoryview
+
+    def need(self) -> MemoryNeed:
+        """What it needs. Raises ContextError, OSError."""
+        if isinstance(self.content, Path):
+            return read_memory_need(self.content)
+        return memory_need_of(self.content, str(self.path))
+
+    def open(self) -> ContextFile:
+        """The file. Raises ContextError, OSError."""
+        check_trusted(self.path)
+        if isinstance(self.content, Path):
+            check_trusted(self.content)
+            return open_context(self.content)
+        return context_of(self.content, str(self.path))
+
+
+def load_group(
+    paths: Sequence[Path | str],
+    device: str | None = None,
+    names: Sequence[str] | None = None,
+    streams: int = 1,
+    cache_compatibility_mode: Compatibility = "permissive",
+    profiling: bool = False,
+) -> ContextGroup:
+    """Loads contexts that take turns with one set of arenas, each arena as large as the largest that any of their
+    graphs has in its place. The context with the largest need is loaded first; of each file at most READ_FIRST_BYTES
+    bytes are read before memory is allocated. An ONNX file may stand for contexts by EPContext nodes.
+
+    names: of the contexts, by default their files' without the ending. streams: how many inferences may run at a time,
+    each in arenas of its own. device, cache_compatibility_mode, profiling: as of load(), for the device of the first
+    context. Raises ValueError for names that are not distinct, and as load() does.
+    """
+    strict = is_strict(cache_compatibility_mode)
+    given: Sequence[str | None] = [None] * len(paths) if names is None else names
+    if not paths or len(given) != len(paths):
+        raise ValueError(f"{len(paths)} contexts and {len(given)} names: there must be one, and a name for each")
+    sources = [source for path, name in zip(paths, given, strict=True) for source in _sources(path, name)]
+    if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
+        raise ValueError(f"contexts of a group need different names, two are called {repeated[0]!r}; give names")
+    needs = {source.name: source.need() for source in sources}
+    with sources[0].open() as file:
+        backend = open_device_for(file, device, profiling)
+    arenas = largest_arenas(need.arena_bytes for need in needs.values())
+    group = ContextGroup(backend, arenas, streams, strict)
+    try:
+        for source in sorted(sources, key=lambda source: -sum(needs[source.name].arena_bytes)):
+            group.load(source)
+    except BaseException:
+        group.close()
+        raise
+    return group
+
+
+def _sources(path: Path | str, name: str | None) -> list[ContextSource]:
+    """The contexts of a file: itself, or those that EPContext nodes hold or name. Raises ContextError, OSError."""
+    path = Path(path)
+    name = path.stem if name is None else name
+    if not name or "/" in name:
+        raise ValueError(f"{path}: {name!r} is no name for a context: it must not be empty or have a slash")
+    if not is_ep_context(path):
+        return [ContextSource(name, path, path)]
+    check_trusted(path)
+    contents = [node.content for node in ep_contexts(path) if node.main]
+    return [
+        ContextSource(f"{name}.{number}" if number else name, path, content) for number, content in enumerate(contents)
+    ]
