@@ -22,6 +22,7 @@ from gputune.core.errors import (
     WrongDevice,
 )
 from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.groups import ContextGroup, GroupMemory, load_group
 from gputune.runtime.execution.loading import load
 from gputune.runtime.execution.persistent import Runs
 
@@ -29,9 +30,11 @@ __all__ = [
     "BuildFailed",
     "ChecksumMismatch",
     "ContextError",
+    "ContextGroup",
     "DeviceError",
     "DeviceNotFound",
     "Executor",
+    "GroupMemory",
     "InvalidLaunch",
     "LaunchFailed",
     "LimitExceeded",
@@ -43,4 +46,5 @@ __all__ = [
     "UnsupportedFormatVersion",
     "WrongDevice",
     "load",
+    "load_group",
 ]

@@ -104,13 +104,13 @@ class ContextGroup:
                 for executors in self._members.values():
                     for executor, (_, shared) in zip(executors, self._streams, strict=True):
                         executor.use_arenas(shared.arenas or [])
-        self.load(source)
+        self.load(source, need)
         return self[source.name]
 
-    def load(self, source: ContextSource) -> None:
-        """Loads a context for which the arenas are large enough."""
+    def load(self, source: ContextSource, need: MemoryNeed) -> None:
+        """Loads a context for whose need the arenas are large enough. Raises MalformedHeader for a file that needs
+        something else by now."""
         loaded: dict[str, list[Executor]] = {}
-        need = source.need()
         with source.open() as file:
             if MemoryNeed.of(file.header.device, file.header.graphs) != need:
                 raise MalformedHeader(f"{source.path}: the file has changed while it was loaded")
@@ -236,7 +236,7 @@ def load_group(
     group = ContextGroup(backend, arenas, streams, strict)
     try:
         for source in sorted(sources, key=lambda source: -sum(needs[source.name].arena_bytes)):
-            group.load(source)
+            group.load(source, needs[source.name])
     except BaseException:
         group.close()
         raise

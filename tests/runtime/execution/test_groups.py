@@ -1,0 +1,227 @@
+"""Groups of contexts on the null device: what they allocate, read and refuse."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gputune.core.errors import ArenaTooSmall, ContextClosed, ContextError, LimitExceeded, MalformedHeader
+from gputune.runtime import load_group
+from gputune.runtime.backends.null import NullBackend
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.memory_need import MemoryNeed
+from gputune.runtime.context.records import Context
+from gputune.runtime.execution.groups import ContextGroup, ContextSource
+from tests.runtime.context.test_memory_need import block_of, with_block
+
+X = np.zeros((2, 4), np.float32)
+Make = Callable[..., Path]
+ARENAS = st.lists(st.integers(2, 9), min_size=1, max_size=3)
+
+
+@pytest.fixture
+def make(context: Context, tmp_path: Path) -> Make:
+    """Writes a context whose graphs have these arenas."""
+
+    def write(name: str, *arenas: Sequence[int], weights: int = 0) -> Path:
+        main = context.graphs[0]
+        graphs = [dataclasses.replace(main, name=f"g{n}", arena_bytes=tuple(sizes)) for n, sizes in enumerate(arenas)]
+        values = np.arange(40, dtype=np.float32) + weights
+        write_context(tmp_path / name, dataclasses.replace(context, graphs=tuple(graphs), weights=(values,)))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each allocation of the null device, in order."""
+    sizes: list[int] = []
+    plain = NullBackend._allocate
+
+    def noting(self: NullBackend, nbytes: int) -> Any:
+        sizes.append(nbytes)
+        return plain(self, nbytes)
+
+    monkeypatch.setattr(NullBackend, "_allocate", noting)
+    return sizes
+
+
+def test_arenas_are_as_large_as_the_largest_in_each_place_wherever_it_stands(make: Make, allocated: list[int]) -> None:
+    paths = [make("a.bin", (512,)), make("b.bin", (4096, 256), (256, 2048)), make("c.bin", (1024, 1024, 128))]
+    with load_group(paths, "null") as group:
+        assert allocated[:3] == [4096, 2048, 128]
+        assert sorted(allocated[3:]) == [32] * 2 * 4 + [160]  # inputs and outputs of four graphs, weights once
+        memory = group.memory
+        assert (memory.arenas, memory.streams, memory.weights) == ((4096, 2048, 128), 1, 160)
+        assert memory.private == 512 + 4352 + 2304 + 2176
+        assert set(group) == {"a", "b", "c", "a/g0", "b/g0", "b/g1", "c/g0"}
+        assert group["b"] is group["b/g0"] is not group["b/g1"]
+        for name in group:
+            assert not group.run(name, {"x": X})["y"].any()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(2, 9), min_size=1, max_size=3), min_size=1, max_size=3), min_size=1, max_size=4
+    )
+)
+def test_the_bytes_are_the_largest_of_each_place(make: Make, sizes: list[list[list[int]]]) -> None:
+    contexts = [[[128 * size for size in graph] for graph in graphs] for graphs in sizes]
+    paths = [make(f"{number}.bin", *graphs) for number, graphs in enumerate(contexts)]
+    with load_group(paths, "null") as group:
+        graphs = [graph for context in contexts for graph in context]
+        places = range(max(map(len, graphs)))
+        want = tuple(max(graph[place] for graph in graphs if place < len(graph)) for place in places)
+        assert group.memory.arenas == want
+        assert group.memory.private == sum(map(sum, graphs))
+
+
+def test_equal_weights_and_programs_are_held_once_and_different_ones_apart(make: Make, allocated: list[int]) -> None:
+    paths = [make("a.bin", (256,)), make("b.bin", (256,)), make("c.bin", (256,), weights=1)]
+    with load_group(paths, "null") as group:
+        assert group.memory.weights == 320
+        shared = group["a"]._shared
+        assert len(shared.programs) == 1
+        assert group["b"]._binder.memory("weights", 0) is group["a"]._binder.memory("weights", 0)
+        assert group["c"]._binder.memory("weights", 0) is not group["a"]._binder.memory("weights", 0)
+        assert group["a"]._binder.memory("arena", 0) is group["c"]._binder.memory("arena", 0)
+
+
+def test_one_that_joins_later_fits_or_is_refused_with_both_sizes_or_arenas_grow(
+    make: Make, allocated: list[int]
+) -> None:
+    with load_group([make("a.bin", (512,))], "null") as group:
+        group.add(make("b.bin", (256,)))
+        large = make("c.bin", (256, 1024))
+        with pytest.raises(ArenaTooSmall, match=r"c\.bin needs arenas of \[256, 1024\] bytes, the group has \[512\]"):
+            group.add(large)
+        assert "c" not in group
+        before = group["a"]._binder.memory("arena", 0)
+        added = group.add(large, grow=True)
+        assert group.memory.arenas == (512, 1024)
+        after = group["a"]._binder.memory("arena", 0)
+        assert after is not before
+        assert added._binder.memory("arena", 0) is after
+        launch = group["a"]._launches[0]
+        assert any(held.parent is after for held in launch.buffers)
+        assert not any(held.parent is before for held in launch.buffers)
+        with pytest.raises(ValueError, match="the group has a context 'c' already"):
+            group.add(large)
+        assert not group.run("a", {"x": X})["y"].any()
+
+
+def test_every_stream_has_arenas_of_its_own(make: Make, allocated: list[int]) -> None:
+    with load_group([make("a.bin", (512,)), make("b.bin", (1024,))], "null", streams=3) as group:
+        assert allocated[:3] == [1024] * 3
+        assert allocated.count(160) == 1  # weights
+        assert group.memory.streams == 3
+        arenas = [executor._binder.memory("arena", 0) for executor in group._members["a"]]
+        assert len(set(map(id, arenas))) == 3
+        turns = [executor._shared.turn for executor in group._members["a"]]
+        assert [executor._shared.turn for executor in group._members["b"]] == turns
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_as_many_run_at_a_time_as_there_are_streams(make: Make, streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, most, lock = 0, 0, threading.Lock()
+    running = threading.Barrier(streams)
+
+    def finish(self: NullBackend) -> None:
+        nonlocal inside, most
+        if not threading.current_thread().name.startswith("run"):
+            return
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        running.wait(20)
+        with lock:
+            inside -= 1
+
+    group = load_group([make("a.bin", (512,)), make("b.bin", (1024,))], "null", streams=streams)
+    monkeypatch.setattr(NullBackend, "enqueue", lambda self, bound: None)
+    monkeypatch.setattr("gputune.runtime.backends.base.Backend.in_order", lambda self, bounds: lambda: finish(self))
+    for executors in group._members.values():
+        for executor in executors:
+            executor._enqueue = lambda: finish(None)  # type: ignore[arg-type]
+    failures: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for _ in range(20):
+                group.run(name, {"x": X})
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,), name=f"run {n}") for n, name in enumerate(["a", "b"] * 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (failures, most, inside) == ([], streams, 0)
+    group.close()
+
+
+def test_what_is_closed_is_gone_and_the_others_stay(make: Make) -> None:
+    group = load_group([make("a.bin", (512,)), make("b.bin", (256,))], "null")
+    a, b = group["a"], group["b"]
+    group.close("a")
+    with pytest.raises(KeyError, match="no graph 'a'; there are"):
+        group.run("a", {"x": X})
+    with pytest.raises(ContextClosed):
+        a.run({"x": X})
+    assert not group.run("b", {"x": X})["y"].any()
+    group.add(make("a.bin", (512,)))
+    group.close()
+    group.close()
+    with pytest.raises(ContextClosed):
+        b.run({"x": X})
+    with pytest.raises(ContextClosed, match="the group was closed"):
+        group["b"]
+
+
+def test_names_are_the_callers_or_the_files(make: Make, tmp_path: Path) -> None:
+    path = make("a.bin", (512,))
+    with load_group([path, path], "null", names=["one", "two"]) as group:
+        assert set(group) == {"one", "two", "one/g0", "two/g0"}
+    with pytest.raises(ValueError, match="two are called 'a'"):
+        load_group([path, path], "null")
+    with pytest.raises(ValueError, match="1 contexts and 2 names"):
+        load_group([path], "null", names=["a", "b"])
+    with pytest.raises(ValueError, match="0 contexts"):
+        load_group([], "null")
+    with pytest.raises(ValueError, match="must not be empty or have a slash"):
+        load_group([path], "null", names=["a/b"])
+    with pytest.raises(ValueError, match="streams is 0"):
+        load_group([path], "null", streams=0)
+
+
+@pytest.mark.parametrize("arenas", [[1 << 50], [1 << 60], [0], [-1], [128], [512, 512]])
+def test_hostile_sizes_are_refused_by_name(make: Make, arenas: list[int]) -> None:
+    path = make("a.bin", (256,))
+    block = block_of(path)
+    block["graphs"][0][1] = arenas
+    with_block(path, msgpack.packb(block))
+    with pytest.raises((ContextError, LimitExceeded)):
+        load_group([make("b.bin", (256,)), path], "null")
+
+
+def test_a_file_that_changes_while_it_is_loaded_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = make("a.bin", (256,)), make("b.bin", (4096,))
+    plain = ContextGroup.load
+
+    def exchanged(self: ContextGroup, source: ContextSource, need: MemoryNeed) -> None:
+        small.write_bytes(large.read_bytes())
+        plain(self, source, need)
+
+    monkeypatch.setattr(ContextGroup, "load", exchanged)
+    with pytest.raises(MalformedHeader, match="the file has changed while it was loaded"):
+        load_group([small], "null")
