@@ -1,0 +1,113 @@
+"""Groups of contexts on a real device: whichever has used the arenas before, results are those of private ones."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.memory_need import largest_arenas
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.groups import ContextGroup, ContextSource
+from tests.client import models
+from tests.client.model.test_alternatives import two_blocks
+from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
+
+POISON = 0xFF  # bytes of a NaN
+MODELS = (models.conv_relu_gemm, models.residual_block, two_blocks, models.squeeze_excite)
+NAMES = tuple(model.__name__ for model in MODELS)
+
+
+@pytest.fixture(scope="module")
+def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four contexts, the one with the largest arenas in the middle; one has persistent kernels."""
+    folder = tmp_path_factory.mktemp("group")
+    found = []
+    for model in MODELS:
+        (folder / model.__name__).mkdir()
+        plan = lower(read_model(models.save(model(), folder / model.__name__)))
+        found.append(contexts(backend, plan, folder / f"{model.__name__}.bin"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def wanted(backend: Backend, paths: list[Path]) -> dict[tuple[str, int], dict[str, np.ndarray]]:
+    """What each context makes of five inputs in arenas of its own."""
+    results = {}
+    for name, path in zip(NAMES, paths, strict=True):
+        executor = loaded(backend, path)
+        for seed in range(5):
+            results[name, seed] = executor.run(inputs_of(executor, seed))
+    return results
+
+
+def group_of(backend: Backend, paths: list[Path], streams: int = 1) -> ContextGroup:
+    sources = [ContextSource(path.stem, path, path) for path in paths]
+    needs = [source.need() for source in sources]
+    group = ContextGroup(backend, largest_arenas(need.arena_bytes for need in needs), streams, strict=True)
+    for source, need in zip(sources, needs, strict=True):
+        group.load(source, need)
+    return group
+
+
+def pour(executor: Executor) -> None:
+    """NaNs into all arenas, in order with what is launched."""
+    for buffer in executor._shared.arenas or ():
+        executor._backend.fill(buffer, POISON)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=1, max_size=24))
+def test_any_interleaving_gives_what_private_arenas_give_bit_by_bit(
+    backend: Backend, paths: list[Path], wanted: dict, order: list[tuple[str, int]]
+) -> None:
+    with group_of(backend, paths) as group:
+        for name, seed in order:
+            pour(group[name])
+            outputs = group[name].run(inputs_of(group[name], seed))
+            for output, value in wanted[name, seed].items():
+                np.testing.assert_array_equal(outputs[output], value)
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_threads_take_turns_without_wrong_results(
+    backend: Backend, paths: list[Path], wanted: dict, streams: int
+) -> None:
+    failures: list[BaseException] = []
+    with group_of(backend, paths, streams) as group:
+
+        def work(first: int) -> None:
+            try:
+                for number in range(first, first + 20):
+                    name, seed = NAMES[number % 4], number % 5
+                    outputs = group.run(name, inputs_of(group[name], seed))
+                    for output, value in wanted[name, seed].items():
+                        np.testing.assert_array_equal(outputs[output], value)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_members_keep_their_results_when_arenas_grow(backend: Backend, paths: list[Path], wanted: dict) -> None:
+    sizes = {path: max(map(sum, [ContextSource("a", path, path).need().arena_bytes])) for path in paths}
+    smallest, *others = sorted(paths, key=sizes.__getitem__)
+    with group_of(backend, [smallest]) as group:
+        for path in others:
+            group.add(path, grow=True)
+            for name in [name for name in group if "/" not in name]:
+                pour(group[name])
+                outputs = group[name].run(inputs_of(group[name], 1))
+                for output, value in wanted[name, 1].items():
+                    np.testing.assert_array_equal(outputs[output], value)
+        assert group.memory.arenas == (max(sizes.values()),)
