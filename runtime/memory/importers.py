@@ -427,4 +427,4 @@ def _no_hardware_buffer(handle: MemHandle) -> str:
 def _not_allocated(handle: MemHandle, kind: str, context: int) -> str:
     if handle.kind == kind:
         return "" if handle.owner == context else "it was allocated in another context"
-    return "it was not allocated so; Backend.allocate_handle does that"
+    return "it was not allocated so (Backend.allocate_handle does that)"

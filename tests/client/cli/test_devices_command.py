@@ -8,8 +8,7 @@ import pytest
 
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.devices.discovery import NULL_REPORT, importers_of
-
-from ..commands import Gputune
+from tests.client.commands import Gputune
 
 
 @pytest.fixture
