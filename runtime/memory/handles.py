@@ -169,10 +169,12 @@ class MemHandle:
         return cls(nbytes, kind, whole[delta:], fd=fd, offset=offset, pages=pages, padding=padding)
 
     @classmethod
-    def _allocated(cls, kind: Kind, address: int, nbytes: int, owner: int, free: Callable[[], object]) -> Self:
+    def _allocated(
+        cls, kind: Kind, address: int, nbytes: int, *, pointer: int, owner: int, free: Callable[[], object]
+    ) -> Self:
         """Memory that a driver has allocated; `free` is called once, when the handle and all views are gone."""
         array = np.asarray(_Allocation(address, nbytes, free))
-        return cls(nbytes, kind, array, owner=owner, pages=(address, nbytes) if address % PAGE == 0 else None)
+        return cls(nbytes, kind, array, pointer=pointer, owner=owner)
 
     # --- what it is used for ---
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from gputune.runtime.memory import opencl_calls as cl
 from gputune.runtime.memory.device_facts import DeviceFacts
-from gputune.runtime.memory.handles import PAGE, MemHandle
+from gputune.runtime.memory.handles import PAGE, Kind, MemHandle
 from gputune.runtime.memory.opencl_calls import CallFailed, OpenCLCalls
 
 Access = Literal["", "map", "sync"]
@@ -29,14 +29,29 @@ class Taken:
     whole: int
 
 
+@dataclass(frozen=True)
+class Allocated:
+    """New memory: where the host sees it, its cl_mem or 0, and what frees it."""
+
+    address: int
+    pointer: int
+    free: Callable[[], object]
+
+
+class DeviceRefuses(CallFailed):
+    """A way of taking memory that turned out to be none on this device, whatever the memory."""
+
+
 class Importer(ABC):
     """A way to take memory.
 
     access: what host access takes once the device has finished: nothing (host and device see the same), a map, or a
     word to the dma-buf's exporter. external: whether commands must acquire the memory first and release it then.
+    allocates: the kind of the memory that it takes, where only memory of its own will do; None for the others.
     """
 
     name: ClassVar[str]
+    allocates: ClassVar[Kind | None] = None
     access: ClassVar[Access] = ""
     external: ClassVar[bool] = False
 
@@ -52,10 +67,14 @@ class Importer(ABC):
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
         """Makes the cl_mem. Raises CallFailed."""
 
-    def allocate(self, calls: OpenCLCalls, nbytes: int) -> tuple[int, int, Callable[[], object]] | None:
-        """New memory of the kind that it takes: address, cl_mem or 0, and what frees it; None for importers that have
-        no memory of their own. Raises CallFailed."""
-        return None
+    def allocate(self, calls: OpenCLCalls, nbytes: int) -> Allocated:
+        """New memory of the kind that it allocates. Raises CallFailed."""
+        raise CallFailed(f"{self.name} has no memory of its own")
+
+    def _not_allocated(self, handle: MemHandle, context: int) -> str:
+        if handle.kind == self.allocates:
+            return "" if handle.owner == context else "it was allocated in another context"
+        return "it was not allocated so (Backend.allocate_handle does that)"
 
 
 class OwnMemObject(Importer):
@@ -188,17 +207,18 @@ class QualcommImport(Importer):
         pointer = calls.create_buffer(flags, nbytes, ctypes.addressof(structure))
         return Taken(pointer, pointer)
 
-    def _header(self, facts: DeviceFacts, kind: int) -> cl.ExternalHostPointer:
+    def _header(self, facts: DeviceFacts, allocation_type: int) -> cl.ExternalHostPointer:
         # Both policies are for memory that the host caches, as that of the system heap is.
         coherent = "cl_qcom_ext_host_ptr_iocoherent" in facts.extensions
-        return cl.ExternalHostPointer(kind, cl.MEM_HOST_IOCOHERENT if coherent else cl.MEM_HOST_WRITEBACK)
+        policy = cl.MEM_HOST_IOCOHERENT if coherent else cl.MEM_HOST_WRITEBACK
+        return cl.ExternalHostPointer(allocation_type, policy)
 
 
 class QualcommDescriptor(QualcommImport):
     """A dma-buf on an Adreno; on older kernels ION gives the same descriptors."""
 
     access = "map"
-    kind: ClassVar[int]
+    allocation_type: ClassVar[int]
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
         if reason := _no_dma_buf(handle) or _invisible(handle):
@@ -212,7 +232,7 @@ class QualcommDescriptor(QualcommImport):
         return ""
 
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
-        header = self._header(facts, self.kind)
+        header = self._header(facts, self.allocation_type)
         return self._create(calls, cl.DescriptorHostPointer(header, handle.fileno(), handle.address), handle.nbytes)
 
 
@@ -220,14 +240,14 @@ class QualcommDmaBuf(QualcommDescriptor):
     """A dma-buf by cl_qcom_dmabuf_host_ptr."""
 
     name = "cl_qcom_dmabuf_host_ptr"
-    kind = cl.MEM_DMABUF_HOST_PTR
+    allocation_type = cl.MEM_DMABUF_HOST_PTR
 
 
 class QualcommIon(QualcommDescriptor):
     """ION's memory by cl_qcom_ion_host_ptr."""
 
     name = "cl_qcom_ion_host_ptr"
-    kind = cl.MEM_ION_HOST_PTR
+    allocation_type = cl.MEM_ION_HOST_PTR
 
 
 class QualcommHardwareBuffer(QualcommImport):
@@ -281,6 +301,7 @@ class UnifiedSharedMemory(Importer):
     drivers that refuse say CL_INVALID_HOST_PTR."""
 
     name = "cl_intel_unified_shared_memory"
+    allocates = "usm"
     access = "map"
 
     def probe(self, facts: DeviceFacts) -> str:
@@ -289,39 +310,40 @@ class UnifiedSharedMemory(Importer):
         return "" if facts.host_usm else "the device cannot use memory of the host so"
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
-        return _not_allocated(handle, "usm", context)
+        return self._not_allocated(handle, context)
 
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
         pointer = calls.create_buffer(cl.MEM_USE_HOST_PTR, handle.nbytes, handle.address)
         return Taken(pointer, pointer)
 
-    def allocate(self, calls: OpenCLCalls, nbytes: int) -> tuple[int, int, Callable[[], object]] | None:
+    def allocate(self, calls: OpenCLCalls, nbytes: int) -> Allocated:
         context = calls.place.context
         address = calls.make("clHostMemAllocINTEL", context, None, nbytes, 0)
-        return address, 0, lambda: calls.function("clMemBlockingFreeINTEL")(context, address)
+        return Allocated(address, 0, lambda: calls.function("clMemBlockingFreeINTEL")(context, address))
 
 
 class FineGrainBuffer(Importer):
     """Fine-grain shared virtual memory that was allocated as such: host and device see the same without commands."""
 
     name = "fine-grain SVM buffer"
+    allocates = "svm"
 
     def probe(self, facts: DeviceFacts) -> str:
         return "" if facts.svm & cl.SVM_FINE_GRAIN_BUFFER else "the device has no fine-grain SVM"
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
-        return _not_allocated(handle, "svm", context)
+        return self._not_allocated(handle, context)
 
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
         return _shared_virtual(calls, handle)
 
-    def allocate(self, calls: OpenCLCalls, nbytes: int) -> tuple[int, int, Callable[[], object]] | None:
+    def allocate(self, calls: OpenCLCalls, nbytes: int) -> Allocated:
         context = calls.place.context
         flags = cl.MEM_READ_WRITE | cl.MEM_SVM_FINE_GRAIN_BUFFER
         address = calls.function("clSVMAlloc")(context, flags, nbytes, 0)
         if not address:
             raise CallFailed("clSVMAlloc failed")  # it has no error code
-        return address, 0, lambda: calls.function("clSVMFree")(context, address)
+        return Allocated(address, 0, lambda: calls.function("clSVMFree")(context, address))
 
 
 class FineGrainSystem(Importer):
@@ -346,19 +368,20 @@ class AllocatedHostPointer(Importer):
     between begin_host_access and end_host_access."""
 
     name = "CL_MEM_ALLOC_HOST_PTR"
+    allocates = "mapped"
     access = "map"
 
     def probe(self, facts: DeviceFacts) -> str:
         return ""
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
-        return _not_allocated(handle, "mapped", context)
+        return self._not_allocated(handle, context)
 
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
         calls.retain(handle.pointer)
         return Taken(handle.pointer, handle.pointer)
 
-    def allocate(self, calls: OpenCLCalls, nbytes: int) -> tuple[int, int, Callable[[], object]] | None:
+    def allocate(self, calls: OpenCLCalls, nbytes: int) -> Allocated:
         pointer = calls.create_buffer(cl.MEM_ALLOC_HOST_PTR, nbytes, None)
         try:
             addresses = set()
@@ -371,7 +394,7 @@ class AllocatedHostPointer(Importer):
         except CallFailed:
             calls.release(pointer)
             raise
-        return address, pointer, lambda: calls.release(pointer)
+        return Allocated(address, pointer, lambda: calls.release(pointer))
 
 
 IMPORTERS: tuple[Importer, ...] = (
@@ -396,7 +419,7 @@ def _shared_virtual(calls: OpenCLCalls, handle: MemHandle) -> Taken:
     pointer = calls.create_buffer(cl.MEM_USE_HOST_PTR, handle.nbytes, handle.address)
     try:
         if not calls.query_memory(pointer, cl.MEM_USES_SVM_POINTER, ctypes.c_uint32):
-            raise CallFailed("the driver does not know the buffer as shared virtual memory")
+            raise DeviceRefuses("the driver does not know buffers of such memory as shared virtual memory")
     except CallFailed:
         calls.release(pointer)
         raise
@@ -422,9 +445,3 @@ def _no_dma_buf(handle: MemHandle) -> str:
 
 def _no_hardware_buffer(handle: MemHandle) -> str:
     return "" if handle.kind == "hardware_buffer" else "it is no AHardwareBuffer"
-
-
-def _not_allocated(handle: MemHandle, kind: str, context: int) -> str:
-    if handle.kind == kind:
-        return "" if handle.owner == context else "it was allocated in another context"
-    return "it was not allocated so (Backend.allocate_handle does that)"

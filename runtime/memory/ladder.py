@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, field
 
@@ -10,10 +11,12 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Opened
 from gputune.runtime.memory.descriptors import DMA_BUF_SYNC_END, DMA_BUF_SYNC_START, synchronise
 from gputune.runtime.memory.device_facts import DeviceFacts
-from gputune.runtime.memory.handles import Kind, MemHandle
+from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.importers import (
     IMPORTERS,
+    Allocated,
     AllocatedHostPointer,
+    DeviceRefuses,
     FineGrainBuffer,
     Importer,
     Taken,
@@ -32,7 +35,7 @@ class Ladder:
     identity: DeviceIdentity
     context: object
     _refused: dict[str, str] = field(default_factory=dict)
-    """Importers whose buffers turned out to be copies, and why."""
+    """Importers that turned out to be none on this device, and why."""
     _seen: set[str] = field(default_factory=set)
     """Importers whose buffers were mapped once and lay where the handle's memory does."""
 
@@ -46,8 +49,10 @@ class Ladder:
         return {importer.name: importer.probe(self.facts) for importer in IMPORTERS}
 
     def importers(self) -> list[tuple[str, str]]:
-        """Name of each importer, in their order, and why the device cannot use it; a copy is always there."""
-        return [(one.name, self._refused.get(one.name, self._lacks[one.name])) for one in IMPORTERS] + [(COPY, "")]
+        """Name of each importer, in their order, and why the device cannot use it; what can be tried on a page of
+        memory is tried. A copy is always there."""
+        found = [(one.name, self._unusable(one) or self._tried(one)) for one in IMPORTERS]
+        return [*found, (COPY, "")]
 
     def take(self, handle: MemHandle) -> tuple[Taken, Importer]:
         """A cl_mem on the handle's memory, which is the caller's to release, by the first importer that takes it.
@@ -56,7 +61,7 @@ class Ladder:
         lacking: dict[str, list[str]] = {}
         for importer in IMPORTERS:
             name = importer.name
-            if reason := self._refused.get(name) or self._lacks[name]:
+            if reason := self._unusable(importer):
                 lacking.setdefault(reason, []).append(name)
                 continue
             reason = importer.misfit(self.facts, handle, self.calls.place.context)
@@ -64,7 +69,7 @@ class Ladder:
                 try:
                     return self._take(importer, handle), importer
                 except CallFailed as error:
-                    reason = str(error)
+                    reason = self._failed(importer, error)
             tried.setdefault(reason, []).append(name)
         reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in (tried | lacking).items())
         raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy ({reasons})")
@@ -73,15 +78,16 @@ class Ladder:
         """The best memory that host and device can both use: what the device sees without commands, else what other
         processes can be given, too, where the device takes that, else what it allocates to be mapped. Raises
         UnusableMemory."""
-        best = self._allocate(FineGrainBuffer(), "svm", nbytes) or self._allocate(UnifiedSharedMemory(), "usm", nbytes)
-        if best is not None:
-            return best
+        for importer in (FineGrainBuffer(), UnifiedSharedMemory()):
+            if not self._unusable(importer):
+                with contextlib.suppress(CallFailed):
+                    return self._allocate(importer, nbytes)
         shared = MemHandle.allocate(nbytes)
         try:
             self.calls.release(self.take(shared)[0].pointer)
         except CannotImport:
-            mapped = self._allocate(AllocatedHostPointer(), "mapped", nbytes)
-            if mapped is not None:
+            with contextlib.suppress(CallFailed):
+                mapped = self._allocate(AllocatedHostPointer(), nbytes)
                 shared.close()
                 return mapped
         return shared
@@ -133,28 +139,41 @@ class Ladder:
                 raise
             if address != handle.address:
                 self.calls.release(taken.pointer)
-                self._refused[importer.name] = "the driver copies: what it maps lies elsewhere"
-                raise CallFailed(self._refused[importer.name])
+                raise DeviceRefuses("the driver copies: what it maps lies elsewhere")
             self._seen.add(importer.name)
         return taken
 
-    def _allocate(self, importer: Importer, kind: Kind, nbytes: int) -> MemHandle | None:
-        if self._refused.get(importer.name) or self._lacks[importer.name]:
-            return None
+    def _unusable(self, importer: Importer) -> str:
+        return self._refused.get(importer.name) or self._lacks[importer.name]
+
+    def _failed(self, importer: Importer, error: CallFailed) -> str:
+        """Why an importer did not take memory; what holds for all memory is kept."""
+        if isinstance(error, DeviceRefuses):
+            self._refused[importer.name] = str(error)
+        return str(error)
+
+    def _tried(self, importer: Importer) -> str:
+        """Why a device cannot take a page of memory, whatever it says of itself; empty where it can, or where that
+        takes memory that cannot be had here."""
         try:
-            made = importer.allocate(self.calls, nbytes)
-        except CallFailed:
-            return None
-        if made is None:
-            return None
-        address, pointer, free = made
-        # The memory outlives the backend where the host still has views of it; a fork cannot give it back.
-        opened, context = Opened("OpenCL"), self.context
+            with self._allocate(importer, PAGE) if importer.allocates else MemHandle.allocate(PAGE) as page:
+                if not importer.misfit(self.facts, page, self.calls.place.context):
+                    self.calls.release(self._take(importer, page).pointer)
+        except CallFailed as error:
+            return self._failed(importer, error)
+        return ""
 
-        def end(keep: object = context) -> None:
-            if opened.here:
-                free()
+    def _allocate(self, importer: Importer, nbytes: int) -> MemHandle:
+        """Memory of the importer's own kind. Raises CallFailed."""
+        assert importer.allocates is not None
+        made = importer.allocate(self.calls, nbytes)
+        where = importer.allocates, made.address, nbytes
+        free = functools.partial(_free, made, Opened("OpenCL"), self.context)
+        return MemHandle._allocated(*where, pointer=made.pointer, owner=self.calls.place.context, free=free)
 
-        handle = MemHandle._allocated(kind, address, nbytes, self.calls.place.context, end)
-        handle.pointer = pointer
-        return handle
+
+def _free(made: Allocated, opened: Opened, context: object) -> None:
+    """Frees a driver's memory, which holds its context until then: the host's views of it may outlive the backend. A
+    fork cannot give it back."""
+    if opened.here:
+        made.free()
