@@ -7,6 +7,7 @@ An application needs this package only:
 
 from gputune.core.errors import (
     BuildFailed,
+    CannotImport,
     ChecksumMismatch,
     ContextError,
     DeviceError,
@@ -16,18 +17,23 @@ from gputune.core.errors import (
     LimitExceeded,
     MalformedEpContext,
     MalformedHeader,
+    MemoryClosed,
+    MemoryInUse,
     NotAContext,
     Truncated,
     UnsupportedFormatVersion,
+    UnusableMemory,
     WrongDevice,
 )
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.groups import ContextGroup, GroupMemory, load_group
 from gputune.runtime.execution.loading import load
 from gputune.runtime.execution.persistent import Runs
+from gputune.runtime.memory.handles import MemHandle
 
 __all__ = [
     "BuildFailed",
+    "CannotImport",
     "ChecksumMismatch",
     "ContextError",
     "ContextGroup",
@@ -40,10 +46,14 @@ __all__ = [
     "LimitExceeded",
     "MalformedEpContext",
     "MalformedHeader",
+    "MemHandle",
+    "MemoryClosed",
+    "MemoryInUse",
     "NotAContext",
     "Runs",
     "Truncated",
     "UnsupportedFormatVersion",
+    "UnusableMemory",
     "WrongDevice",
     "load",
     "load_group",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.core.errors import UnusableMemory
+from gputune.core.printable import printable
 
 MEMFD = "memfd"
 DMA_BUF = "fd"
@@ -110,7 +111,7 @@ def synchronise(fd: int, flags: int) -> None:
 
 
 def _named(link: str) -> str:
-    return f" ({link})" if link.startswith("/") else ""
+    return f" ({printable(link)})" if link.startswith("/") else ""
 
 
 def _link_of(fd: int) -> str:

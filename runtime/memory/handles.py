@@ -6,11 +6,12 @@ from a cl_mem. Making one tells no device of it: Backend.import_memory does that
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -18,7 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.core.errors import MemoryClosed, MemoryInUse, UnusableMemory
-from gputune.runtime.memory.descriptors import DMA_BUF, duplicate, examine, sealed_memfd
+from gputune.runtime.memory.descriptors import (
+    DMA_BUF,
+    DMA_BUF_SYNC_END,
+    DMA_BUF_SYNC_START,
+    duplicate,
+    examine,
+    sealed_memfd,
+    synchronise,
+)
 
 Bytes = npt.NDArray[np.uint8]
 Kind = Literal["memfd", "fd", "host", "svm", "usm", "mapped", "cl_mem", "hardware_buffer"]
@@ -78,7 +87,9 @@ class MemHandle:
         self._array, self._fd = array, fd
         self._closed = False
         self._leases: dict[int, str] = {}
-        self._lock = threading.RLock()  # a lease may be dropped by the garbage collector wherever a thread is
+        self._lock = (
+            threading.Lock()
+        )  # for what begins; leases end without it, wherever the garbage collector drops them
         # A handle that is dropped and not closed leaves no descriptor behind.
         self._close_fd = None if fd is None else weakref.finalize(self, os.close, fd)
 
@@ -213,6 +224,20 @@ class MemHandle:
             raise UnusableMemory(f"{kind} of shape {tuple(sizes)} does not fit into {self}")
         return array[: elements * kind.itemsize].view(kind).reshape(sizes)
 
+    @contextlib.contextmanager
+    def host_access(self) -> Iterator[None]:
+        """For the host's use of memory that no device has: tells the exporter of a dma-buf when it begins and ends, and
+        does nothing for other memory. Raises UnusableMemory when the exporter refuses."""
+        if self.kind != "fd":
+            self._check()
+            yield
+            return
+        synchronise(self.fileno(), DMA_BUF_SYNC_START)
+        try:
+            yield
+        finally:
+            synchronise(self.fileno(), DMA_BUF_SYNC_END)
+
     def overlaps(self, other: MemHandle) -> bool:
         """Whether both have bytes in common, through whatever mappings; what OpenCL does with two buffers of the same
         memory in one launch is undefined. Memory of two descriptors of one dma-buf is not found out everywhere."""
@@ -244,7 +269,7 @@ class MemHandle:
             if self._closed:
                 return
             if self._leases:
-                holders = ", ".join(sorted(set(self._leases.values())))
+                holders = ", ".join(sorted(set(self._leases.copy().values())))
                 raise MemoryInUse(f"{self} cannot be closed: it is {holders}")
             self._closed = True
             self._array = None

@@ -169,7 +169,7 @@ class ArmHost(ArmImport):
         return facts.lacks("cl_arm_import_memory", self.name)
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
-        if handle.kind in ("fd", "mapped"):  # "Importing dma_buf pages through a CPU mapping is undefined."
+        if handle.kind not in ("memfd", "host"):  # "Importing dma_buf pages through a CPU mapping is undefined."
             return "it is no ordinary memory of the process"
         if handle.address % facts.cache_line:
             return f"its address is no multiple of a cache line of {facts.cache_line} bytes"
@@ -273,10 +273,8 @@ class HostPointer(Importer):
         return "" if facts.unified else "the device has memory of its own, so its driver would copy at every map"
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
-        if reason := _invisible(handle):
+        if reason := _invisible(handle) or _foreign(handle):
             return reason
-        if handle.kind == "mapped":
-            return "it is the memory of a cl_mem"
         if facts.cpu or not handle.pages:
             start = handle.address
             if not facts.cpu and start % PAGE:
@@ -355,9 +353,7 @@ class FineGrainSystem(Importer):
         return "" if facts.svm & cl.SVM_FINE_GRAIN_SYSTEM else "the device does not share the host's address space"
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
-        if handle.kind == "mapped":
-            return "it is the memory of a cl_mem"
-        return _invisible(handle) or _misaligned(facts, handle.address, "address")
+        return _invisible(handle) or _foreign(handle) or _misaligned(facts, handle.address, "address")
 
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
         return _shared_virtual(calls, handle)
@@ -437,6 +433,13 @@ def _misaligned(facts: DeviceFacts, place: int, what: str) -> str:
 
 def _invisible(handle: MemHandle) -> str:
     return "" if handle.address else "the host cannot see it"
+
+
+def _foreign(handle: MemHandle) -> str:
+    """Why the host's view of memory is not the memory to be given to a device."""
+    if handle.kind == "fd":
+        return "it is a dma-buf, whose exporter must know of every access through the host's mapping"
+    return "it is the memory of a cl_mem" if handle.kind == "mapped" else ""
 
 
 def _no_dma_buf(handle: MemHandle) -> str:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import CannotImport, MemoryInUse
-from gputune.runtime.backends import Backend, Bound, Imported
+from gputune.runtime.backends import Backend, Bound, Buffer, Imported
 from gputune.runtime.memory.handles import PAGE, MemHandle
+from gputune.runtime.memory.importers import ExternalDmaBuf, Taken
+from gputune.runtime.memory.ladder import Ladder
 
 COUNT = 4096
 SOURCE = """__kernel void twice(__global const int *x, __global int *y) {
@@ -176,3 +178,19 @@ def test_every_kind_is_released_many_times(backend: Backend) -> None:
             imported = backend.import_memory(handle)
             del imported
         handle.close()
+
+
+def test_external_memory_is_acquired_and_released_by_commands(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[list[int], bool]] = []
+    monkeypatch.setattr(Ladder, "hand_over", lambda self, wholes, acquire: told.append((wholes, acquire)))
+    with MemHandle.allocate(8) as handle:
+        buffers = [Buffer(8, None), Buffer(8, None)]
+        taken = Taken(1, 2), ExternalDmaBuf()
+        external = Imported(buffers[0], "an importer", False, handle, external=True, taken=taken)
+        ordinary = Imported(buffers[1], "another", True, handle)
+        backend.acquire([ordinary])
+        backend.acquire([external, ordinary])
+        backend.release([external, ordinary])
+    assert told == [([2], True), ([2], False)]

@@ -213,6 +213,22 @@ def test_the_exporter_of_a_dma_buf_is_told_of_host_access(monkeypatch: pytest.Mo
 
 
 @linux
+def test_the_exporter_is_told_even_when_the_host_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(fcntl, "ioctl", lambda fd, number, flags: told.append(flags[0]))
+    fd = sealed(PAGE)
+    with MemHandle.from_fd(fd, 0, PAGE) as ordinary, ordinary.host_access():
+        assert not told
+    monkeypatch.setattr(descriptors, "_link_of", lambda fd: "/dmabuf:")
+    with MemHandle.from_fd(fd, 0, PAGE) as handle, pytest.raises(ZeroDivisionError), handle.host_access():
+        raise ZeroDivisionError
+    os.close(fd)
+    assert told == [3, 7]
+    with pytest.raises(MemoryClosed), handle.host_access():
+        pass
+
+
+@linux
 def test_what_is_no_dma_buf_cannot_be_synchronised() -> None:
     with MemHandle.allocate(8) as handle, pytest.raises(UnusableMemory, match="cannot be synchronised"):
         descriptors.synchronise(handle.fileno(), descriptors.DMA_BUF_SYNC_START)

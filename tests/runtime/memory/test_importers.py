@@ -108,6 +108,12 @@ def test_arm_takes_no_dma_buf_through_its_mapping(dma_buf: MemHandle) -> None:
     assert reason == "it is no ordinary memory of the process"
 
 
+def test_no_importer_takes_a_dma_buf_through_its_mapping(dma_buf: MemHandle) -> None:
+    fake = FakeOpenCL({cl.DEVICE_HOST_UNIFIED_MEMORY: 1, cl.DEVICE_SVM_CAPABILITIES: 7})
+    for name in ("CL_MEM_USE_HOST_PTR", "fine-grain SVM system"):
+        assert reason_of(fake, name, dma_buf).startswith("it is a dma-buf, whose exporter must know")
+
+
 def test_a_hardware_buffer_by_arm() -> None:
     fake = FakeOpenCL()
     extensions = "cl_arm_import_memory", "cl_arm_import_memory_android_hardware_buffer"
