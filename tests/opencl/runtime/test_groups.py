@@ -18,6 +18,7 @@ from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
 
+Wanted = dict[tuple[str, int], dict[str, np.ndarray]]
 POISON = 0xFF  # bytes of a NaN
 MODELS = (models.conv_relu_gemm, models.residual_block, two_blocks, models.squeeze_excite)
 NAMES = tuple(model.__name__ for model in MODELS)
@@ -36,7 +37,7 @@ def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
 
 
 @pytest.fixture(scope="module")
-def wanted(backend: Backend, paths: list[Path]) -> dict[tuple[str, int], dict[str, np.ndarray]]:
+def wanted(backend: Backend, paths: list[Path]) -> Wanted:
     """What each context makes of five inputs in arenas of its own."""
     results = {}
     for name, path in zip(NAMES, paths, strict=True):
@@ -64,7 +65,7 @@ def pour(executor: Executor) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=1, max_size=24))
 def test_any_interleaving_gives_what_private_arenas_give_bit_by_bit(
-    backend: Backend, paths: list[Path], wanted: dict, order: list[tuple[str, int]]
+    backend: Backend, paths: list[Path], wanted: Wanted, order: list[tuple[str, int]]
 ) -> None:
     with group_of(backend, paths) as group:
         for name, seed in order:
@@ -76,7 +77,7 @@ def test_any_interleaving_gives_what_private_arenas_give_bit_by_bit(
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_threads_take_turns_without_wrong_results(
-    backend: Backend, paths: list[Path], wanted: dict, streams: int
+    backend: Backend, paths: list[Path], wanted: Wanted, streams: int
 ) -> None:
     failures: list[BaseException] = []
     with group_of(backend, paths, streams) as group:
@@ -99,7 +100,7 @@ def test_threads_take_turns_without_wrong_results(
     assert failures == []
 
 
-def test_members_keep_their_results_when_arenas_grow(backend: Backend, paths: list[Path], wanted: dict) -> None:
+def test_members_keep_their_results_when_arenas_grow(backend: Backend, paths: list[Path], wanted: Wanted) -> None:
     sizes = {path: max(map(sum, [ContextSource("a", path, path).need().arena_bytes])) for path in paths}
     smallest, *others = sorted(paths, key=sizes.__getitem__)
     with group_of(backend, [smallest]) as group:
