@@ -1,12 +1,15 @@
 """Where every intermediate tensor lies: few arenas, shared by tensors that are never alive together.
 
-Greedy by size, after Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020),
-arXiv:2001.03288, section 5.2: tensors are placed from the largest to the smallest, each into the smallest gap that
-those alive at the same time leave, else behind them.
+The quick plan is greedy by size, after Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"
+(2020), arXiv:2001.03288, section 5.2: tensors are placed from the largest to the smallest, each into the smallest gap
+that those alive at the same time leave, else behind them. `arena_search.py` looks for better ones.
 """
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from gputune.client.errors import MemoryPlanError
 
@@ -27,10 +30,18 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Placement:
-    """`arenas` holds the bytes of each arena, `offsets` the (arena, offset in bytes) of each tensor."""
+    """`arenas` holds the bytes of each arena, `offsets` the (arena, offset in bytes) of each tensor.
+
+    bound_bytes: what as many arenas cannot do without, see `least_bytes`; never more than the arenas together."""
 
     arenas: tuple[int, ...]
     offsets: Mapping[str, tuple[int, int]]
+    bound_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all arenas."""
+        return sum(self.arenas)
 
 
 def plan_arenas(lifetimes: Iterable[Lifetime], alignment: int, max_allocation_bytes: int) -> Placement:
@@ -39,29 +50,95 @@ def plan_arenas(lifetimes: Iterable[Lifetime], alignment: int, max_allocation_by
     The arenas together are never larger than all tensors, each rounded up to the alignment. Raises MemoryPlanError
     for a tensor that no arena can hold.
     """
-    arenas: list[list[tuple[int, Lifetime]]] = []
-    offsets: dict[str, tuple[int, int]] = {}
-    for tensor in sorted(lifetimes, key=lambda each: (-each.nbytes, each.first_use, each.name)):
+    tensors = sorted(lifetimes, key=lambda each: (-each.nbytes, each.first_use, each.name))
+    for tensor in tensors:
         if tensor.nbytes > max_allocation_bytes:
             raise MemoryPlanError(
                 f"tensor {tensor.name!r} needs {tensor.nbytes} bytes; "
                 f"the device allocates at most {max_allocation_bytes} bytes at once"
             )
-        free = ((arena, _best_offset(placed, tensor, alignment)) for arena, placed in enumerate([*arenas, []]))
-        arena, offset = next(place for place in free if place[1] + tensor.nbytes <= max_allocation_bytes)
-        if arena == len(arenas):
-            arenas.append([])
-        arenas[arena].append((offset, tensor))
-        offsets[tensor.name] = (arena, offset)
-    return Placement(tuple(max(offset + each.nbytes for offset, each in placed) for placed in arenas), offsets)
+    return placed_in_order(tensors, alignment, max_allocation_bytes)
 
 
-def _best_offset(placed: list[tuple[int, Lifetime]], tensor: Lifetime, alignment: int) -> int:
-    """The start of the smallest gap that fits, between those alive with `tensor`; else the place behind them."""
-    free, best, smallest = 0, None, None
-    for offset, other in sorted((item for item in placed if item[1].overlaps(tensor)), key=lambda item: item[0]):
-        gap = offset - free
-        if gap >= tensor.nbytes and (smallest is None or gap < smallest):
-            best, smallest = free, gap
-        free = max(free, -(-(offset + other.nbytes) // alignment) * alignment)
-    return free if best is None else best
+def placed_in_order(
+    tensors: Sequence[Lifetime], alignment: int, max_allocation_bytes: int, lowest: bool = False
+) -> Placement:
+    """The tensors, each of them no larger than an arena, placed one after the other: into the smallest gap that holds
+    it, or into the lowest one."""
+    arenas: list[_Arena] = []
+    offsets: dict[str, tuple[int, int]] = {}
+    for tensor in tensors:
+        units = -(-tensor.nbytes // alignment)
+        most = (max_allocation_bytes - tensor.nbytes) // alignment
+        for arena in range(len(arenas) + 1):
+            if arena == len(arenas):
+                arenas.append(_Arena(len(tensors)))
+            place = arenas[arena].gap(tensor, units, lowest)
+            if place <= most:
+                break
+        arenas[arena].add(tensor, place, units)
+        offsets[tensor.name] = (arena, place * alignment)
+    return placement(tensors, offsets, alignment)
+
+
+def placement(tensors: Iterable[Lifetime], offsets: Mapping[str, tuple[int, int]], alignment: int) -> Placement:
+    """The plan that these offsets are. Arenas are numbered from 0, and none of them is without a tensor."""
+    sizes: dict[int, int] = {}
+    tensors = list(tensors)
+    for tensor in tensors:
+        arena, offset = offsets[tensor.name]
+        sizes[arena] = max(sizes.get(arena, 0), offset + tensor.nbytes)
+    arenas = tuple(sizes[arena] for arena in range(len(sizes)))
+    return Placement(arenas, offsets, least_bytes(tensors, alignment, len(arenas)))
+
+
+def least_bytes(lifetimes: Sequence[Lifetime], alignment: int, arenas: int) -> int:
+    """A lower bound of every plan in so many arenas: the most that is alive at once, each tensor rounded up to the
+    alignment but for the topmost of each arena, behind which nothing has to be aligned."""
+    if not lifetimes:
+        return 0
+    starts = np.unique([each.first_use for each in lifetimes])  # more is alive at some of these than anywhere else
+    changes = np.zeros(len(starts) + 1, np.int64)
+    units = np.array([-(-each.nbytes // alignment) for each in lifetimes], np.int64)
+    np.add.at(changes, np.searchsorted(starts, [each.first_use for each in lifetimes]), units)
+    np.subtract.at(changes, np.searchsorted(starts, [each.last_use for each in lifetimes], "right"), units)
+    alive = np.cumsum(changes[:-1])
+    least = 0
+    for place in np.flatnonzero(alive > int(alive.max()) - arenas):  # elsewhere less is alive however much is unused
+        start = int(starts[place])
+        live = [each.nbytes for each in lifetimes if each.first_use <= start <= each.last_use]
+        unused = heapq.nlargest(arenas, (-nbytes % alignment for nbytes in live))
+        least = max(least, int(alive[place]) * alignment - sum(unused))
+    return least
+
+
+class _Arena:
+    """The tensors of an arena from the lowest to the highest, in units of the alignment."""
+
+    def __init__(self, most: int) -> None:
+        """most: how many tensors there may be."""
+        self._count = 0
+        self._rows = np.zeros((4, most), np.int64)  # start, end, first use, last use
+
+    def gap(self, tensor: Lifetime, units: int, lowest: bool) -> int:
+        """The start of the smallest or the lowest gap of so many units between those alive with `tensor`; else the
+        place behind them."""
+        starts, ends, first, last = self._rows[:, : self._count]
+        together = (first <= tensor.last_use) & (last >= tensor.first_use)
+        starts, ends = starts[together], ends[together]
+        if not len(starts):
+            return 0
+        free = np.zeros(len(ends) + 1, np.int64)
+        np.maximum.accumulate(ends, out=free[1:])
+        gaps = starts - free[:-1]
+        fits = np.flatnonzero(gaps >= units)
+        if not len(fits):
+            return int(free[-1])
+        return int(free[fits[0] if lowest else fits[np.argmin(gaps[fits])]])
+
+    def add(self, tensor: Lifetime, start: int, units: int) -> None:
+        """Places a tensor."""
+        place = int(np.searchsorted(self._rows[0, : self._count], start, "right"))
+        self._rows[:, place + 1 : self._count + 1] = self._rows[:, place : self._count].copy()
+        self._rows[:, place] = start, start + units, tensor.first_use, tensor.last_use
+        self._count += 1
