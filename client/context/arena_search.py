@@ -1,15 +1,13 @@
 """A longer search for where intermediate tensors lie: several greedy orders, then a beam search.
 
-The time is cut into sections in which the tensors that are alive do not change, and those whose tensors are all alive in
-a neighbour are left out. A plan is built upwards: each step puts one more tensor into each plan of the beam, upon what
-is already there in its sections. That every plan can be built so, from the lowest tensor to the highest, that a tensor
-which fits below another one goes first, and that no tensor still missing in a section can lie below the lowest place
-that any of them has, is from Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine
-Learning" (ASPLOS 2023), which searches exactly and in depth. Here a fixed number of steps has to do, so breadth is
-limited: of all plans that are a tensor longer, those stay whose sections promise to end lowest. What a section will reach
-at least is its height and all that it still lacks.
-
-The orders are those of TensorFlow Lite's planner (the largest tensor first) and of others: see `ORDERS`.
+The time is cut into sections in which the tensors that are alive do not change, and those whose tensors are all alive
+in a neighbour are left out. A plan is built upwards: each step puts one more tensor into each plan of the beam, upon
+what is already there in its sections. That every plan can be built so, from the lowest tensor to the highest, that a
+tensor which fits below another one goes first, and that what a section lacks cannot lie below the lowest place that any
+of it has left, is from Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning"
+(ASPLOS 2023), whose search is exact and in depth. Here a fixed number of steps has to do. So breadth is limited: of all
+plans that are a tensor longer, those stay whose sections promise to end lowest. A section reaches at least its height
+and all that it lacks on top of that.
 """
 
 from __future__ import annotations
@@ -53,39 +51,40 @@ def search_arenas(
 ) -> Placement:
     """The best plan found: offsets that are multiples of `alignment` in arenas no larger than `max_allocation_bytes`.
 
-    It never has more bytes than that of `plan_arenas`, and is the same for the same tensors in any order. `steps` limits
-    the search, which ends at the bound; with 0 of them only greedy orders are tried. Raises MemoryPlanError for a tensor
-    that no arena can hold.
+    It never has more bytes than that of `plan_arenas`, and is the same for the same tensors in any order. `steps` is
+    how many the beam search has, which ends at the bound. Raises MemoryPlanError for a tensor that no arena can hold.
     """
     tensors = sorted(lifetimes, key=lambda each: (each.first_use, each.last_use, each.nbytes, each.name))
     best = plan_arenas(tensors, alignment, max_allocation_bytes)
     if not tensors:
         return best
     sections = Sections.of(tensors, alignment)
-    for plan in _plans(tensors, sections, alignment, max_allocation_bytes, len(best.arenas), steps):
-        if (plan.total_bytes, len(plan.arenas)) < (best.total_bytes, len(best.arenas)):
-            best = plan
-        if sum(-(-nbytes // alignment) for nbytes in best.arenas) <= sections.bound:
+    for order, lowest in itertools.product(_orders(sections), (False, True)):
+        if _units(best, alignment) <= sections.bound:
+            return best
+        ordered = [tensors[place] for place in order]
+        best = min(best, placed_in_order(ordered, alignment, max_allocation_bytes, lowest), key=_size)
+    several = len(best.arenas) > 1
+    wall, limit = (max_allocation_bytes // alignment, FAR) if several else (FAR, _units(best, alignment))
+    if int(sections.sizes.max()) > wall:
+        return best  # the largest tensor fits into an arena only because its end needs no alignment
+    for heights in _beams(sections, wall, limit, steps):
+        places = [(height // wall, height % wall * alignment) for height in heights]
+        offsets = {tensor.name: place for tensor, place in zip(tensors, places, strict=True)}
+        best = min(best, placement(tensors, offsets, alignment), key=_size)
+        if _units(best, alignment) <= sections.bound:
             break
     return best
 
 
-def _plans(
-    tensors: Sequence[Lifetime], sections: Sections, alignment: int, largest: int, arenas: int, steps: int
-) -> Iterator[Placement]:
-    """Plans to choose from, what is cheap first. arenas: how many the quick plan has."""
-    yield plan_arenas(tensors, alignment, largest)
-    for order, lowest in itertools.product(_orders(sections), (False, True)):
-        yield placed_in_order([tensors[place] for place in order], alignment, largest, lowest)
-    wall = largest // alignment if arenas > 1 else FAR
-    if int(sections.sizes.max()) > wall:
-        return  # an arena that ends with an unaligned tensor is all that can hold it
-    for heights in _beams(sections, wall, steps):
-        offsets = {
-            tensor.name: (height // wall, height % wall * alignment)
-            for tensor, height in zip(tensors, heights, strict=True)
-        }
-        yield placement(tensors, offsets, alignment)
+def _size(plan: Placement) -> tuple[int, int]:
+    """The smaller the better: bytes, and of as many bytes the arenas."""
+    return plan.total_bytes, len(plan.arenas)
+
+
+def _units(plan: Placement, alignment: int) -> int:
+    """The arenas together, each rounded up to the alignment."""
+    return sum(-(-nbytes // alignment) for nbytes in plan.arenas)
 
 
 def _orders(sections: Sections) -> Iterator[list[int]]:
@@ -152,7 +151,7 @@ class Sections:
     @property
     def peaks(self) -> Counts:
         """By tensor, the most that is alive in any of its sections."""
-        return self.highest(self.loads[np.newaxis])[0]
+        return self.highest(self.loads[np.newaxis]).reshape(-1)
 
     def highest(self, heights: Counts) -> Counts:
         """By row and tensor, the highest of each row's heights over its sections."""
@@ -178,9 +177,9 @@ class _Floors:
 
     def of(self, places: Counts) -> Counts:
         """By row and section, from places by row and tensor."""
-        tables = np.full((len(places), self._tables * self._count), FAR, np.int64)
-        tables[:, self._places] = np.minimum.reduceat(places[:, self._tensors], self._starts, axis=1)
-        tables = tables.reshape(len(places), self._tables, self._count)
+        flat = np.full((len(places), self._tables * self._count), FAR, np.int64)
+        flat[:, self._places] = np.minimum.reduceat(places[:, self._tensors], self._starts, axis=1)
+        tables = flat.reshape(len(places), self._tables, self._count)
         for power in range(self._tables - 2, -1, -1):
             wide, narrow, half = tables[:, power + 1], tables[:, power], 1 << power
             np.minimum(narrow, wide, out=narrow)
@@ -215,7 +214,8 @@ class _Beam:
     @property
     def least(self) -> Counts:
         """What each plan reaches at least."""
-        return np.maximum(self.reached.max(axis=1), self.tops)
+        least: Counts = np.maximum(self.reached.max(axis=1), self.tops)
+        return least
 
 
 class _Search:
@@ -271,7 +271,7 @@ class _Search:
         return rows[rank < CHILDREN], tensors[rank < CHILDREN]
 
     def _placed(self, beam: _Beam, rows: Rows, tensors: Rows) -> _Beam:
-        """These rows with one more tensor each. What comes later does not lie lower than it; `places` are those before."""
+        """These rows with one more tensor each, below which nothing lies that comes later; without places."""
         lies, sizes, alive = beam.places[rows, tensors], self._sections.sizes[tensors], self._alive[tensors]
         heights = np.where(alive, (lies + sizes)[:, np.newaxis], np.maximum(beam.heights[rows], lies[:, np.newaxis]))
         missing = beam.missing[rows] - np.where(alive, sizes[:, np.newaxis], 0)
@@ -321,14 +321,16 @@ class _Search:
         return heights
 
 
-def _beams(sections: Sections, wall: int, steps: int) -> Iterator[list[int]]:
-    """The heights of plans, each lower than those before, as long as there are steps left."""
+def _beams(sections: Sections, wall: int, limit: int, steps: int) -> Iterator[list[int]]:
+    """The heights of plans, each lower than `limit` and than those before, as long as there are steps left."""
     tensors, count = len(sections.sizes), len(sections.loads)
     numbers = tensors + count * (int(sections.ranges.max()) + 1)  # that a step handles for a plan
     width = max(1, min(BEAM, steps * LARGE_STEP // (2 * tensors * numbers)))
-    cost = tensors * (1 + width * numbers // LARGE_STEP)
-    search, limit = _Search(sections, wall), FAR
-    for _, (prefers, weight, squarings) in zip(range(steps // cost), _preferences(sections), strict=False):
+    runs = steps // (tensors * (1 + width * numbers // LARGE_STEP))
+    if not runs:
+        return
+    search = _Search(sections, wall)
+    for prefers, weight, squarings in itertools.islice(_preferences(sections), runs):
         heights = search.run(width, prefers, weight, squarings, limit)
         if heights is not None:
             limit = int((heights + sections.sizes).max())

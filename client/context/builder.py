@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gputune.client.context.arena_search import search_arenas
 from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access
@@ -91,8 +92,10 @@ def build_all(
     target: Maker,
     compiled: Callable[[Task, Outcome], None],
     progress: Progress = SILENT,
+    memory_search_steps: int = 0,
 ) -> Built:
-    """All graphs of a context.
+    """All graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of them
+    the quick plan stays, which is enough where contexts are compared.
 
     Weights are rearranged on the target; what is the same for several operations is kept once. Then what has no binary
     is compiled on the target, all of it together, and `compiled` hears of each task and its outcome with the binary.
@@ -102,7 +105,7 @@ def build_all(
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
     programs = _Programs(target, compiled)
     weights = _Weights(alignment, device.max_allocation_bytes)
-    laid = [_graph(wanted.plan, wanted.outcomes, target, programs, weights, device) for wanted in graphs]
+    laid = [_graph(wanted, target, programs, weights, device, memory_search_steps) for wanted in graphs]
     sections = weights.sections()
     built = [
         _persistently(graph, accesses, programs, list(map(len, sections)), device)
@@ -115,21 +118,22 @@ def build_all(
 
 
 def _graph(
-    plan: Plan,
-    outcomes: Mapping[str, Outcome],
+    wanted: Wanted,
     target: Maker,
     programs: _Programs,
     weights: _Weights,
     device: DeviceIdentity,
+    memory_search_steps: int,
 ) -> tuple[GraphRecord, list[Access]]:
     """The graph, and what each of its launches reads and writes."""
+    plan, outcomes = wanted.plan, wanted.outcomes
     keys = {task: task_key(task).digest for task in plan.tasks}
     of_task = {task: programs.index(task, outcomes[key]) for task, key in keys.items()}
     instances = [
         family_of(each.task.op).render(each.task.problem, outcomes[keys[each.task]].configuration)
         for each in plan.operations
     ]
-    storage = _Storage(plan, instances, weights.alignment, device.max_allocation_bytes)
+    storage = _Storage(plan, instances, weights.alignment, device.max_allocation_bytes, memory_search_steps)
     launches: list[LaunchRecord] = []
     accesses: list[Access] = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
@@ -159,7 +163,8 @@ def _graph(
         inputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.inputs),
         outputs=tuple(TensorRecord(t.name, t.shape, t.dtype) for t in plan.outputs),
         launches=tuple(launches),
-        arena_bytes=storage.arena_bytes,
+        arena_bytes=storage.placement.arenas,
+        arena_bound_bytes=storage.placement.bound_bytes,
     )
     return graph, accesses
 
@@ -289,51 +294,62 @@ def _constants(plan: Plan, operation: Operation, instance: Instance, target: Mak
 class _Storage:
     """Where each tensor of a plan lives: a graph input or output has its own buffer, all else shares arenas."""
 
-    def __init__(self, plan: Plan, instances: Sequence[Instance], alignment: int, largest: int) -> None:
+    def __init__(
+        self, plan: Plan, instances: Sequence[Instance], alignment: int, largest: int, memory_search_steps: int
+    ) -> None:
         """instances: those of the plan's operations."""
         self._plan = plan
-        self._instances = instances
-        self._own: dict[str, BufferRef] = {}
-        for index, tensor in enumerate(plan.inputs):
-            self._own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)
-        for index, tensor in enumerate(plan.outputs):
-            self._own[plan.root(tensor.name)] = BufferRef("output", index, 0, tensor.nbytes)
-        self._placement: Placement = plan_arenas(self._lifetimes(), alignment, largest)
-
-    @property
-    def arena_bytes(self) -> tuple[int, ...]:
-        return tuple(self._placement.arenas)
+        self._own = _own_buffers(plan)
+        tensors = arena_lifetimes(plan, instances)
+        self.placement: Placement = (
+            search_arenas(tensors, alignment, largest, memory_search_steps)
+            if memory_search_steps
+            else plan_arenas(tensors, alignment, largest)
+        )
 
     def ref(self, tensor: str) -> BufferRef:
         root = self._plan.root(tensor)
         if root in self._own:
             return self._own[root]
-        arena, offset = self._placement.offsets[root]
+        arena, offset = self.placement.offsets[root]
         return BufferRef("arena", arena, offset, self._plan.tensors[root].nbytes)
 
     def scratch_ref(self, operation: int, name: str, nbytes: int) -> BufferRef:
         """A scratch buffer of the operation at that place."""
-        arena, offset = self._placement.offsets[_scratch_name(operation, name)]
+        arena, offset = self.placement.offsets[_scratch_name(operation, name)]
         return BufferRef("arena", arena, offset, nbytes)
 
-    def _lifetimes(self) -> list[Lifetime]:
-        plan = self._plan
-        first: dict[str, int] = {}
-        last: dict[str, int] = {}
-        for index, operation in enumerate(plan.operations):
-            for tensor in (operation.output, *operation.inputs.values()):
-                root = plan.root(tensor)
-                first.setdefault(root, index)
-                last[root] = index
-        return [
-            Lifetime(root, plan.tensors[root].nbytes, first[root], last[root])
-            for root in first
-            if root not in self._own and not plan.is_constant(root)
-        ] + [
-            Lifetime(_scratch_name(place, name), nbytes, place, place)
-            for place, instance in enumerate(self._instances)
-            for name, nbytes in instance.scratch.items()
-        ]
+
+def _own_buffers(plan: Plan) -> dict[str, BufferRef]:
+    """The buffers of the graph's inputs and outputs, by the tensor whose memory they are."""
+    own: dict[str, BufferRef] = {}
+    for index, tensor in enumerate(plan.inputs):
+        own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)
+    for index, tensor in enumerate(plan.outputs):
+        own[plan.root(tensor.name)] = BufferRef("output", index, 0, tensor.nbytes)
+    return own
+
+
+def arena_lifetimes(plan: Plan, instances: Sequence[Instance]) -> list[Lifetime]:
+    """What shares arenas, with the operations from whose first to whose last it is needed: the tensors between
+    operations, and the scratch buffers of operations. instances: those of the plan's operations."""
+    own = _own_buffers(plan)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for index, operation in enumerate(plan.operations):
+        for tensor in (operation.output, *operation.inputs.values()):
+            root = plan.root(tensor)
+            first.setdefault(root, index)
+            last[root] = index
+    return [
+        Lifetime(root, plan.tensors[root].nbytes, first[root], last[root])
+        for root in first
+        if root not in own and not plan.is_constant(root)
+    ] + [
+        Lifetime(_scratch_name(place, name), nbytes, place, place)
+        for place, instance in enumerate(instances)
+        for name, nbytes in instance.scratch.items()
+    ]
 
 
 def _scratch_name(operation: int, name: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gputune.client.context.arena_search import SEARCH_STEPS
 from gputune.client.errors import ConfigError
 from gputune.client.target.connecting import parse_address
 from gputune.client.tuning.search.effort import EFFORTS, Effort
@@ -28,6 +29,7 @@ Read = Callable[[Any, str], Any]
 
 
 HALF_EXTENSION = "cl_khr_fp16"
+LARGEST_COUNT = 10**12
 PRECISIONS = ("float32", "float16")
 """What tensors may be kept in between kernels; kernels are there for the first one."""
 
@@ -94,6 +96,12 @@ def _of_kind(kind: type, value: Any, key: str, wanted: str) -> Any:
     return value
 
 
+def _count(value: Any, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_COUNT:
+        raise ConfigError(f"{key} must be a whole number from 0 to {LARGEST_COUNT}, not {json.dumps(value)}")
+    return value
+
+
 _TUNING: dict[str, tuple[str, Read]] = {
     "tasks": ("only", _tasks),
     "pins": ("pins", _pins),
@@ -114,6 +122,7 @@ SUPPORTED: dict[str, Read] = {
     "target": _addresses,
     "precision_mode": _precision,
     "persistent_kernels": _flag,
+    "memory_search_steps": _count,
     **{key: read for key, (_, read) in _TUNING.items()},
 }
 NEEDS_TUNING_MODE = (
@@ -150,6 +159,7 @@ class Config:
     target: str | None = None
     precision_mode: str = PRECISIONS[0]
     persistent_kernels: bool = True
+    memory_search_steps: int = SEARCH_STEPS
     tuning: TuningOptions = field(default_factory=TuningOptions)
 
 

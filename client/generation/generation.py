@@ -291,16 +291,17 @@ class Generation:
     ) -> builder.Built:
         """The graphs with their programs, which come from the kernel repository where it has them: that of the folder
         asked for, else the performance cache's own."""
-        folder = self._request.config.kernel_repo_path
+        config = self._request.config
+        folder, steps = config.kernel_repo_path, config.memory_search_steps
         with ExitStack() as stack:
             if folder is not None:
                 cache = stack.enter_context(PerformanceCache.open(folder / self._tier.file_name, warn=log.warning))
             if cache is None:
-                return builder.build_all(wanted, self._client, _keeping(tuner), self._progress)
-            if self._request.config.invalidate_kernel_repo:
+                return builder.build_all(wanted, self._client, _keeping(tuner), self._progress, steps)
+            if config.invalidate_kernel_repo:
                 cache.forget_programs()
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            built = builder.build_all(wanted, repository, _keeping(tuner), self._progress)
+            built = builder.build_all(wanted, repository, _keeping(tuner), self._progress, steps)
         counts = repository.counts
         if counts.total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
@@ -398,6 +399,7 @@ class Generation:
             "cache_mode": request.tuning.cache_mode,
             "performance_cache_dir": str(request.performance_cache_dir),
             "persistent_kernels": request.config.persistent_kernels,
+            "memory_search_steps": request.config.memory_search_steps,
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": [
                 {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions
