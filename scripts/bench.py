@@ -18,6 +18,7 @@ import onnxruntime
 import tool
 from benchmarks import builds, channel, contention, executor, kernels, load, networks, rpc, survive
 from benchmarks import cache as cache_bench
+from benchmarks.memory import arena
 from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
 from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 from benchmarks.search import bench as search_bench
@@ -222,6 +223,7 @@ def bench_survive(options: argparse.Namespace) -> None:
 
 
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "arena": arena.run,
     "builds": builds.run,
     "cache": bench_cache,
     "channel": channel.run,
@@ -244,6 +246,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
     bench_cache: cache_bench.add_arguments,
     bench_validity: validity_bench.add_arguments,
+    arena.run: arena.add_arguments,
     builds.run: builds.add_arguments,
     channel.run: channel.add_arguments,
     contention.run: contention.add_arguments,

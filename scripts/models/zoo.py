@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--device", help="of the embedded server, as the generator takes it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there, too")
     options = parser.parse_args()
-    entries = {name: _entry(parser.error, name, options.input_dimensions) for name in options.models or ENTRIES}
+    entries = {name: entry_of(parser.error, name, options.input_dimensions) for name in options.models or ENTRIES}
     results = []
     for name, entry in entries.items():
         results.append(_result(name, entry, options.device))
@@ -74,8 +74,9 @@ def main() -> None:
     sys.exit(1 if wrong else 0)
 
 
-def _entry(refuse: Callable[[str], Any], name: str, given: Sequence[str]) -> Entry:
-    """The entry of that name, or one for a file."""
+def entry_of(refuse: Callable[[str], Any], name: str, given: Sequence[str]) -> Entry:
+    """The entry of that name, or one for a file with these dimensions (NAME=D0,D1,...). `refuse` is told what is wrong
+    with either, and does not come back."""
     if name in ENTRIES:
         return ENTRIES[name]
     path = Path(name)

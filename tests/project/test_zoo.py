@@ -27,11 +27,11 @@ def refuse(why: str) -> NoReturn:
 )
 def test_what_is_not_understood_is_refused(name: str, dimensions: list[str], said: str) -> None:
     with pytest.raises(Refused, match=said):
-        zoo._entry(refuse, name, dimensions)
+        zoo.entry_of(refuse, name, dimensions)
 
 
 def test_a_file_takes_the_dimensions_that_are_given() -> None:
-    entry = zoo._entry(refuse, __file__, ["a=b=1,2", "c=3"])
+    entry = zoo.entry_of(refuse, __file__, ["a=b=1,2", "c=3"])
     assert (entry.file(), entry.dimensions) == (Path(__file__), {"a=b": (1, 2), "c": (3,)})
 
 

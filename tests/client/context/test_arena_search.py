@@ -129,11 +129,11 @@ def test_no_step_is_lost_on_large_graphs() -> None:
 
 
 def test_several_arenas_are_searched_too() -> None:
-    tensors = [tensor for tensor in rectangles(120, seed=2) if tensor.nbytes < 3_000]
+    tensors = [tensor for tensor in rectangles(120, seed=5) if tensor.nbytes < 3_000]
     largest = 4_000
     quick, found = plan_arenas(tensors, 1, largest), search_arenas(tensors, 1, largest, 1_000)
     check(tensors, found, 1, largest)
-    assert len(quick.arenas) > 1
+    assert len(found.arenas) == 3 < len(quick.arenas)
     assert found.total_bytes < quick.total_bytes
 
 
