@@ -29,6 +29,7 @@ COMMANDS = {
     "doctor": ("doctor", "Say why a device or a target is not found."),
     "performance-cache": ("cache.performance_cache", "Look into performance caches."),
     "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
+    "memory-report": ("memory_report", "Show which tensor of a context lies where and when as one page."),
     "devices": ("devices", "List OpenCL devices and whether they work."),
 }
 INTERRUPTED = 130

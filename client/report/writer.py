@@ -7,7 +7,9 @@ from gputune.cache import PerformanceCache
 from gputune.client.outputs import writing
 from gputune.client.report.data import Report
 from gputune.client.report.gather import Peak, gather
+from gputune.client.report.html.memory_page import memory_page
 from gputune.client.report.html.page import page
+from gputune.client.report.memory import MemoryReport
 from gputune.client.report.uses import uses_of
 from gputune.runtime.context.format import read_header
 
@@ -24,9 +26,18 @@ def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None
 
 def write_page(report: Report, output: Path) -> None:
     """Writes the page, into a folder that is made where it is missing. Raises OutputError."""
+    _write(page(report), output)
+
+
+def write_memory_page(report: MemoryReport, output: Path) -> None:
+    """Writes the page of a memory report, as write_page does."""
+    _write(memory_page(report), output)
+
+
+def _write(content: str, output: Path) -> None:
     with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(page(report), encoding="utf-8")
+        output.write_text(content, encoding="utf-8")
 
 
 def write_report(cache_path: Path, output: Path, context: Path | None = None) -> None:

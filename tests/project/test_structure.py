@@ -52,7 +52,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.tuning.search.strategies": set(),
     "client.tuning.measuring": {"client.model", "client.target", "client.tuning.search"},
     "client.context": {"client.model", "client.target", "client.tuning"},
-    "client.report": {"client.tuning"},
+    "client.report": {"client.context", "client.tuning"},
     "client.report.html": {"client.tuning"},
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},

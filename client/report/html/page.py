@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
 from gputune.client.report.data import PHASES, Place, Report, TaskView
 from gputune.client.report.html.charts import anchor_of, roofline
+from gputune.client.report.html.document import document
 from gputune.client.report.html.inference_section import inferences, layers
 from gputune.client.report.html.markup import Cell, Column, figure, table, text, tile
 from gputune.client.report.html.scales import counted, digits, percent, time_text
-from gputune.client.report.html.style import SCRIPT, STYLE
 from gputune.client.report.html.task_section import gain_text, phases, section
 
 
 def page(report: Report) -> str:
     """The whole document."""
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{_hash(SCRIPT)}'"
     devices = list(dict.fromkeys(place.device for place in report.places))
     title = f"Tuning report: {', '.join([*report.graphs, *devices]) or report.tier}"
     heading = f"Tuning of {', '.join(report.graphs)}" if report.graphs else "Tuning report"
@@ -26,14 +23,8 @@ def page(report: Report) -> str:
     notes = "".join(f'<p class="note">{text(note)}</p>' for note in report.notes)
     places = "".join(_place(place, report) for place in report.places)
     empty = "" if report.places else "<p>The cache holds no measurements: tuning a model makes some.</p>"
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{text(title)}</title><style>{STYLE}</style></head><body>'
-        f'<header><h1>{text(heading)}</h1><p class="soft">{text(", ".join(filter(None, facts)))}</p></header>'
-        f"{notes}{inferences(report)}{empty}{places}<footer>{_EXPLAINED}</footer><script>{SCRIPT}</script></body></html>\n"
-    )
+    content = f"{notes}{inferences(report)}{empty}{places}"
+    return document(title, heading, ", ".join(filter(None, facts)), content, _EXPLAINED)
 
 
 _EXPLAINED = (
@@ -192,7 +183,3 @@ def _overall(place: Place) -> str:
     columns = (Column("Failure", "name"), Column("Trials", "number"), Column("For example", "message"))
     failed = table(columns, rows) if rows else "<p>No trial failed.</p>"
     return f"<h3>Time spent by phase</h3>{phases(spent)}<h3>Failures by name</h3>{failed}"
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 UNITS = (("h", 3600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+BYTE_UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 JOINED = "\u00a0"
 """Between a number and its unit, which stay in one line."""
 
@@ -24,6 +25,12 @@ def time_range(low_ns: float, high_ns: float) -> str:
     unit, factor = _unit(low_ns)
     low = digits(low_ns / factor) if unit == _unit(high_ns)[0] else time_text(low_ns)
     return f"{low}–{time_text(high_ns)}"
+
+
+def bytes_text(nbytes: float) -> str:
+    """An amount of memory in its best unit with three digits: kB, MB and GB are powers of 1000."""
+    unit, factor = next((one for one in BYTE_UNITS if nbytes >= 0.9995 * one[1]), BYTE_UNITS[-1])
+    return f"{digits(nbytes / factor)}{JOINED}{unit}"
 
 
 def counted(count: int, noun: str) -> str:

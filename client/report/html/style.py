@@ -49,8 +49,10 @@ th[aria-sort=ascending] button::after { content: " \\2191"; }
 .layers { display: flex; height: 26px; border-radius: 6px; overflow: hidden; margin: 6px 0 8px; }
 .layers a { display: block; min-width: 0; box-shadow: inset -1px 0 0 var(--card); } .layers a:hover { opacity: .7; }
 .entry { white-space: nowrap; margin-right: 10px; }
-.o0 { background: #4e79c4; } .o1 { background: #e08a3c; } .o2 { background: #3f9b6c; } .o3 { background: #c85a5a; }
-.o4 { background: #8a6fc0; } .o5 { background: #b09a3a; } .o6 { background: #4aa3b5; } .o7 { background: #b8679e; }
+.o0 { background: #4e79c4; fill: #4e79c4; } .o1 { background: #e08a3c; fill: #e08a3c; }
+.o2 { background: #3f9b6c; fill: #3f9b6c; } .o3 { background: #c85a5a; fill: #c85a5a; }
+.o4 { background: #8a6fc0; fill: #8a6fc0; } .o5 { background: #b09a3a; fill: #b09a3a; }
+.o6 { background: #4aa3b5; fill: #4aa3b5; } .o7 { background: #b8679e; fill: #b8679e; }
 .rest { background: var(--soft); }
 .headline { font-size: 18px; line-height: 1.4; }
 .key { display: inline-block; width: 9px; height: 9px; border-radius: 2px; margin-right: 5px; }
@@ -87,6 +89,16 @@ svg text.strong { fill: var(--ink); font-weight: 650; font-size: 11px; }
 .value { border: 1px solid var(--line); border-radius: 6px; padding: 1px 7px; font-size: 13px; color: var(--soft); }
 .value b { color: var(--ink); } .value.chosen { border-color: var(--good); box-shadow: inset 0 0 0 1px var(--good); }
 .value.failed { text-decoration: line-through; }
+.chart { display: grid; grid-template: 1fr 22px / 62px 1fr; margin: 12px 0 8px; }
+.chart.map { height: 420px; } .chart.load { height: 150px; }
+.chart svg { width: 100%; height: 100%; max-width: none; min-height: 0; background: var(--grid); }
+.chart svg * { vector-effect: non-scaling-stroke; } .chart rect { stroke: var(--card); paint-order: stroke; }
+.chart a:hover rect { opacity: .7; } .chart a:focus-visible rect { stroke: var(--ink); stroke-width: 3; }
+.held { fill: var(--accent); opacity: .55; } .heights, .starts { position: relative; }
+.starts { grid-column: 2; } .heights span, .starts span { position: absolute; font-size: 12px; color: var(--soft);
+  line-height: 1; white-space: nowrap; } .heights span { right: 8px; transform: translateY(50%); }
+.starts span { top: 6px; } .tensor { overflow-wrap: anywhere; scroll-margin: 40vh; }
+.tensor:target { background: var(--wash); outline: 3px solid var(--accent); outline-offset: 3px; border-radius: 3px; }
 footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
 @media (max-width: 640px) { svg text { font-size: 11px; } svg text.strong { font-size: 12px; }
   td .range { white-space: normal; max-width: 80px; margin-left: auto; } body { padding: 16px 12px 48px; }

@@ -1,0 +1,41 @@
+"""gputune memory-report"""
+
+from pathlib import Path
+
+import click
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.say import print_json
+from gputune.client.errors import ConfigError
+from gputune.client.outputs import check_output
+from gputune.client.report.memory import read_memory
+from gputune.client.report.writer import write_memory_page
+
+
+@click.command("memory-report")
+@click.option(
+    "--context_binary", type=click.Path(path_type=Path), required=True, metavar="F", help="The context binary."
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="F", help="Where to write the page, such as memory.html."
+)
+@click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON for tools, on standard output.")
+def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
+    """Show which tensor of a context lies where in the arenas and when, as one page that needs no network.
+
+    Per graph: the bytes of its arenas, the bound that no plan can do without, and every tensor with its offset and
+    the operations from which to which it is held. Only the file is read; no device is needed.
+
+    \b
+    gputune memory-report --context_binary out/m.bin --output memory.html
+    """
+    if output is None and not as_json:
+        raise ConfigError("nothing to make: give --output memory.html for the page, or --json for its numbers")
+    if output is not None:
+        check_output(output)
+    with device_errors(context_binary):
+        report = read_memory(context_binary)
+    if output is not None:
+        write_memory_page(report, output)
+    if as_json:
+        print_json(report.to_dict())

@@ -1,0 +1,210 @@
+"""Which tensor lies where and when in the arenas of a context, as far as its file says it.
+
+A file names no tensors. It says which bytes each launch is given, and holds the kernels' text: a kernel writes what its
+parameters do not declare const, and what an operation writes is a new tensor. Where a text cannot be read so, bytes are
+a new tensor when they are given for the first time, or after others that overlap them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gputune.client.context.builder import PORTABLE_ALIGNMENT
+from gputune.client.context.memory_planner import Lifetime, least_bytes
+from gputune.runtime.context.format import open_context
+from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
+
+
+@dataclass(frozen=True)
+class ArenaTensor:
+    """`nbytes` bytes at `offset` of an arena, held from one operation to another, both included and counted from 0.
+    name: of the operation that writes them first."""
+
+    name: str
+    arena: int
+    offset: int
+    nbytes: int
+    first_use: int
+    last_use: int
+
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.offset + self.nbytes
+
+
+@dataclass(frozen=True)
+class GraphMemory:
+    """The arenas of a graph. bound_bytes: what no plan in as many arenas can do without, as the file says it or, where
+    it does not, by its tensors."""
+
+    name: str
+    operations: tuple[str, ...]
+    arena_bytes: tuple[int, ...]
+    bound_bytes: int
+    tensors: tuple[ArenaTensor, ...]
+    """In the order in which they are written."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all arenas."""
+        return sum(self.arena_bytes)
+
+    @property
+    def ratio(self) -> float:
+        """The arenas by their bound; 1 where there are none."""
+        return self.total_bytes / self.bound_bytes if self.bound_bytes else 1.0
+
+    @cached_property
+    def alive_bytes(self) -> tuple[int, ...]:
+        """By operation, the bytes of all tensors that are held while it runs."""
+        changes = [0] * (len(self.operations) + 1)
+        for tensor in self.tensors:
+            changes[tensor.first_use] += tensor.nbytes
+            changes[tensor.last_use + 1] -= tensor.nbytes
+        return tuple(itertools.accumulate(changes[:-1]))
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values."""
+        return {
+            "name": self.name,
+            "operations": list(self.operations),
+            "arena_bytes": list(self.arena_bytes),
+            "total_bytes": self.total_bytes,
+            "bound_bytes": self.bound_bytes,
+            "ratio": self.ratio,
+            "alive_bytes": list(self.alive_bytes),
+            "tensors": [dict(vars(tensor)) for tensor in self.tensors],
+        }
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """The memory of a context's graphs. weights_bytes: of the packed weights that they share."""
+
+    context: str
+    device: str
+    weights_bytes: int
+    graphs: tuple[GraphMemory, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values."""
+        graphs = [graph.to_dict() for graph in self.graphs]
+        return {
+            "context": self.context,
+            "device": self.device,
+            "weights_bytes": self.weights_bytes,
+            "graphs": graphs,
+        }
+
+
+def read_memory(path: Path) -> MemoryReport:
+    """The memory of a context binary's graphs, from its header and its kernels' text. Raises ContextError; OSError."""
+    with open_context(path) as file:
+        header = file.header
+        sources = [file.source(program) for program in range(len(header.programs))]
+    weights = sum(header.sections[place].length for place in header.weights)
+    options = [program.options for program in header.programs]
+    writable = Writable(list(zip(sources, options, strict=True)))
+    graphs = tuple(graph_memory(graph, writable) for graph in header.graphs)
+    return MemoryReport(path.name, header.device.name, weights, graphs)
+
+
+class Writable:
+    """Which arguments of launches are written, by the sources and build options of their programs."""
+
+    def __init__(self, programs: Sequence[tuple[str, str]]) -> None:
+        self._programs = programs
+        self._known: dict[tuple[int, str], tuple[bool, ...] | None] = {}
+
+    def of(self, launch: LaunchRecord) -> tuple[bool, ...] | None:
+        """For each argument; None where the text does not say it."""
+        key = launch.program, launch.entry
+        if key not in self._known:
+            self._known[key] = _writable(*self._programs[launch.program], launch.entry)
+        found = self._known[key]
+        return found if found is not None and len(found) == len(launch.arguments) else None
+
+
+def _writable(source: str, options: str, entry: str) -> tuple[bool, ...] | None:
+    """By parameter of a kernel, whether it is a pointer that is not const. A macro that stands for parameters is what
+    it was defined as first: kernels define it only where those who build them did not."""
+    text = _COMMENT.sub(" ", source).replace("\\\n", " ")
+    head = re.search(
+        rf"\bkernel\b[^;{{}}]*\bvoid\s+{re.escape(entry)}\s*\(([^)]*)\)", text.replace("__kernel", "kernel")
+    )
+    if head is None:
+        return None
+    macros: dict[str, str] = dict(_OPTION.findall(options))
+    for name, body in _DEFINE.findall(text):
+        macros.setdefault(name, body)
+    parameters = _NAME.sub(lambda name: macros.get(name[0], name[0]), head[1])
+    return tuple("*" in each and not _CONST.search(each) for each in parameters.split(","))
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?!\()[ \t]*(.*)$", re.MULTILINE)
+_OPTION = re.compile(r"-D[ ]*(\w+)=(\S*)")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+_CONST = re.compile(r"\b(?:const|constant|__constant)\b")
+
+
+def graph_memory(graph: GraphRecord, writable: Writable) -> GraphMemory:
+    """The memory of a graph."""
+    runs = [(name, list(own)) for name, own in itertools.groupby(graph.launches, lambda launch: launch.operation)]
+    tensors = tuple(sorted(_tensors(runs, writable), key=lambda each: (each.first_use, each.arena, each.offset)))
+    bound = graph.arena_bound_bytes or _bound(tensors, graph.arena_bytes)
+    return GraphMemory(graph.name, tuple(name for name, _ in runs), graph.arena_bytes, bound, tensors)
+
+
+def _bound(tensors: Sequence[ArenaTensor], arena_bytes: Sequence[int]) -> int:
+    alignment = math.gcd(PORTABLE_ALIGNMENT, *(tensor.offset for tensor in tensors))
+    lives = [Lifetime(each.name, each.nbytes, each.first_use, each.last_use) for each in tensors]
+    return min(least_bytes(lives, alignment, len(arena_bytes)), sum(arena_bytes))
+
+
+@dataclass
+class _Held:
+    """A tensor that may be read still."""
+
+    name: str
+    first: int
+    last: int
+
+
+def _tensors(runs: Sequence[tuple[str, Sequence[LaunchRecord]]], writable: Writable) -> Iterator[ArenaTensor]:
+    """Those of operations, each with its launches, in any order."""
+    held: dict[BufferRef, _Held] = {}
+    gone: list[tuple[BufferRef, _Held]] = []
+    for place, (name, launches) in enumerate(runs):
+        for ref, writes in _given(launches, writable).items():
+            if not writes and ref in held:
+                held[ref].last = place
+                continue
+            gone += [(other, held.pop(other)) for other in list(held) if _overlap(ref, other)]
+            held[ref] = _Held(name, place, place)
+    for ref, one in [*gone, *held.items()]:
+        yield ArenaTensor(one.name, ref.index, ref.offset, ref.nbytes, one.first, one.last)
+
+
+def _given(launches: Sequence[LaunchRecord], writable: Writable) -> dict[BufferRef, bool]:
+    """What of the arenas an operation is given, and whether any of its launches writes it."""
+    given: dict[BufferRef, bool] = {}
+    for launch in launches:
+        writes = writable.of(launch) or (False,) * len(launch.arguments)
+        for argument, written in zip(launch.arguments, writes, strict=True):
+            if isinstance(argument, BufferRef) and argument.kind == "arena":
+                given[argument] = given.get(argument, False) or written
+    return given
+
+
+def _overlap(one: BufferRef, other: BufferRef) -> bool:
+    """Whether two tensors have bytes in common."""
+    together = one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes
+    return one.index == other.index and together
