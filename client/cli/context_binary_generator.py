@@ -12,6 +12,7 @@ from gputune.client.cli.options.generation import GenerationOptions, generation_
 from gputune.client.errors import ConfigError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generator import generate
+from gputune.client.memory_types import OPTION, MemoryTypes
 from gputune.client.progress import reporting
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,15 @@ log = logging.getLogger(__name__)
     type=click.Choice(["0", "1"]),
     help="Whether that file names the context binary (0, the default), in its own folder or below, or holds it (1).",
 )
+@click.option(
+    f"--{OPTION}",
+    OPTION,
+    default="raw",
+    show_default=True,
+    metavar="TYPE",
+    help="raw or memhandle: whether inputs and outputs will be arrays, which are copied, or memory handles, for which "
+    "nothing is allocated when the context is loaded; NAME=memhandle,... for single tensors. Either still runs.",
+)
 @log_level
 @summary_json
 def command(
@@ -59,6 +69,7 @@ def command(
     input_list: Path | None,
     ep_context: Path | None,
     ep_context_embed_mode: str | None,
+    input_output_tensor_mem_type: str,
     log_level: str,
     summary_json: Path | None,
 ) -> None:
@@ -79,6 +90,7 @@ def command(
         _binary_path(output_dir, binary_file),
         summary_json=summary_json,
         ep_context=None if ep_context is None else EpContextFile(ep_context, ep_context_embed_mode == "1"),
+        memory_types=MemoryTypes.parse(input_output_tensor_mem_type),
         verify=verify,
         input_list=input_list,
         log_level=log_level,

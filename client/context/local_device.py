@@ -12,6 +12,7 @@ import numpy as np
 
 from gputune.cache import tier_of
 from gputune.client.context import builder
+from gputune.client.memory_types import RAW, MemoryTypes
 from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
@@ -39,8 +40,8 @@ class LocalDevice:
         """The device's identity."""
         return self._backend.identity.to_dict()
 
-    def load(self, graph: Graph) -> Executor:
-        """An imported graph, ready to run.
+    def load(self, graph: Graph, memory_types: MemoryTypes = RAW) -> Executor:
+        """An imported graph, ready to run on what memory_types say.
 
         Raises ModelError for what cannot be lowered, TuningError and MemoryPlanError for what does not fit on the
         device, DeviceError."""
@@ -49,7 +50,7 @@ class LocalDevice:
         outcomes = {each.key: each for each in (untuned(task, device_limits(identity)) for task in plan.tasks)}
         built = builder.build(plan, outcomes, self, lambda task, outcome: None)
         context = Context(
-            graphs=[built.graph],
+            graphs=[memory_types.applied(built.graph)],
             programs=built.programs,
             weights=built.weights,
             device=self.device,
@@ -62,7 +63,7 @@ class LocalDevice:
             path = Path(folder) / "context.bin"
             write_context(path, context)
             with open_context(path) as file:
-                return Executor(self._backend, file, built.graph, binaries=False, strict=False)
+                return Executor(self._backend, file, file.header.graphs[0], binaries=False, strict=False)
 
     # --- what context_builder.Maker asks for ---
 

@@ -27,6 +27,7 @@ from gputune.client.generation.config import Config, check_precision
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.explaining import summary_line
 from gputune.client.generation.trusted_caches import check_trusted
+from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.graphs import Graphs
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
@@ -63,6 +64,7 @@ class GenerationRequest:
 
     The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
     with onnxruntime on the inputs of `input_list`, else on random ones. `ep_context` is written beside it.
+    memory_types: what an application is going to give for inputs and outputs.
     """
 
     model: Path
@@ -79,6 +81,7 @@ class GenerationRequest:
     tuning: TuningOptions = field(default_factory=TuningOptions)
     summary_json: Path | None = None
     ep_context: EpContextFile | None = None
+    memory_types: MemoryTypes = RAW
     op_packages: Sequence[str] = ()
     verify: bool = False
     input_list: Path | None = None
@@ -137,6 +140,9 @@ class Generation:
         self.decisions: Sequence[Decision] = ()
         self.verified: Mapping[str, Mapping[str, float]] | None = None
         check_precision(request.config, self._device)
+        request.memory_types.check(
+            {tensor.name for model in graphs.models for tensor in (*model.plan.inputs, *model.plan.outputs)}
+        )
         if questions is not None and not self._computes:
             raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
 
@@ -379,6 +385,7 @@ class Generation:
 
     def _write(self, built: builder.Built) -> None:
         path = self._request.binary_file
+        built = replace(built, graphs=tuple(map(self._request.memory_types.applied, built.graphs)))
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -399,6 +406,7 @@ class Generation:
             "cache_mode": request.tuning.cache_mode,
             "performance_cache_dir": str(request.performance_cache_dir),
             "persistent_kernels": request.config.persistent_kernels,
+            OPTION: str(request.memory_types),
             "memory_search_steps": request.config.memory_search_steps,
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": [

@@ -28,6 +28,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from gputune.client.context.local_device import LocalDevice
 from gputune.client.errors import ModelError
+from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import check_operators, import_model
 from gputune.client.model.importer.inlining import STANDARD
@@ -36,6 +37,8 @@ from gputune.client.model.importer.shape_inputs import compile_time_inputs
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import NULL, DeviceReport, choose, discover, wanted_device
+from gputune.runtime.execution.tensor_memory import Value
+from gputune.runtime.memory.handles import MemHandle
 
 ANY_DEVICE = "CPU"
 """How ONNX calls the device of callers who do not care; here it is the one that gputune would choose."""
@@ -51,19 +54,23 @@ class Unsupported(ModelError, unittest.SkipTest):
 class LoadedGraph:
     """A graph on a device, and what of its outputs was known without it.
 
-    known: those outputs by name. operations: how many kernels are launched for the others.
+    known: those outputs by name. executor: what computes the others; None where there are none. operations: how many
+    kernels it launches.
     """
 
-    def __init__(self, graph: Graph, device: LocalDevice) -> None:
+    def __init__(self, graph: Graph, device: LocalDevice, memory_types: MemoryTypes) -> None:
         self.known = {name: graph.constants[name] for name in graph.outputs if name in graph.constants}
         computed = tuple(name for name in graph.outputs if name not in self.known)
         rest = replace(graph, outputs=computed)
-        self._executor = device.load(rest.rewritten(rest.nodes)) if computed else None
-        self.operations = len(self._executor.graph.launches) if self._executor else 0
+        self.executor = device.load(rest.rewritten(rest.nodes), memory_types) if computed else None
+        self.operations = len(self.executor.graph.launches) if self.executor else 0
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> dict[str, Array]:
         """One inference; raises as Executor.run does."""
-        return {**self.known, **(self._executor.run(inputs) if self._executor else {})}
+        if self.executor is None:
+            return dict(self.known)
+        computed = {name: value for name, value in outputs.items() if name not in self.known}
+        return {**self.known, **self.executor.run(inputs, computed)}
 
 
 class PreparedModel(onnx.backend.base.BackendRep):
@@ -72,7 +79,8 @@ class PreparedModel(onnx.backend.base.BackendRep):
     loaded: what ran last; None before the first run of a model of which something is known only then.
     """
 
-    def __init__(self, model: ModelProto, device: LocalDevice) -> None:
+    def __init__(self, model: ModelProto, device: LocalDevice, memory_types: MemoryTypes) -> None:
+        self._memory_types = memory_types
         self._model = model
         self._device = device
         self._infos = {item.name: item for item in model.graph.input}
@@ -84,21 +92,27 @@ class PreparedModel(onnx.backend.base.BackendRep):
         if all(_is_static(item) and item.name not in self._compile_time for item in needed):
             self.loaded = self._load({}, {})
 
-    def run(self, inputs: Sequence[Any] | Mapping[str, Any], **kwargs: Any) -> tuple[Array, ...]:
+    def run(
+        self, inputs: Sequence[Any] | Mapping[str, Any], outputs: Mapping[str, Value] | None = None, **kwargs: Any
+    ) -> tuple[Array, ...]:
         """The outputs in the model's order, for inputs in the model's order or by name. Those that have a value in the
-        model may be left out: all of them, or the last ones. Raises Unsupported, ValueError for inputs that do not fit
-        the model, DeviceError."""
+        model may be left out: all of them, or the last ones. Memory handles may stand for inputs that are computed
+        with, and `outputs` may give arrays or handles by name, as to Executor.run; an output that is known without
+        computing stays where it is. Raises Unsupported, ValueError for what does not fit the model, DeviceError."""
         if kwargs:
-            raise TypeError(f"run takes inputs and nothing else; there is {', '.join(kwargs)}")
+            raise TypeError(f"run takes inputs and outputs and nothing else; there is {', '.join(kwargs)}")
         given = self._named(inputs)
-        bound = {name: value for name, value in given.items() if self._is_bound(name, value)}
-        free = {name: value for name, value in given.items() if name not in bound}
-        open_shapes = {name: value.shape for name, value in free.items() if not _is_static(self._infos[name])}
+        free = {name: value for name, value in given.items() if not self._is_bound(name, value)}
+        arrays = {name: value for name, value in given.items() if not isinstance(value, MemHandle)}
+        bound = {name: value for name, value in arrays.items() if name not in free}
+        open_shapes = {
+            name: value.shape for name, value in arrays.items() if name in free and not _is_static(self._infos[name])
+        }
         self.loaded = self._load(open_shapes, bound)
-        results = self.loaded.run(free)
+        results = self.loaded.run(free, outputs or {})
         return tuple(results[item.name] for item in self._model.graph.output)
 
-    def _named(self, inputs: Sequence[Any] | Mapping[str, Any]) -> dict[str, Array]:
+    def _named(self, inputs: Sequence[Any] | Mapping[str, Any]) -> dict[str, Value]:
         required = [name for name in self._infos if name not in self._valued]
         if not isinstance(inputs, Mapping):
             if len(inputs) > len(self._infos):
@@ -111,8 +125,12 @@ class PreparedModel(onnx.backend.base.BackendRep):
             raise ValueError(f"the model has no input {name!r}; its inputs are {list(self._infos)}")
         return {name: _array(name, value, self._infos[name]) for name, value in inputs.items()}
 
-    def _is_bound(self, name: str, value: Array) -> bool:
+    def _is_bound(self, name: str, value: Value) -> bool:
         """Whether an input becomes a constant: because it steers, has a value that is replaced, or has no elements."""
+        if isinstance(value, MemHandle):
+            if name in self._compile_time or name in self._valued or not _is_static(self._infos[name]):
+                raise ValueError(f"input {name!r} must be an array: the model's shapes or constants depend on it")
+            return False
         return name in self._compile_time or name in self._valued or not value.size
 
     def _load(self, shapes: Mapping[str, tuple[int, ...]], bound: Mapping[str, Array]) -> LoadedGraph:
@@ -124,7 +142,7 @@ class PreparedModel(onnx.backend.base.BackendRep):
         if key not in self._graphs:
             try:
                 graph = import_model(self._model, _path(self._model), shapes, bound)
-                self._graphs[key] = LoadedGraph(graph, self._device)
+                self._graphs[key] = LoadedGraph(graph, self._device, self._memory_types)
             except ModelError as error:
                 raise Unsupported(error.message) from error
             if len(self._graphs) > MOST_KEPT:
@@ -147,8 +165,11 @@ class GputuneBackend(onnx.backend.base.Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = ANY_DEVICE, **kwargs: Any) -> PreparedModel:
-        """The model, ready to run. Raises onnx's ValidationError for an invalid model, Unsupported for what cannot run
-        whatever its inputs are, DeviceNotFound."""
+        """The model, ready to run. The one option, input_output_tensor_mem_type, is that of context-binary-generator:
+        what is going to be given for inputs and outputs, "raw" or "memhandle", or NAME=memhandle,.... Raises onnx's
+        ValidationError for an invalid model, Unsupported for what cannot run whatever its inputs are, ConfigError for
+        the option, DeviceNotFound."""
+        memory_types = MemoryTypes.parse(kwargs.pop(OPTION, "raw"))
         _refuse(kwargs)
         super().prepare(model, device)
         if model.functions:
@@ -159,7 +180,8 @@ class GputuneBackend(onnx.backend.base.Backend):
             check_operators(model)
         except ModelError as error:
             raise Unsupported(error.message) from error
-        return PreparedModel(model, _device(device))
+        memory_types.check({item.name for item in (*model.graph.input, *model.graph.output)})
+        return PreparedModel(model, _device(device), memory_types)
 
     @classmethod
     def run_node(
@@ -188,7 +210,7 @@ class GputuneBackend(onnx.backend.base.Backend):
         domains = {"", node.domain}
         opsets = [helper.make_opsetid(domain, version if domain in STANDARD else 1) for domain in domains]
         model = helper.make_model(graph, opset_imports=opsets)
-        return PreparedModel(model, _device(device)).run(dict(zip(names, values, strict=True)))
+        return PreparedModel(model, _device(device), RAW).run(dict(zip(names, values, strict=True)))
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
@@ -244,8 +266,11 @@ def _is_static(item: ValueInfoProto) -> bool:
     return kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim)
 
 
-def _array(name: str, value: Any, item: ValueInfoProto) -> Array:
-    """An input as the array that the model takes. What is no tensor stays what it is, and is refused at import."""
+def _array(name: str, value: Any, item: ValueInfoProto) -> Value:
+    """An input as the array that the model takes, or its handle. What is no tensor stays what it is, and is refused at
+    import."""
+    if isinstance(value, MemHandle):
+        return value
     array = np.asarray(value)
     if item.type.HasField("tensor_type") and array.dtype.kind in "iufb":
         wanted = np.dtype(helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type))

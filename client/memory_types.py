@@ -1,0 +1,64 @@
+"""What an application is going to give for a model's inputs and outputs: arrays ("raw"), or memory handles
+("memhandle"), for which a context allocates nothing when it is loaded. In the end either may be given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gputune.client.errors import ConfigError
+from gputune.core.errors import shortened
+from gputune.runtime.context.records import MEMORY_TYPES, GraphRecord, MemoryType, TensorRecord
+
+OPTION = "input_output_tensor_mem_type"
+
+
+@dataclass(frozen=True)
+class MemoryTypes:
+    """every: of the tensors that `named` does not have."""
+
+    every: MemoryType = "raw"
+    named: Mapping[str, MemoryType] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> MemoryTypes:
+        """ "raw", "memhandle", or NAME=TYPE with commas between; names may have an equals sign, and one word without
+        may stand for all others. Raises ConfigError that quotes what is wrong."""
+        every: MemoryType | None = None
+        named: dict[str, MemoryType] = {}
+        for word in text.split(","):
+            name, equals, told = word.strip().rpartition("=")
+            kind: Any = told
+            if kind not in MEMORY_TYPES:
+                raise ConfigError(f"--{OPTION}: {word!r} is neither raw, memhandle, nor NAME=raw or NAME=memhandle")
+            if name in named or (not name and every is not None):
+                raise ConfigError(f"--{OPTION}: {word!r} comes after another type for the same")
+            if equals and not name:
+                raise ConfigError(f"--{OPTION}: {word!r} names no tensor")
+            if name:
+                named[name] = kind
+            else:
+                every = kind
+        return cls(every or "raw", named)
+
+    def check(self, tensors: Collection[str]) -> None:
+        """Raises ConfigError for a name that is not among these inputs and outputs."""
+        for name in self.named:
+            if name not in tensors:
+                raise ConfigError(f"--{OPTION}: there is no input or output {name!r}; there are {shortened(tensors)}")
+
+    def applied(self, graph: GraphRecord) -> GraphRecord:
+        """The graph with its tensors of these types."""
+
+        def typed(tensors: tuple[TensorRecord, ...]) -> tuple[TensorRecord, ...]:
+            return tuple(replace(one, memory_type=self.named.get(one.name, self.every)) for one in tensors)
+
+        return replace(graph, inputs=typed(graph.inputs), outputs=typed(graph.outputs))
+
+    def __str__(self) -> str:
+        return ",".join([self.every, *(f"{name}={kind}" for name, kind in self.named.items())])
+
+
+RAW = MemoryTypes()
+"""Arrays everywhere."""
