@@ -29,6 +29,7 @@ from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.groups import ContextGroup, GroupMemory, load_group
 from gputune.runtime.execution.loading import load
 from gputune.runtime.execution.persistent import Runs
+from gputune.runtime.execution.pipeline import Pipeline, pipeline
 from gputune.runtime.memory.handles import MemHandle
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "MemoryClosed",
     "MemoryInUse",
     "NotAContext",
+    "Pipeline",
     "Runs",
     "Truncated",
     "UnsupportedFormatVersion",
@@ -57,4 +59,5 @@ __all__ = [
     "WrongDevice",
     "load",
     "load_group",
+    "pipeline",
 ]

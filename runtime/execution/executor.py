@@ -216,6 +216,15 @@ class Executor:
         with self._shared.turn:
             return self._tensors.host_arrays("output")
 
+    def join_output(self, output: str, other: Executor, name: str) -> None:
+        """Has an output of this graph and an input of another one on the same device lie in one buffer, which is new
+        and the device's alone; neither takes or returns it from now on. For pipelines, before the first inference."""
+        self._check()
+        record = next(tensor for tensor in self.graph.outputs if tensor.name == output)
+        buffer = self._backend.allocate(record.nbytes)
+        self._tensors.link("output", output, buffer)
+        other._tensors.link("input", name, buffer)
+
     def use_arenas(self, arenas: list[Buffer]) -> None:
         """Has all launches use these arenas, each at least as large as the graph's. For groups, which hold the turn."""
         self._binder.use_all("arena", arenas)

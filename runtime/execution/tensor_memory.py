@@ -39,7 +39,8 @@ RAW = "an array was given, and the device has memory of its own"
 @dataclass(eq=False)
 class _Tensor:
     """An input or output. label: its name, unless an input has the same; own: its own memory, None while there is none;
-    registered: the handle that it uses where nothing else is given; here: what launches use now."""
+    registered: the handle that it uses where nothing else is given; here: what launches use now; linked: whether that
+    is memory that it shares with another graph, for good."""
 
     label: str
     record: TensorRecord
@@ -49,6 +50,7 @@ class _Tensor:
     own: Buffer | None = None
     registered: MemHandle | None = None
     warned: bool = False
+    linked: bool = False
 
     @property
     def name(self) -> str:
@@ -94,6 +96,8 @@ class TensorMemory:
         """Has the tensor of that name use this memory in every inference that is given nothing else for it. Raises
         ValueError for a name that is unknown, and memory that is too small or another tensor's."""
         tensor = self._tensor_named(name)
+        if tensor.linked:
+            raise ValueError(f"{tensor.kind} {tensor.name!r} of graph {self._graph!r} is linked to another graph")
         _check_size(tensor.record, handle)
         registered = {each.label: each.registered for each in self._tensors() if each.registered is not None}
         self._check_apart(registered | {tensor.label: handle})
@@ -116,11 +120,18 @@ class TensorMemory:
     def host_arrays(self, kind: Kind) -> dict[str, Array]:
         """By name, the tensors' own memory as far as the host shares it. What was not allocated is allocated."""
         arrays: dict[str, Array] = {}
-        for tensor in self._inputs if kind == "input" else self._outputs:
+        for tensor in [one for one in (self._inputs if kind == "input" else self._outputs) if not one.linked]:
             host = self._own(tensor, asked=True).host
             if host is not None:
                 arrays[tensor.name] = host.view(tensor.record.dtype).reshape(tensor.record.shape)
         return arrays
+
+    def link(self, kind: Kind, name: str, buffer: Buffer) -> None:
+        """Has a tensor lie in memory of the device that another graph uses, too; it is neither given nor returned."""
+        tensors = self._inputs if kind == "input" else self._outputs
+        tensor = next(tensor for tensor in tensors if tensor.name == name)
+        self._point(tensor, buffer)
+        tensor.linked, tensor.own = True, None
 
     # --- an inference ----------------------------------------------------------------------------------
 
@@ -131,7 +142,7 @@ class TensorMemory:
             if name not in known:
                 raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {known}")
         ready: dict[str, Value] = {}
-        for tensor in self._inputs:
+        for tensor in self._free(self._inputs, given):
             value = given.get(tensor.name, tensor.registered)
             if value is None:
                 raise ValueError(f"graph {self._graph!r} needs the input {tensor.name!r}")
@@ -156,7 +167,7 @@ class TensorMemory:
             if name not in known:
                 raise ValueError(f"graph {self._graph!r} has no output {name!r}; its outputs are {known}")
         ready: dict[str, Value] = {}
-        for tensor in self._outputs:
+        for tensor in self._free(self._outputs, given):
             record, value = tensor.record, given.get(tensor.name, tensor.registered)
             if value is None:
                 value = np.empty(record.shape, record.dtype)
@@ -182,8 +193,8 @@ class TensorMemory:
         arrays that were given or are new, and views of handles; those that the host cannot see are left out. Raises
         ValueError for memory of an output that something else uses, too; DeviceError."""
         self.counters.begin()
-        values = [(tensor, inputs[tensor.name]) for tensor in self._inputs]
-        values += [(tensor, outputs[tensor.name]) for tensor in self._outputs]
+        values = [(tensor, inputs[tensor.name]) for tensor in self._inputs if not tensor.linked]
+        values += [(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked]
         handles = {tensor.label: value for tensor, value in values if isinstance(value, MemHandle)}
         self._check_apart(handles)
         used: list[Imported] = []
@@ -191,12 +202,15 @@ class TensorMemory:
             # what this holds must be held until the copies are made
             writes = [self._give(tensor, value, used) for tensor, value in values]
             self._launch(start, used)
-            if handles or any(tensor.here.host is not None for tensor in self._outputs):
+            read = [tensor for tensor in self._outputs if not tensor.linked]
+            if handles or any(tensor.here.host is not None for tensor in read) or not (read or _none(writes)):
                 self._backend.finish()  # others are read by a command that waits itself
             del writes
         finally:
             self._take_back(used)
-        results = {tensor.name: self._taken(tensor, outputs[tensor.name]) for tensor in self._outputs}
+        results = {
+            tensor.name: self._taken(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked
+        }
         self.counters.end()
         if len(self._known) > MOST_KNOWN:
             self._forget_unused(MOST_KNOWN)
@@ -205,7 +219,8 @@ class TensorMemory:
     def run_in_place(self, start: Callable[[], None]) -> None:
         """An inference on what registered handles and shared memory hold. Raises ValueError where a tensor has neither,
         DeviceError."""
-        for tensor in self._tensors():
+        tensors = [tensor for tensor in self._tensors() if not tensor.linked]
+        for tensor in tensors:
             known = None if tensor.registered is None else self._known[id(tensor.registered)]
             if (known is None or known.imported is None) and (tensor.own is None or tensor.own.host is None):
                 raise ValueError(
@@ -215,7 +230,7 @@ class TensorMemory:
         self.counters.begin()
         used: list[Imported] = []
         try:
-            for tensor in self._tensors():
+            for tensor in tensors:
                 if tensor.registered is not None:
                     self._give(tensor, tensor.registered, used)
                 else:
@@ -382,6 +397,14 @@ class TensorMemory:
                 )
         self._apart = key
 
+    def _free(self, tensors: Iterable[_Tensor], given: Mapping[str, Value]) -> Iterator[_Tensor]:
+        """Those that an inference is given or gives. Raises ValueError where a linked one is given."""
+        for tensor in tensors:
+            if not tensor.linked:
+                yield tensor
+            elif tensor.name in given:
+                raise ValueError(f"{tensor.kind} {tensor.name!r} of graph {self._graph!r} is linked to another graph")
+
     def _tensor_named(self, label: str) -> _Tensor:
         if label not in self._labelled:
             raise ValueError(f"graph {self._graph!r} has no input or output {label!r}; there are {[*self._labelled]}")
@@ -401,3 +424,7 @@ def _check_size(record: TensorRecord, handle: MemHandle) -> None:
 def _view(tensor: _Tensor, handle: MemHandle) -> Array:
     """The tensor in a handle that the host can see."""
     return handle.view(tensor.record.dtype, tensor.record.shape)
+
+
+def _none(values: Iterable[object]) -> bool:
+    return all(value is None for value in values)

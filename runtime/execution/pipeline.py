@@ -1,0 +1,159 @@
+"""Contexts one behind the other: what one writes, the next one reads where it lies. Nothing of it is copied."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gputune.core.errors import shortened
+from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
+from gputune.runtime.execution.groups import ContextGroup, load_group
+from gputune.runtime.execution.loading import Compatibility
+from gputune.runtime.execution.tensor_memory import Value
+
+
+@dataclass(frozen=True)
+class Link:
+    """The output of one stage that is the input of the next."""
+
+    output: str
+    input: str
+
+
+class Pipeline:
+    """Stages on one device, which share their arenas. Several threads may use it, one inference at a time.
+
+    stages: their executors in order; links: between each and the next. inputs, outputs: what no link has, by the names
+    that `run` takes: a tensor's own name, or STAGE/NAME, counted from 0, where two stages have the same.
+    """
+
+    def __init__(self, group: ContextGroup, stages: Sequence[Executor], links: Sequence[Sequence[Link]]) -> None:
+        """Allocates the memory of the links, which is the device's alone. Make one with pipeline(); it closes the
+        group. Raises DeviceError."""
+        self._group = group
+        self._turn = threading.Lock()
+        self.stages, self.links = tuple(stages), tuple(map(tuple, links))
+        for number, between in enumerate(self.links):
+            for link in between:
+                self.stages[number].join_output(link.output, self.stages[number + 1], link.input)
+        given = [{link.input for link in between} for between in [(), *self.links]]
+        taken = [{link.output for link in between} for between in [*self.links, ()]]
+        self._inputs = _named([one.graph.inputs for one in stages], given)
+        self._outputs = _named([one.graph.outputs for one in stages], taken)
+
+    @property
+    def inputs(self) -> dict[str, TensorRecord]:
+        """What `run` takes."""
+        return {name: tensor for name, (_, tensor) in self._inputs.items()}
+
+    @property
+    def outputs(self) -> dict[str, TensorRecord]:
+        """What `run` returns."""
+        return {name: tensor for name, (_, tensor) in self._outputs.items()}
+
+    def run(self, inputs: Values = NOTHING, outputs: Values = NOTHING) -> dict[str, Array]:
+        """One inference through all stages: arrays and memory handles by the names of `inputs` and `outputs`, as
+        Executor.run takes them. Raises as that does."""
+        for what, known, names in (("input", self._inputs, inputs), ("output", self._outputs, outputs)):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"the pipeline has no {what} {name!r}; there are {list(known)}")
+        results: dict[str, Array] = {}
+        with self._turn:
+            for number, stage in enumerate(self.stages):
+                found = stage.run(_of(number, self._inputs, inputs), _of(number, self._outputs, outputs))
+                for name, (place, tensor) in self._outputs.items():
+                    if place == number and tensor.name in found:
+                        results[name] = found[tensor.name]
+        return results
+
+    def close(self) -> None:
+        """Gives up all stages and their memory. Doing so again does nothing."""
+        self._group.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def pipeline(
+    paths: Sequence[Path | str],
+    device: str | None = None,
+    links: Sequence[Mapping[str, str]] | None = None,
+    cache_compatibility_mode: Compatibility = "permissive",
+) -> Pipeline:
+    """Loads contexts of which each feeds the next; their first graphs run.
+
+    links: for each context but the last, its outputs by name and the inputs of the next that they are. By default those
+    of equal names, else all outputs and inputs in their order, if there are as many. What is linked must have the same
+    shape and dtype; tensors of contexts lie in the order of their models, so nothing else can differ.
+
+    Raises ValueError that names both tensors where they do not fit, and as load_group does.
+    """
+    if links is not None and len(links) != len(paths) - 1:
+        raise ValueError(f"{len(paths)} contexts need {len(paths) - 1} maps of links, there are {len(links)}")
+    names = [str(number) for number in range(len(paths))]
+    group = load_group(paths, device, names, cache_compatibility_mode=cache_compatibility_mode)
+    try:
+        stages = [group[name] for name in names]
+        between = [
+            _links(number, stages[number], stages[number + 1], None if links is None else links[number])
+            for number in range(len(stages) - 1)
+        ]
+        return Pipeline(group, stages, between)
+    except BaseException:
+        group.close()
+        raise
+
+
+def _links(number: int, first: Executor, second: Executor, wanted: Mapping[str, str] | None) -> list[Link]:
+    """What joins a stage with the next."""
+    outputs = {tensor.name: tensor for tensor in first.graph.outputs}
+    inputs = {tensor.name: tensor for tensor in second.graph.inputs}
+    where = f"stages {number} ({first.graph.name!r}) and {number + 1} ({second.graph.name!r})"
+    if wanted is None:
+        wanted = {name: name for name in outputs if name in inputs}
+        if not wanted and len(outputs) == len(inputs):
+            wanted = dict(zip(outputs, inputs, strict=True))
+    if not wanted:
+        raise ValueError(
+            f"{where} have no tensor in common: outputs {shortened(outputs)}, inputs {shortened(inputs)}; give links"
+        )
+    if len(set(wanted.values())) < len(wanted):
+        raise ValueError(f"{where}: two outputs are linked to one input: {dict(wanted)}")
+    found = []
+    for output, name in wanted.items():
+        if output not in outputs or name not in inputs:
+            kind, missing, known = ("output", output, outputs) if output not in outputs else ("input", name, inputs)
+            raise ValueError(f"{where}: there is no {kind} {missing!r}; there are {shortened(known)}")
+        one, other = outputs[output], inputs[name]
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            raise ValueError(
+                f"{where}: output {output!r} is {one.dtype}{list(one.shape)}, "
+                f"input {name!r} takes {other.dtype}{list(other.shape)}"
+            )
+        found.append(Link(output, name))
+    return found
+
+
+Named = dict[str, tuple[int, TensorRecord]]
+"""Stage and tensor by the name that the pipeline has for it."""
+
+
+def _named(tensors: Sequence[Sequence[TensorRecord]], linked: Sequence[set[str]]) -> Named:
+    free = [(number, one) for number, every in enumerate(tensors) for one in every if one.name not in linked[number]]
+    often = Counter(one.name for _, one in free)
+    return {f"{number}/{one.name}" if often[one.name] > 1 else one.name: (number, one) for number, one in free}
+
+
+def _of(stage: int, named: Named, values: Values) -> dict[str, Value]:
+    """Those values that are a stage's, by its own names."""
+    return {named[name][1].name: value for name, value in values.items() if named[name][0] == stage}
