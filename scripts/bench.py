@@ -19,6 +19,7 @@ import tool
 from benchmarks import builds, channel, contention, executor, kernels, load, networks, rpc, survive
 from benchmarks import cache as cache_bench
 from benchmarks.memory import arena
+from benchmarks.memory import handles as memory
 from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
 from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 from benchmarks.search import bench as search_bench
@@ -233,6 +234,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "executor": executor.run,
     "kernels": kernels.run,
     "load": load.run,
+    "memory": memory.run,
     "models": networks.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
@@ -253,6 +255,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     executor.run: executor.add_arguments,
     kernels.run: kernels.add_arguments,
     load.run: load.add_arguments,
+    memory.run: memory.add_arguments,
     networks.run: networks.add_arguments,
     search_bench.main: search_bench.add_arguments,
     tune_bench.main: tune_bench.add_arguments,

@@ -420,8 +420,10 @@ class OpenCLBackend(Backend):
         return Bound(kernel, global_size, local_size, buffers_of(arguments))
 
     def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
-        with _translated("binding a buffer"):
+        try:  # not _translated, which takes longer than the call
             bound.kernel.set_arg(place, buffer.handle)
+        except cl.Error as error:
+            raise LaunchFailed(f"binding a buffer failed: {error}") from None
 
 
 def _wait_until_it_runs(event: cl.Event) -> None:

@@ -24,7 +24,7 @@ class Binder:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._memory: dict[Place, Buffer] = {}
-        self._parts: dict[BufferRef, Buffer] = {}
+        self._parts: dict[Place, dict[BufferRef, Buffer]] = {}
         self._arguments: defaultdict[Place, list[tuple[Bound, int, BufferRef]]] = defaultdict(list)
 
     def memory(self, kind: BufferKind, index: int) -> Buffer:
@@ -35,7 +35,7 @@ class Binder:
         """From now on launches use this memory there, those included that are bound already; it is held until other
         memory takes its place. It must be as large as what launches refer to. Raises DeviceError."""
         place = kind, index
-        before = self._memory.get(place), [self._parts.pop(ref) for ref in self._refs(place)]
+        before = self._memory.get(place), self._parts.pop(place, None)
         self._memory[place] = buffer
         for bound, position, ref in self._arguments.get(place, ()):
             self._backend.set_buffer(bound, position, self._buffer(ref))
@@ -61,15 +61,13 @@ class Binder:
         self._parts.clear()
         self._memory.clear()
 
-    def _refs(self, place: Place) -> list[BufferRef]:
-        return [ref for ref in self._parts if (ref.kind, ref.index) == place]
-
     def _buffer(self, ref: BufferRef) -> Buffer:
         """The buffer of an argument: a whole one, or a part that is made once. Inputs and outputs begin at the
         beginning of their memory, which may be larger."""
         whole = self._memory[ref.kind, ref.index]
         if ref.kind in ("input", "output") or (ref.offset == 0 and ref.nbytes == whole.nbytes):
             return whole
-        if ref not in self._parts:
-            self._parts[ref] = self._backend.part(whole, ref.offset, ref.nbytes)
-        return self._parts[ref]
+        parts = self._parts.setdefault((ref.kind, ref.index), {})
+        if ref not in parts:
+            parts[ref] = self._backend.part(whole, ref.offset, ref.nbytes)
+        return parts[ref]

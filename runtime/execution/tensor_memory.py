@@ -78,7 +78,7 @@ class TensorMemory:
         self._outputs = [_tensor("output", index, each, labels[index]) for index, each in enumerate(graph.outputs)]
         self._labelled = {tensor.label: tensor for tensor in self._tensors()}
         self._known: OrderedDict[int, _Known] = OrderedDict()
-        self._apart: list[tuple[str, int]] = []  # the handles, by label, that were last found to have nothing in common
+        self._apart: set[tuple[tuple[str, int], ...]] = set()  # handles, by label, that have nothing in common
         self.counters = MemoryCounters.of(self._labelled)
         for tensor in self._tensors():
             binder.use(tensor.kind, tensor.index, tensor.here)
@@ -375,6 +375,7 @@ class TensorMemory:
 
     def _forget(self, known: _Known) -> None:
         """Gives up a handle, which can be closed once its buffer is gone."""
+        self._apart.clear()  # another handle may get its id
         if known.imported is None:
             return
         for tensor in self._tensors():
@@ -385,8 +386,8 @@ class TensorMemory:
 
     def _check_apart(self, handles: Mapping[str, MemHandle]) -> None:
         """Raises ValueError where an output would have memory that another tensor uses, too."""
-        key = [(label, id(handle)) for label, handle in handles.items()]
-        if key == self._apart:
+        key = tuple([(label, id(handle)) for label, handle in handles.items()])
+        if key in self._apart:
             return
         for (label, handle), (other_label, other) in combinations(handles.items(), 2):
             pair = self._labelled[label], self._labelled[other_label]
@@ -395,7 +396,7 @@ class TensorMemory:
                     f"{pair[0].kind} {label!r} and {pair[1].kind} {other_label!r} of graph {self._graph!r} would use "
                     "the same memory, of which one is written while the other may still be read"
                 )
-        self._apart = key
+        self._apart.add(key)
 
     def _free(self, tensors: Iterable[_Tensor], given: Mapping[str, Value]) -> Iterator[_Tensor]:
         """Those that an inference is given or gives. Raises ValueError where a linked one is given."""
