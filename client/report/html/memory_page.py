@@ -35,17 +35,17 @@ _EXPLAINED = (
 
 def _section(number: int, graph: GraphMemory) -> str:
     """A graph."""
+    head = f'<section class="memory"><h2>{text(graph.name)}</h2>'
+    if not graph.tensors:
+        return f"{head}<p>No tensor lies between operations.</p></section>"
     several = len(graph.arena_bytes) > 1
     maps = "".join(
         f'<div class="card">{figure(f"Arena {arena}" if several else "Arena", _map(number, graph, arena), _HOW)}</div>'
         for arena in range(len(graph.arena_bytes))
     )
     held = f'<div class="card">{figure("Bytes held while an operation runs", _held(graph))}</div>'
-    pictures = maps + held if maps else "<p>No tensor lies between operations, so there is no arena.</p>"
-    return (
-        f'<section class="memory"><h2>{text(graph.name)}</h2><dl class="tiles">{_tiles(graph)}</dl>{pictures}'
-        f"{_tensors(number, graph) if maps else ''}</section>"
-    )
+    tiles = f'<dl class="tiles">{_tiles(graph)}</dl>'
+    return f"{head}{tiles}{maps}{held}{_tensors(number, graph)}</section>"
 
 
 _HOW = "Operations from left to right, bytes upwards; a tensor leads to its row in the table."
@@ -119,7 +119,7 @@ def _tensors(number: int, graph: GraphMemory) -> str:
     columns = [
         Column("Written by"),
         Column("Bytes", "number"),
-        Column("Offset", "number"),
+        Column("Offset", "number", wide=True),
         Column("From", "number", hint="the operation that writes it"),
         Column("To", "number", hint="the last operation that reads it"),
         Column("Last read by", "message", wide=True),
@@ -131,7 +131,7 @@ def _tensors(number: int, graph: GraphMemory) -> str:
     for place, tensor in enumerate(graph.tensors):
         mark = f'<i class="key o{place % COLOURS}"></i>'
         name = f'<span class="tensor" id="{_anchor(number, place)}">{mark}{text(tensor.name)}</span>'
-        row = [Cell(name, tensor.name), Cell(f"{tensor.nbytes:,}", tensor.nbytes)]
+        row = [Cell(name, tensor.name), Cell(bytes_text(tensor.nbytes), tensor.nbytes)]
         row += [Cell(str(tensor.arena), tensor.arena)] if several else []
         row += [Cell(f"{tensor.offset:,}", tensor.offset)]
         row += [Cell(str(use), use) for use in (tensor.first_use, tensor.last_use)]

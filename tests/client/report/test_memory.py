@@ -1,0 +1,211 @@
+"""The memory report: lifetimes from a context's file alone, the page, and the command."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from gputune.client.context import builder
+from gputune.client.context.memory_planner import Lifetime
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Plan
+from gputune.client.report.html.memory_page import memory_page
+from gputune.client.report.html.scales import bytes_text
+from gputune.client.report.memory import (
+    ArenaTensor,
+    GraphMemory,
+    MemoryReport,
+    Writable,
+    graph_memory,
+    read_memory,
+)
+from gputune.client.tuning.outcome import untuned
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.kernels.catalogue import family_of
+from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
+from gputune.runtime.devices.discovery import NULL_REPORT
+from pages.headless import Browser, chromium, find_chromium
+from tests.client import models
+from tests.client.commands import Gputune
+
+READS, WRITES = "__global const float *restrict", "__global float *restrict"
+SOURCE = f"""
+#define EXTRA , {READS} extra
+#ifndef EXTRA
+#define EXTRA  // ", ..."
+#endif
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void copy({READS} input, /* what, it, gives */ {WRITES} output) {{}}
+kernel void add({READS} a,
+                {READS} b, {WRITES} output EXTRA, int count) {{}}
+"""
+
+
+def ref(offset: int, nbytes: int = 64, arena: int = 0) -> BufferRef:
+    return BufferRef("arena", arena, offset, nbytes)
+
+
+def launch(operation: str, entry: str, *arguments: object) -> LaunchRecord:
+    return LaunchRecord(operation, "", 0, entry, (1,), (1,), tuple(arguments))  # type: ignore[arg-type]
+
+
+def tensors(*launches: LaunchRecord, source: str = SOURCE) -> list[tuple[str, int, int, int]]:
+    """Name, offset, first and last use of each."""
+    graph = GraphRecord("g", (), (), launches, (256,))
+    found = graph_memory(graph, Writable([(source, "")])).tensors
+    return [(each.name, each.offset, each.first_use, each.last_use) for each in found]
+
+
+def test_a_tensor_is_held_from_what_writes_it_to_what_reads_it_last() -> None:
+    one, two, three = ref(0), ref(64), ref(128)
+    given, taken = BufferRef("input", 0, 0, 64), BufferRef("output", 0, 0, 64)
+    found = tensors(
+        launch("first", "copy", given, one),
+        launch("second", "copy", one, two),
+        launch("third", "add", one, two, three, two, 16),
+        launch("fourth", "copy", three, one),  # the same bytes as the first
+        launch("last", "add", three, one, taken, one, 16),
+    )
+    assert found == [("first", 0, 0, 2), ("second", 64, 1, 2), ("third", 128, 2, 4), ("fourth", 0, 3, 4)]
+
+
+def test_several_launches_of_an_operation_are_one_and_its_scratch_is_its_own() -> None:
+    found = tensors(
+        launch("first", "copy", BufferRef("input", 0, 0, 64), ref(0)),
+        launch("second", "copy", ref(0), ref(64)),
+        launch("second", "copy", ref(64), ref(128)),
+        launch("last", "copy", ref(128), BufferRef("output", 0, 0, 64)),
+    )
+    assert found == [("first", 0, 0, 1), ("second", 64, 1, 1), ("second", 128, 1, 2)]
+
+
+@pytest.mark.parametrize("source", ["", "kernel void copy(PARAMETERS) {}", "kernel void copy() {}"])
+def test_without_a_text_bytes_are_new_when_others_overlap_them(source: str) -> None:
+    found = tensors(
+        launch("first", "copy", BufferRef("input", 0, 0, 64), ref(0)),
+        launch("second", "copy", ref(0), ref(64)),
+        launch("third", "copy", ref(64), ref(32, 16)),
+        launch("fourth", "copy", ref(32, 16), ref(0)),
+        source=source,
+    )
+    assert found == [("first", 0, 0, 1), ("second", 64, 1, 2), ("third", 32, 2, 3), ("fourth", 0, 3, 3)]
+
+
+@pytest.fixture
+def generate(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Callable[..., Path]:
+    """Makes the context of a model without tuning."""
+
+    def made(model: onnx.ModelProto, steps: int = 400) -> Path:
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps({"memory_search_steps": steps}), encoding="utf-8")
+        ran = gputune(
+            "context-binary-generator", "--model", models.save(model, tmp_path), "--binary_file", "m",
+            "--output_dir", tmp_path, "--config_file", config, "--tuning_effort", "none", *null_target,
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        return tmp_path / "m.bin"
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "model", [models.conv_relu_gemm, models.residual_block, models.projected_residual, models.squeeze_excite]
+)
+@pytest.mark.parametrize("steps", [0, 400])
+def test_what_the_file_says_is_what_was_planned(
+    generate: Callable[..., Path], model: Callable[[], onnx.ModelProto], steps: int
+) -> None:
+    path = generate(model(), steps)
+    (graph,) = read_memory(path).graphs
+    planned = planned_lifetimes(lower(read_model(path.with_name("model.onnx"), {})))
+    told = [Lifetime("", each.nbytes, each.first_use, each.last_use) for each in graph.tensors]
+    assert sorted(told, key=repr) == sorted(planned, key=repr)
+    assert 0 < graph.bound_bytes <= graph.total_bytes
+    assert max(graph.alive_bytes) <= graph.total_bytes
+
+
+def planned_lifetimes(plan: Plan) -> list[Lifetime]:
+    assert NULL_REPORT.identity is not None
+    limits = device_limits(NULL_REPORT.identity)
+    instances = [
+        family_of(each.task.op).render(each.task.problem, untuned(each.task, limits).configuration)
+        for each in plan.operations
+    ]
+    lives = builder.arena_lifetimes(plan, instances)
+    return [Lifetime("", each.nbytes, each.first_use, each.last_use) for each in lives]
+
+
+def test_files_that_do_not_say_their_bound_get_it_from_their_tensors() -> None:
+    launches = (
+        launch("a", "copy", BufferRef("input", 0, 0, 8), ref(0, 100)),
+        launch("b", "copy", ref(0, 100), ref(128)),
+    )
+    graph = GraphRecord("g", (), (), launches, (300,))
+    assert graph_memory(graph, Writable([(SOURCE, "")])).bound_bytes == 128 + 64
+    known = GraphRecord("g", (), (), launches, (300,), arena_bound_bytes=250)
+    assert graph_memory(known, Writable([(SOURCE, "")])).ratio == 1.2
+
+
+def made_up(name: str = "net", arenas: tuple[int, ...] = (3000,)) -> MemoryReport:
+    drawn = (ArenaTensor(f"<b>{name}", 0, 0, 1000, 0, 2), ArenaTensor("two", len(arenas) - 1, 1024, 1976, 1, 1))
+    graph = GraphMemory(name, ("<b>one", "two", "three"), arenas, 2_000, drawn)
+    return MemoryReport("c.bin", "a device", 5_000_000, (graph, GraphMemory("empty", ("only",), (), 0, ())))
+
+
+@pytest.mark.parametrize("arenas", [(3000,), (1000, 3000)])
+def test_the_page_says_all_and_nothing_of_a_file_becomes_markup(arenas: tuple[int, ...]) -> None:
+    html = memory_page(made_up("<script>alert(1)</script>", arenas))
+    assert "<script>alert" not in html and "<b>one" not in html
+    assert f"{sum(arenas) / 2000:.3f}×" in html
+    assert html.count("<rect") == 2
+    assert html.count('class="chart map"') == len(arenas)
+    assert "No tensor lies between operations" in html
+
+
+def test_bytes_are_told_in_their_best_unit() -> None:
+    joined = [bytes_text(nbytes).replace("\u00a0", " ") for nbytes in (0, 12, 999_900, 5_726_592, 3 * 10**9)]
+    assert joined == ["0 B", "12 B", "1 MB", "5.73 MB", "3 GB"]
+
+
+def test_the_command_writes_the_page_and_its_numbers(
+    gputune: Gputune, generate: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, output = generate(models.residual_block()), tmp_path / "new" / "memory.html"
+    ran = gputune("memory-report", "--context_binary", path, "--output", output, "--json")
+    assert ran.code == 0, ran.err
+    content = json.loads(ran.out)
+    assert content == read_memory(path).to_dict()
+    assert {"name", "arena_bytes", "total_bytes", "bound_bytes", "ratio", "tensors"} <= content["graphs"][0].keys()
+    assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_command_refuses_nothing_to_make_and_what_is_no_context(gputune: Gputune, tmp_path: Path) -> None:
+    (tmp_path / "no.bin").write_bytes(b"something else")
+    ran = gputune("memory-report", "--context_binary", tmp_path / "no.bin")
+    assert ran.code == 2 and "nothing to make" in ran.err
+    ran = gputune("memory-report", "--context_binary", tmp_path / "no.bin", "--json")
+    assert ran.code == 8 and "not a gputune context binary" in ran.err
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        pytest.skip("there is no Chromium on this machine")
+    with chromium(path, 300) as running:
+        yield running
+
+
+def test_the_page_fits_its_window_and_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "memory.html"
+    page.write_text(memory_page(made_up()), encoding="utf-8")
+    for width, dark in ((1180, False), (360, True), (320, False)):
+        browser.look(width, dark=dark)
+        browser.load(page.as_uri())
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        assert browser.value("Math.min(...[...document.querySelectorAll('.chart svg')].map(s => s.clientHeight))") > 50
+        assert browser.complaints() == []
+        assert browser.requests() == [page.as_uri()]
