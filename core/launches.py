@@ -1,4 +1,4 @@
-"""What is profiled: launches, variants and what became of them.
+"""What is measured: launches, variants and what became of them.
 
 These are the records of all programs: kernels render them, the protocol sends them, the device runs them. They travel
 with their fields in this order; a field may be missing only where it has a default.

@@ -210,7 +210,7 @@ def deviations_of(
 
 
 def bench_rpc(options: argparse.Namespace) -> None:
-    """What the protocol costs beside plain sockets with MsgPack, and the framework per profiled variant."""
+    """What the protocol costs beside plain sockets with MsgPack, and the framework per measured variant."""
     figures, rows = rpc.run(options)
     print("\n" + tool.table(["what", "gputune", "plain sockets", "ratio", "mark"], rows), flush=True)
     write(figures, options.json)

@@ -1,1 +1,1 @@
-"""The program on the device: compiles, profiles and executes kernels for a host."""
+"""The program on the device: compiles, measures and executes kernels for a host."""

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     result = argparse.ArgumentParser(
         prog="gputune target-server",
-        description="Compiles, profiles and executes OpenCL kernels for a host that connects over TCP.",
+        description="Compiles, measures and executes OpenCL kernels for a host that connects over TCP.",
     )
     result.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     result.add_argument(

@@ -2,7 +2,7 @@
 
 with TargetClient.connect("127.0.0.1", 22598) as target:
     handle = target.upload(array)
-    profiled = target.profile_kernel(ProfileKernel(...))
+    profiled = target.measure_kernel(ProfileKernel(...))
 
 When the target is lost, the client connects again, puts what a request needs there again, and sends the request again.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gputune.client.errors import TargetError
-from gputune.client.target.measuring_request import Profiling
+from gputune.client.target.measuring_request import MeasuringRequest
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import Link, OnProgress, Session
 from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
@@ -189,21 +189,21 @@ class TargetClient:
 
         self._session.through(lambda link: self._session.ask_all(link, dict(left), Compiled, hear))
 
-    def profile_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
+    def measure_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
         """Builds, verifies and races at most limits.variants variants; trials in their order. A variant that fails is
         told to on_progress at once, and only once, also when the request has to be sent again."""
         self._check(request)
-        profiling = Profiling(request, self.address, on_progress)
+        measuring = MeasuringRequest(request, self.address, on_progress)
 
-        def profile(link: Link) -> Profiled | None:
-            left = profiling.left()
+        def measure(link: Link) -> Profiled | None:
+            left = measuring.left()
             if left is None:
                 return None
             buffers = {name: self._buffer(link, handle) for name, handle in left.buffers.items()}
             left = replace(left, buffers=buffers, reference=self._buffer(link, left.reference))
-            return self._session.ask(link, left, Profiled, profiling.hear)
+            return self._session.ask(link, left, Profiled, measuring.hear)
 
-        return profiling.whole(self._session.through(profile))
+        return measuring.whole(self._session.through(measure))
 
     def execute_kernel(self, request: ExecuteKernel) -> dict[str, memoryview]:
         """Runs launches in order; returns the bytes of each output by name."""

@@ -12,7 +12,7 @@ from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
 from gputune.server.protocol.same_as import renumbered
 
 
-class Profiling:
+class MeasuringRequest:
     """`failures` holds the trials of variants that the target has given up on, by their place in the request; a target
     that is lost a moment later does not run them into the same end again."""
 
@@ -49,10 +49,10 @@ class Profiling:
         if self._on_progress is not None:
             self._on_progress(progress)
 
-    def whole(self, profiled: Profiled | None) -> Profiled:
+    def whole(self, reply: Profiled | None) -> Profiled:
         """The reply to the whole request, from that to what was left. Raises TargetError for nonsense."""
-        profiled = profiled or Profiled((), None, b"", None, {}, {})
-        trials, best = profiled.trials, profiled.best
+        reply = reply or Profiled((), None, b"", None, {}, {})
+        trials, best = reply.trials, reply.best
         if len(trials) != len(self._sent):
             raise self._nonsense(f"{len(trials)} trials for {len(self._sent)} variants")
         if best is not None and not (best < len(trials) and trials[best].status == OK):
@@ -63,7 +63,7 @@ class Profiling:
         place = None if best is None else self._sent[best]
         if place in self.failures:
             raise self._nonsense(f"variant {place} had failed and is the best now")
-        return replace(profiled, trials=ordered, best=place)
+        return replace(reply, trials=ordered, best=place)
 
     def _nonsense(self, what: str) -> TargetError:
         return TargetError("bad_message", f"target {self._address}: {what}")

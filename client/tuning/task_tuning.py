@@ -112,7 +112,7 @@ class TaskTuning:
         return finalists[min(lasting or working)[1]]
 
     def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> Harvest | None:
-        """Profiles a batch, stores every trial as soon as it is known, and returns what was harvested."""
+        """Measures a batch, stores every trial as soon as it is known, and returns what was harvested."""
         search = self.search
         number, self._number = self._number, self._number + 1
 
@@ -134,7 +134,7 @@ class TaskTuning:
             search.measured += len(trials)
             self._progress.advance(len(trials), search.title)
 
-        return self.runner.profile(batch, samples, store, harvest, self.drift.level)
+        return self.runner.measure(batch, samples, store, harvest, self.drift.level)
 
     def _store(self, records: Sequence[TrialRecord]) -> None:
         self._cache.store_trials(self.search.key, self.search.validity, records)

@@ -9,7 +9,7 @@ from gputune.core.launches import OUTPUT, Launch, Variant
 from gputune.runtime.backends import Bound, Buffer, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.measuring.launching import Launcher
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.verification import GUARD_BYTES, GuardedBuffer, KeptBuffers, Values, guarded, mismatch
 from gputune.runtime.measuring.watcher import Course
 
@@ -42,7 +42,7 @@ class Prover:
     damaged: how often something was written to that was only to be read, or to a guard region.
     """
 
-    def __init__(self, programs: ProgramCache, request: ProfileRequest, course: Course) -> None:
+    def __init__(self, programs: ProgramCache, request: MeasureRequest, course: Course) -> None:
         self._programs = programs
         self._backend = backend = programs.backend
         self._request = request

@@ -15,7 +15,7 @@ from gputune.core.statuses import CORRECTNESS, OK, TrialStatus
 from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.devices import state as device_state
 from gputune.runtime.measuring.building import Proven, Prover, WrongOutput
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Runner, how_measured, race, warm_up
 from gputune.runtime.measuring.watcher import UNWATCHED, Cancelled, Course, Watcher
 
@@ -23,7 +23,7 @@ MESSAGE_CHARACTERS = 4000
 
 
 @dataclass(frozen=True)
-class Profiled:
+class Measured:
     """Trials in the order of the variants, the index of the fastest right one, and its program's binary, which is empty
     when it was not asked for.
 
@@ -40,8 +40,8 @@ class Profiled:
     state: Mapping[str, Mapping[str, float]]
 
 
-def profile(programs: ProgramCache, request: ProfileRequest, watcher: Watcher = UNWATCHED) -> Profiled:
-    """Profiles a batch. A variant that fails gets a trial that says why and never ends the batch.
+def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = UNWATCHED) -> Measured:
+    """Measures a batch. A variant that fails gets a trial that says why and never ends the batch.
 
     Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
     """
@@ -60,7 +60,7 @@ def profile(programs: ProgramCache, request: ProfileRequest, watcher: Watcher = 
     state = {"before": before, "after": device_state.read()}
     if batch.damaged:
         state["damaged"] = {"times": float(batch.damaged)}
-    return Profiled(trials, best, binary, baseline, course.spent_ns, state)
+    return Measured(trials, best, binary, baseline, course.spent_ns, state)
 
 
 def failure(error: Exception) -> Trial:
@@ -94,7 +94,7 @@ class _Batch:
     """One request on its way, and what has become of each variant so far. Those that work have their samples when they
     have been raced."""
 
-    def __init__(self, programs: ProgramCache, request: ProfileRequest, course: Course, watcher: Watcher) -> None:
+    def __init__(self, programs: ProgramCache, request: MeasureRequest, course: Course, watcher: Watcher) -> None:
         self._backend = programs.backend
         self._request = request
         self._course = course

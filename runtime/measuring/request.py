@@ -21,7 +21,7 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class ProfileRequest:
+class MeasureRequest:
     """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output
     (of `dtype`, as many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is
     raced with the variants and never wins, unless it is one of them; without one, the first variant is what the others

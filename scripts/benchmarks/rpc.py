@@ -202,7 +202,7 @@ def upload_microseconds(client: TargetClient, data: npt.NDArray[np.uint8]) -> fl
 
 
 def overhead(client: TargetClient, rounds: int) -> list[float]:
-    """Milliseconds per profiled variant that are neither build, nor verification, nor measurement."""
+    """Milliseconds per measured variant that are neither build, nor verification, nor measurement."""
     values = np.ones(1 << 16, np.float32)
     given, reference = client.upload(values), client.upload(values)
     results = []
@@ -229,11 +229,11 @@ def overhead(client: TargetClient, rounds: int) -> list[float]:
                 harvest=True,
             )
             start = time.perf_counter_ns()
-            profiled = client.profile_kernel(request)
+            measured = client.measure_kernel(request)
             wall_ns = time.perf_counter_ns() - start
-            if any(trial.status != "ok" for trial in profiled.trials):
-                raise RuntimeError(f"a copy failed: {profiled.trials}")
-            results.append((wall_ns - sum(profiled.spent_ns.values())) / VARIANTS / 1e6)
+            if any(trial.status != "ok" for trial in measured.trials):
+                raise RuntimeError(f"a copy failed: {measured.trials}")
+            results.append((wall_ns - sum(measured.spent_ns.values())) / VARIANTS / 1e6)
     client.free(given, reference)
     return results
 
@@ -276,7 +276,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, ..
     }
     rows = [pair.row() for pair in pairs]
     for name, values in overheads.items():
-        title = f"overhead per profiled variant, {name[:40]}"
+        title = f"overhead per measured variant, {name[:40]}"
         spread = f"{min(values):.2f} to {max(values):.2f}"
         rows.append((title, f"{statistics.median(values):.2f} ms", "", spread, "at most 1 ms"))
     return figures, rows

@@ -27,7 +27,7 @@ MARKS = {planted.ENDLESS: "hang at most max(2 s, 3x the best variant's batch), t
 
 
 class Batch:
-    """Profiles planted variants of one task."""
+    """Measures planted variants of one task."""
 
     def __init__(self, client: TargetClient) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class Batch:
         values = np.random.default_rng(1).standard_normal(self._problem.size, dtype=np.float32)
         self._input, self._reference = client.upload(values), client.upload(2 * values)
 
-    def profile(self, plants: list[int]) -> tuple[list[Trial], float, int]:
+    def measure(self, plants: list[int]) -> tuple[list[Trial], float, int]:
         """The trials, the seconds that the request took, and the nanoseconds that went into starting workers again."""
         configurations = [{"PLANT": plant} for plant in plants]
         work, tolerance = self._family.work(self._problem), self._family.tolerance(self._problem)
@@ -59,8 +59,8 @@ class Batch:
             harvest=True,
         )
         start = time.perf_counter()
-        profiled = self._client.profile_kernel(request)
-        return list(profiled.trials), time.perf_counter() - start, profiled.spent_ns.get("recover", 0)
+        measured = self._client.measure_kernel(request)
+        return list(measured.trials), time.perf_counter() - start, measured.spent_ns.get("recover", 0)
 
 
 def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
@@ -69,12 +69,12 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, ..
     rows: list[tuple[str, ...]] = []
     with choose_target(None, os.environ, options.device) as target, target.connect() as client:
         batch = Batch(client)
-        batch.profile([planted.DEFAULT, planted.FASTEST])
+        batch.measure([planted.DEFAULT, planted.FASTEST])
         for plant, name in NAMES.items():
             costs, recoveries, messages = [], [], set()
             for _ in range(options.rounds):
-                _, calm, _ = batch.profile([planted.DEFAULT, planted.FASTEST])
-                trials, seconds, recover_ns = batch.profile([planted.DEFAULT, plant, planted.FASTEST])
+                _, calm, _ = batch.measure([planted.DEFAULT, planted.FASTEST])
+                trials, seconds, recover_ns = batch.measure([planted.DEFAULT, plant, planted.FASTEST])
                 if trials[1].status != planted.STATUSES[plant] or {trials[0].status, trials[2].status} != {"ok"}:
                     raise RuntimeError(f"{name}: {trials}")
                 costs.append(seconds - calm)

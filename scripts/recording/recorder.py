@@ -104,7 +104,7 @@ class Recorder:
             self._rows |= {row.values: row for row in rows}
             self._tell(rows)
 
-        bench.profile(batch, self._way.samples, concluded, level=self._drift.level)
+        bench.measure(batch, self._way.samples, concluded, level=self._drift.level)
 
     def _choose(self) -> list[Configuration]:
         """In another order than the space's, so that a change of the device meets no parameter more than others."""

@@ -328,7 +328,7 @@ class Clock:
             search = TaskSearch(self._tasks[task], device, device_limits(device), EFFORTS["full"], {})
             trials: dict[int, Trial] = {}
             bench = TaskRunner(client, search, EFFORTS["full"])
-            bench.profile([one, other], SAMPLES, lambda found, _: trials.update(found))
+            bench.measure([one, other], SAMPLES, lambda found, _: trials.update(found))
         return statistics.median(trials[0].samples_ns) / statistics.median(trials[1].samples_ns)
 
 

@@ -20,7 +20,7 @@ from gputune.runtime.context.format import context_of
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.measuring import launching, measuring
-from gputune.runtime.measuring.request import Ahead, ProfileRequest
+from gputune.runtime.measuring.request import Ahead, MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.watcher import Cancelled
 from gputune.server.protocol import messages
@@ -114,7 +114,7 @@ class Handlers:
                 "bad_message",
                 f"the reference has {reference.nbytes} bytes, output_bytes is {request.output_bytes}",
             )
-        asked = ProfileRequest(
+        asked = MeasureRequest(
             task=request.task,
             variants=request.variants,
             buffers={name: self._buffer(handle) for name, handle in request.buffers.items()},
@@ -134,14 +134,14 @@ class Handlers:
             asked.check()
         except ValueError as error:
             raise ProtocolError("bad_message", str(error)) from None
-        profiled = measuring.profile(self._programs, asked, self._watcher(len(request.variants)))
+        measured = measuring.measure(self._programs, asked, self._watcher(len(request.variants)))
         return messages.Profiled(
-            trials=profiled.trials,
-            best=profiled.best,
-            binary=profiled.binary,
-            baseline=profiled.baseline,
-            spent_ns=dict(profiled.spent_ns),
-            state=dict(profiled.state),
+            trials=measured.trials,
+            best=measured.best,
+            binary=measured.binary,
+            baseline=measured.baseline,
+            spent_ns=dict(measured.spent_ns),
+            state=dict(measured.state),
         )
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> messages.Executed:

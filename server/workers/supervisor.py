@@ -171,7 +171,7 @@ class Supervisor:
         self._may_go_on.set()
         self._until = time.monotonic() + self._limits.total_seconds
         try:
-            return await (self._profile(work) if isinstance(work.request, ProfileKernel) else self._do(work))
+            return await (self._measure(work) if isinstance(work.request, ProfileKernel) else self._do(work))
         except DeviceUnavailable as error:
             return Error("device_unavailable", f"the worker cannot be started again: {error}")
         except ProtocolError as error:
@@ -226,7 +226,7 @@ class Supervisor:
                 again = True  # SIGKILL comes from outside, where memory runs out for example
                 work.progress(Progress("recovering", 0, 1, f"{lost.death.message}; the request is tried once more"))
 
-    async def _profile(self, work: Assignment) -> Any:
+    async def _measure(self, work: Assignment) -> Any:
         batch = Batch(work.request)
         recover_ns = 0  # from the loss of a worker until the next one is ready
         lost_ns = None

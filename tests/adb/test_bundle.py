@@ -17,7 +17,7 @@ import pytest
 import build_target
 from gputune.client.target.adb.bundle import bundle_bytes, write_bundle
 from gputune.client.target.client import TargetClient
-from tests.opencl.server.test_requests import profile_request, variant
+from tests.opencl.server.test_requests import measuring_request, variant
 
 from .bare import LACKS, bare_python, driver_settings
 
@@ -98,22 +98,22 @@ def test_the_script_says_what_it_wrote(
     assert capsys.readouterr().out.startswith(f"{path}: {path.stat().st_size} bytes, SHA-256 ")
 
 
-def test_a_server_from_the_bundle_profiles_on_the_null_device(serve: Serve) -> None:
+def test_a_server_from_the_bundle_measures_on_the_null_device(serve: Serve) -> None:
     with serve("--device", "null") as client:
         assert client.server["software"] == f"gputune {version('gputune')}"
         assert client.server["backend"] == "null"
-        profiled = client.profile_kernel(profile_request(client, variant(), variant(local=128)))
-        assert [trial.status for trial in profiled.trials] == ["ok", "ok"]
+        measured = client.measure_kernel(measuring_request(client, variant(), variant(local=128)))
+        assert [trial.status for trial in measured.trials] == ["ok", "ok"]
 
 
 @pytest.mark.opencl
 @pytest.mark.xdist_group("opencl")
-def test_a_server_from_the_bundle_profiles_on_a_device(serve: Serve) -> None:
+def test_a_server_from_the_bundle_measures_on_a_device(serve: Serve) -> None:
     with serve(**driver_settings()) as client:
         assert client.server["backend"] == "opencl"
-        profiled = client.profile_kernel(profile_request(client, variant(), variant("-DFACTOR=2")))
-        assert [trial.status for trial in profiled.trials] == ["ok", "correctness"]
-        assert profiled.binary
+        measured = client.measure_kernel(measuring_request(client, variant(), variant("-DFACTOR=2")))
+        assert [trial.status for trial in measured.trials] == ["ok", "correctness"]
+        assert measured.binary
         data = np.arange(7, dtype=np.float32)
         assert bytes(client.download(client.upload(data))) == data.tobytes()
 

@@ -47,7 +47,7 @@ class AnsweringTarget:
     def free(self, *buffers: int) -> None:
         assert all(0 < buffer <= self.uploads for buffer in buffers)
 
-    def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+    def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
         self.requests.append(request)
         trials = tuple(self.answer(variant.configuration) for variant in request.variants)
         for place, trial in enumerate(trials):

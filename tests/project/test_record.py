@@ -75,7 +75,7 @@ def test_a_recording_goes_on_where_it_was_interrupted(
 ) -> None:
     path, part = tmp_path / "cut.jsonl.gz", tmp_path / "cut.jsonl.gz.part"
     batches: list[int] = []
-    original: Callable[..., Any] = TaskRunner.profile
+    original: Callable[..., Any] = TaskRunner.measure
 
     def counted(self: TaskRunner, batch: Any, *others: Any, **named: Any) -> Any:
         if len(batches) == 3:
@@ -83,7 +83,7 @@ def test_a_recording_goes_on_where_it_was_interrupted(
         batches.append(len(batch))
         return original(self, batch, *others, **named)
 
-    monkeypatch.setattr(TaskRunner, "profile", counted)
+    monkeypatch.setattr(TaskRunner, "measure", counted)
     assert run(path) == 130
     assert batches == [8, 8, 8] and not path.exists()
     part.write_bytes(part.read_bytes()[:-7])  # as if it had been ended within a line

@@ -169,7 +169,7 @@ def test_what_is_refused_in_process_is_a_targets_error(here: InProcess) -> None:
     with TaskOnTarget(here.as_client(), task) as bench:
         bench.buffers["input"] = 12345
         with pytest.raises(TargetError, match="12345"):
-            bench.profile([bench.default], 3)
+            bench.measure([bench.default], 3)
         del bench.buffers["input"]
         bench.buffers["input"] = here.upload(bench.inputs["input"])
-        assert bench.profile([bench.default], 3).trials[0].status == "ok"
+        assert bench.measure([bench.default], 3).trials[0].status == "ok"

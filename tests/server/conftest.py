@@ -141,7 +141,7 @@ def make_launch() -> Callable[..., Launch]:
 
 
 @pytest.fixture
-def make_profile() -> Callable[..., ProfileKernel]:
+def make_batch() -> Callable[..., ProfileKernel]:
     """A ProfileKernel for handles of an input and a reference, with one variant per build option."""
 
     def make(input_handle: int, reference: int, options: tuple[str, ...] = ("",), **fields: Any) -> ProfileKernel:

@@ -114,22 +114,22 @@ def test_frames_cut_off_anywhere_leave_the_server_well(shared_server: Any, peer:
     assert bytes(peer.ask(DownloadBuffer(peer.upload(b"well"))).data) == b"well"
 
 
-def test_several_clients_at_once_get_what_is_theirs(shared_server: Any, make_profile: Make) -> None:
+def test_several_clients_at_once_get_what_is_theirs(shared_server: Any, make_batch: Make) -> None:
     def work(number: int) -> None:
         with shared_server.peer() as peer:
             data, reference = peer.upload(bytes(64)), peer.upload(bytes([number]) * 64)
             for _ in range(5):
-                assert peer.ask(make_profile(data, reference)).best == 0
+                assert peer.ask(make_batch(data, reference)).best == 0
                 assert bytes(peer.ask(DownloadBuffer(reference)).data) == bytes([number]) * 64
 
     in_threads(work, 8)
 
 
-def test_requests_are_counted_by_kind(launch_server: Make, make_profile: Make) -> None:
+def test_requests_are_counted_by_kind(launch_server: Make, make_batch: Make) -> None:
     server = launch_server("--log_level", "info")
     with server.peer() as peer:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        peer.ask(make_profile(data, reference))
+        peer.ask(make_batch(data, reference))
         peer.ask(FreeBuffers((data,)))
     line = ""
     while "closed after" not in line:

@@ -50,16 +50,16 @@ STOPS = [signal.SIGINT, signal.SIGTERM]
 class Busy:
     """A server whose worker is stopped while it has a request in its hands, with another one behind it."""
 
-    def __init__(self, server: Any, make_profile: Make) -> None:
+    def __init__(self, server: Any, make_batch: Make) -> None:
         self.server = server
         (self.worker,) = server.children()
         self.peer, self.other = server.peer(), server.peer()
         self.data = self.peer.upload(bytes(64))
         theirs = self.other.upload(bytes(64))
         os.kill(self.worker, signal.SIGSTOP)
-        self.running = self.peer.send(make_profile(self.data, self.data))
+        self.running = self.peer.send(make_batch(self.data, self.data))
         self.peer.ask(Ping())
-        self.waiting = self.other.send(make_profile(theirs, theirs))
+        self.waiting = self.other.send(make_batch(theirs, theirs))
         self.other.ask(Ping())
 
     def let_go(self) -> None:
@@ -74,14 +74,14 @@ class Busy:
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_finishes_the_batch_in_flight(
-    launch_server: Make, make_profile: Make, is_gone: Callable[[int], bool], number: int
+    launch_server: Make, make_batch: Make, is_gone: Callable[[int], bool], number: int
 ) -> None:
-    busy = Busy(launch_server(), make_profile)
+    busy = Busy(launch_server(), make_batch)
     busy.server.process.send_signal(number)
     busy.stopping()
     with pytest.raises(ConnectionError):
         busy.server.peer()
-    for request in (UploadBuffer(b"new"), LoadContext(busy.data, "", False), make_profile(busy.data, busy.data)):
+    for request in (UploadBuffer(b"new"), LoadContext(busy.data, "", False), make_batch(busy.data, busy.data)):
         with pytest.raises(Refused, match="being stopped"):
             busy.peer.ask(request)
     assert busy.peer.ask(Ping()) == Pong()  # a client that waits is not given up
@@ -95,9 +95,9 @@ def test_a_signal_finishes_the_batch_in_flight(
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_second_signal_ends_it_at_once(
-    launch_server: Make, make_profile: Make, is_gone: Callable[[int], bool], number: int
+    launch_server: Make, make_batch: Make, is_gone: Callable[[int], bool], number: int
 ) -> None:
-    busy = Busy(launch_server(), make_profile)
+    busy = Busy(launch_server(), make_batch)
     busy.server.process.send_signal(signal.SIGTERM)
     busy.stopping()
     busy.server.process.send_signal(number)
@@ -108,9 +108,9 @@ def test_a_second_signal_ends_it_at_once(
 
 
 def test_the_end_of_the_parent_ends_it_at_once(
-    launch_server: Make, make_profile: Make, is_gone: Callable[[int], bool]
+    launch_server: Make, make_batch: Make, is_gone: Callable[[int], bool]
 ) -> None:
-    busy = Busy(launch_server("--exit_with_parent", stdin=subprocess.PIPE), make_profile)
+    busy = Busy(launch_server("--exit_with_parent", stdin=subprocess.PIPE), make_batch)
     busy.server.process.stdin.close()
     assert busy.server.process.wait(PATIENCE_SECONDS) == 0
     assert is_gone(busy.worker)
@@ -138,14 +138,14 @@ def test_a_large_reply_is_sent_to_its_end(launch_server: Make) -> None:
 # --- the log ----------------------------------------------------------------------------------------------
 
 
-def test_every_line_of_a_json_log_is_an_object(launch_server: Make, make_profile: Make) -> None:
+def test_every_line_of_a_json_log_is_an_object(launch_server: Make, make_batch: Make) -> None:
     server = launch_server("--log_format", "json", "--log_level", "info")
     with server.peer() as peer:
         data = peer.upload(bytes(64))
         (worker,) = server.children()
         os.kill(worker, signal.SIGSTOP)
         threading.Timer(0.2, os.kill, (worker, signal.SIGKILL)).start()
-        assert peer.ask(make_profile(data, data)).best == 0
+        assert peer.ask(make_batch(data, data)).best == 0
     server.process.terminate()
     _, errors = server.process.communicate(timeout=PATIENCE_SECONDS)
     lines = [json.loads(line) for line in errors.splitlines()]
@@ -196,15 +196,15 @@ def test_what_a_worker_prints_is_logged_line_by_line_and_not_for_ever(caplog: py
 # --- status -----------------------------------------------------------------------------------------------
 
 
-def test_the_status_says_how_the_server_is(launch_server: Make, make_profile: Make) -> None:
+def test_the_status_says_how_the_server_is(launch_server: Make, make_batch: Make) -> None:
     server = launch_server()
     with server.peer() as peer:
         data = peer.upload(bytes(64))
-        peer.ask(make_profile(data, data))
+        peer.ask(make_batch(data, data))
         (worker,) = server.children()
         os.kill(worker, signal.SIGSTOP)
         threading.Timer(0.2, os.kill, (worker, signal.SIGKILL)).start()
-        peer.ask(make_profile(data, data))
+        peer.ask(make_batch(data, data))
         with server.peer() as other:
             other.upload(bytes(1000))
             status: StatusReport = peer.ask(Status())
@@ -223,7 +223,7 @@ def test_the_status_says_how_the_server_is(launch_server: Make, make_profile: Ma
 
 
 def test_programs_are_built_while_another_request_is_measured(
-    daemon_here: Make, make_profile: Make, monkeypatch: pytest.MonkeyPatch
+    daemon_here: Make, make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put: list[PutPrograms] = []
 
@@ -234,13 +234,13 @@ def test_programs_are_built_while_another_request_is_measured(
     monkeypatch.setattr("gputune.server.workers.supervisor.PutPrograms", lambda binaries: noting(binaries=binaries))
     with daemon_here(overlap=True) as (daemon, address), Peer(address) as peer, Peer(address) as other:
         data, theirs = peer.upload(bytes(64)), other.upload(bytes(64))
-        running = peer.send(make_profile(data, data))
+        running = peer.send(make_batch(data, data))
         peer.reply(running)
         worker = daemon._workers.first._worker.pid
         os.kill(worker, signal.SIGSTOP)
         try:
-            running = peer.send(make_profile(data, data))
-            request: ProfileKernel = make_profile(theirs, theirs, ("-DA", "-DB"))
+            running = peer.send(make_batch(data, data))
+            request: ProfileKernel = make_batch(theirs, theirs, ("-DA", "-DB"))
             waiting = other.send(request)
             peer.ping_until(lambda: any(job.programs for job in daemon.service.waiting()))
         finally:
@@ -250,7 +250,7 @@ def test_programs_are_built_while_another_request_is_measured(
         assert [set(one.binaries) for one in put] == [{program_key(variant.main) for variant in request.variants}]
 
 
-def test_a_builder_that_fails_costs_nothing(daemon_here: Make, make_profile: Make) -> None:
+def test_a_builder_that_fails_costs_nothing(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here(overlap=True) as (daemon, address), Peer(address) as peer:
         start, starts = daemon._start_worker, []
 
@@ -262,7 +262,7 @@ def test_a_builder_that_fails_costs_nothing(daemon_here: Make, make_profile: Mak
 
         daemon.service.queue_changed.__self__._start = failing
         data = peer.upload(bytes(64))
-        numbers = [peer.send(make_profile(data, data)) for _ in range(40)]
+        numbers = [peer.send(make_batch(data, data)) for _ in range(40)]
         assert [peer.reply(number).best for number in numbers] == [0] * 40
         assert 1 <= len(starts) <= 3
 
@@ -291,7 +291,7 @@ class Building:
 
 
 def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_crashes(
-    make_profile: Make, monkeypatch: pytest.MonkeyPatch
+    make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gputune.server.workers.builder.PAUSE_SECONDS", (0.01, 0.02))
 
@@ -305,7 +305,7 @@ def test_a_builder_gives_up_what_is_measured_already_and_pauses_after_crashes(
                 raise one
             return one
 
-        job = SimpleNamespace(request=make_profile(1, 2), programs=None, sources={})
+        job = SimpleNamespace(request=make_batch(1, 2), programs=None, sources={})
         waiting = [job]
         builder = Builder(start, Limits(), lambda: waiting)  # type: ignore[arg-type,return-value]
         serving = asyncio.ensure_future(builder.serve())

@@ -81,33 +81,33 @@ def test_the_server_checks_handles_itself(peer: Peer, client: TargetClient) -> N
     assert bytes(client.download(1)) == b"mine"
 
 
-def test_profile(client: TargetClient, make_profile: Make) -> None:
+def test_measuring(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(np.arange(16, dtype=np.float32))
-    profiled = client.profile_kernel(make_profile(data, reference, ("-DA", "-DB", "-DC")))
-    assert [trial.status for trial in profiled.trials] == ["ok"] * 3
-    assert all(len(trial.samples_ns) == len(trial.wall_ns) == 3 for trial in profiled.trials)
-    medians = [sorted(trial.samples_ns)[1] for trial in profiled.trials]
-    assert profiled.best == medians.index(min(medians))
-    assert bytes(profiled.binary).startswith(b"gputune-null")
-    again = client.profile_kernel(make_profile(data, reference, ("-DA", "-DB", "-DC")))
-    assert [trial.samples_ns for trial in again.trials] == [trial.samples_ns for trial in profiled.trials]
+    measured = client.measure_kernel(make_batch(data, reference, ("-DA", "-DB", "-DC")))
+    assert [trial.status for trial in measured.trials] == ["ok"] * 3
+    assert all(len(trial.samples_ns) == len(trial.wall_ns) == 3 for trial in measured.trials)
+    medians = [sorted(trial.samples_ns)[1] for trial in measured.trials]
+    assert measured.best == medians.index(min(medians))
+    assert bytes(measured.binary).startswith(b"gputune-null")
+    again = client.measure_kernel(make_batch(data, reference, ("-DA", "-DB", "-DC")))
+    assert [trial.samples_ns for trial in again.trials] == [trial.samples_ns for trial in measured.trials]
 
 
-def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient, make_profile: Make) -> None:
+def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = make_profile(data, reference, ("-DA", "-DB"))
+    request: ProfileKernel = make_batch(data, reference, ("-DA", "-DB"))
     broken = replace(request.variants[0], main=replace(request.variants[0].main, local_size=(5,)))
-    profiled = client.profile_kernel(replace(request, variants=(broken, request.variants[1])))
-    assert [trial.status for trial in profiled.trials] == ["constraints", "ok"]
-    assert "(5,) does not divide" in profiled.trials[0].message
-    assert profiled.trials[0].samples_ns == ()
-    assert profiled.best == 1
+    measured = client.measure_kernel(replace(request, variants=(broken, request.variants[1])))
+    assert [trial.status for trial in measured.trials] == ["constraints", "ok"]
+    assert "(5,) does not divide" in measured.trials[0].message
+    assert measured.trials[0].samples_ns == ()
+    assert measured.best == 1
 
 
-def test_a_reference_of_another_size_is_refused(client: TargetClient, make_profile: Make) -> None:
+def test_a_reference_of_another_size_is_refused(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(60))
     with pytest.raises(TargetError, match="the reference has 60 bytes, output_bytes is 64"):
-        client.profile_kernel(make_profile(data, reference))
+        client.measure_kernel(make_batch(data, reference))
 
 
 def test_compile(client: TargetClient, make_launch: Make) -> None:
@@ -127,7 +127,7 @@ def test_execute_returns_the_outputs_asked_for(client: TargetClient, make_launch
     assert {name: len(content) for name, content in outputs.items()} == {"output": 64, "b": 8}
 
 
-def test_a_launch_that_fails_outside_of_profiling_is_an_error(client: TargetClient, make_launch: Make) -> None:
+def test_a_launch_that_fails_outside_of_measuring_is_an_error(client: TargetClient, make_launch: Make) -> None:
     data = client.upload(bytes(64))
     request = ExecuteKernel((make_launch(local_size=(3,)),), {"input": data}, {"output": 64})
     with pytest.raises(TargetError, match=r"\(3,\) does not divide") as caught:
@@ -136,14 +136,14 @@ def test_a_launch_that_fails_outside_of_profiling_is_an_error(client: TargetClie
     assert caught.value.details == {"status": "constraints"}
 
 
-def test_requests_are_counted_by_kind(client: TargetClient, make_profile: Make) -> None:
+def test_requests_are_counted_by_kind(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    client.profile_kernel(make_profile(data, reference))
+    client.measure_kernel(make_batch(data, reference))
     client.free(data)
     assert client.requests == {"upload": 2, "profile": 1, "free": 1}
 
 
-def test_a_source_travels_once(client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_travels_once(client: TargetClient, make_batch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     connection = client._session.link.connection
     ask, sent = connection.ask, []
@@ -154,12 +154,12 @@ def test_a_source_travels_once(client: TargetClient, make_profile: Make, monkeyp
 
     monkeypatch.setattr(connection, "ask", spy)
     for _ in range(2):
-        assert client.profile_kernel(make_profile(data, reference, ("-DA", "-DB"))).best is not None
+        assert client.measure_kernel(make_batch(data, reference, ("-DA", "-DB"))).best is not None
     client._session.link.sources.add(source_sha256("another"))  # as if it had been sent
-    request = make_profile(data, reference)
+    request = make_batch(data, reference)
     launch = replace(request.variants[0].main, source="another", source_sha256=source_sha256("another"))
     another = replace(request, variants=(replace(request.variants[0], main=launch),))
-    assert client.profile_kernel(another).trials[0].status == "ok"
+    assert client.measure_kernel(another).trials[0].status == "ok"
     assert sent == [[True, False], [False, False], [False], [True]]
 
 
@@ -169,48 +169,48 @@ def test_a_source_under_a_wrong_hash_is_refused(client: TargetClient, make_launc
         client.execute_kernel(ExecuteKernel((launch,), {}, {"input": 4, "output": 4}))
 
 
-def test_a_limit_is_refused_before_anything_is_sent(client: TargetClient, make_profile: Make) -> None:
+def test_a_limit_is_refused_before_anything_is_sent(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     with pytest.raises(TargetError, match="asks for 17, the server's limit variants is 16") as caught:
-        client.profile_kernel(make_profile(data, reference, tuple(f"-D{i}" for i in range(17))))
+        client.measure_kernel(make_batch(data, reference, tuple(f"-D{i}" for i in range(17))))
     assert caught.value.name == "limit_exceeded"
     assert client.requests["profile"] == 0
 
 
 def test_the_server_checks_the_limits_itself(
-    client: TargetClient, make_profile: Make, monkeypatch: pytest.MonkeyPatch
+    client: TargetClient, make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     monkeypatch.setattr("gputune.client.target.client.check_limits", lambda request, limits: None)
     with pytest.raises(TargetError, match="the server's limit variants is 16"):
-        client.profile_kernel(make_profile(data, reference, tuple(f"-D{i}" for i in range(17))))
+        client.measure_kernel(make_batch(data, reference, tuple(f"-D{i}" for i in range(17))))
     with pytest.raises(TargetError, match="the server's limit buffer_bytes is"):
-        variant = Variant({}, (), make_profile(1, 1).variants[0].main, {"p": 1 << 39})
+        variant = Variant({}, (), make_batch(1, 1).variants[0].main, {"p": 1 << 39})
         client.compile_kernels([CompileKernel(variant, {})], lambda place, reply: None)
     assert bytes(client.download(data)) == bytes(64)  # the connection goes on
 
 
-def test_a_batch_has_a_baseline_beside_its_variants(client: TargetClient, make_profile: Make) -> None:
+def test_a_batch_has_a_baseline_beside_its_variants(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = make_profile(data, reference, ("-DA", "-DB"))
-    raced = client.profile_kernel(replace(request, variants=request.variants[1:], baseline=request.variants[0]))
+    request: ProfileKernel = make_batch(data, reference, ("-DA", "-DB"))
+    raced = client.measure_kernel(replace(request, variants=request.variants[1:], baseline=request.variants[0]))
     assert raced.baseline is not None and raced.baseline.status == "ok" and raced.baseline.samples_ns
     assert [trial.status for trial in raced.trials] == ["ok"]
     assert set(raced.state) == {"before", "after"}
 
 
-def test_failures_are_told_as_they_happen(client: TargetClient, make_profile: Make) -> None:
+def test_failures_are_told_as_they_happen(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = make_profile(data, reference, ("-DA", "-DB"))
+    request: ProfileKernel = make_batch(data, reference, ("-DA", "-DB"))
     broken = replace(request.variants[1], main=replace(request.variants[1].main, local_size=(5,)))
     told: list[Progress] = []
-    profiled = client.profile_kernel(replace(request, variants=(request.variants[0], broken)), told.append)
+    measured = client.measure_kernel(replace(request, variants=(request.variants[0], broken)), told.append)
     trials = {progress.variant: progress.trial for progress in told if progress.trial is not None}
-    assert trials[1] == profiled.trials[1]
+    assert trials[1] == measured.trials[1]
 
 
-def test_the_server_says_how_it_is(client: TargetClient, make_profile: Make) -> None:
-    client.profile_kernel(make_profile(client.upload(bytes(64)), client.upload(bytes(64))))
+def test_the_server_says_how_it_is(client: TargetClient, make_batch: Make) -> None:
+    client.measure_kernel(make_batch(client.upload(bytes(64)), client.upload(bytes(64))))
     client.pings(200)
     status = client.status()
     assert status.software.startswith("gputune")

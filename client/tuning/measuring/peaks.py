@@ -66,7 +66,7 @@ def _fastest(target: TargetClient, task: Task) -> tuple[float, Work]:
         times.extend(sorted(one.samples_ns)[len(one.samples_ns) // 2] for one in trials.values() if one.status == OK)
 
     runner = TaskRunner(target, search, effort)
-    runner.profile(batch, effort.samples, concluded)
+    runner.measure(batch, effort.samples, concluded)
     runner.clear()
     fastest = min((time for time in times if isfinite(time) and time > 0), default=None)
     if fastest is None:

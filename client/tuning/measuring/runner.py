@@ -36,7 +36,7 @@ class Harvest:
 
 
 class TaskRunner:
-    """Profiles variants of one task. Buffers are made when a batch needs them and stay until they are cleared away."""
+    """Measures variants of one task. Buffers are made when a batch needs them and stay until they are cleared away."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class TaskRunner:
             )
             self._target.free(*handles)
 
-    def profile(
+    def measure(
         self,
         batch: Sequence[Configuration],
         samples: int,
@@ -78,11 +78,11 @@ class TaskRunner:
         harvest: bool = False,
         level: float = 1.0,
     ) -> Harvest | None:
-        """Profiles a batch; returns, if that is to be harvested, whom the target has found to be the fastest (None when
+        """Measures a batch; returns, if that is to be harvested, whom the target has found to be the fastest (None when
         the batch had to be split). level: by how much slower the device is now than when the task was begun.
 
         `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
-        measured. When a batch ends the target's server again and again, it is profiled one by one, so that only the
+        measured. When a batch ends the target's server again and again, it is measured one by one, so that only the
         variant that does it gets the status crash. Raises TargetError for what no variant has caused.
         """
         if self._reference is None:
@@ -98,24 +98,24 @@ class TaskRunner:
 
         everything = range(len(batch))
         try:
-            return self._profile(batch, everything, samples, conclude, harvest)
+            return self._measure(batch, everything, samples, conclude, harvest)
         except TargetError as error:
             if error.name != "lost_again":
                 raise
         for place in everything:
             if place not in known:
                 try:
-                    self._profile(batch, [place], samples, conclude, False)
+                    self._measure(batch, [place], samples, conclude, False)
                 except TargetError as error:
                     if error.name != "lost_again":
                         raise
                     conclude({place: _crash(f"the target's server did not survive this: {error.reason}")}, ())
         return None
 
-    def _profile(
+    def _measure(
         self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded, harvest: bool
     ) -> Harvest | None:
-        """Profiles those variants of a batch."""
+        """Measures those variants of a batch."""
 
         began = time.monotonic()
 
@@ -125,12 +125,12 @@ class TaskRunner:
             self._say(progress, time.monotonic() - began)
 
         chosen = [batch[place] for place in places]
-        profiled = self._target.profile_kernel(self._request(chosen, samples, harvest), hear)
-        conclude(dict(zip(places, profiled.trials, strict=True)), self._baseline_samples(chosen, profiled))
-        self._cool_down(profiled.state)
-        if profiled.best is None or not profiled.binary:
+        measured = self._target.measure_kernel(self._request(chosen, samples, harvest), hear)
+        conclude(dict(zip(places, measured.trials, strict=True)), self._baseline_samples(chosen, measured))
+        self._cool_down(measured.state)
+        if measured.best is None or not measured.binary:
             return None
-        return Harvest(chosen[profiled.best], bytes(profiled.binary))
+        return Harvest(chosen[measured.best], bytes(measured.binary))
 
     def _cool_down(self, state: Mapping[str, object]) -> None:
         """Waits where the device says that it had to slow down."""
@@ -176,12 +176,12 @@ class TaskRunner:
     def _variant(self, configuration: Configuration) -> Variant:
         return self._search.family.render(self._search.task.problem, configuration).variant(configuration)
 
-    def _baseline_samples(self, batch: Sequence[Configuration], profiled: Profiled) -> tuple[float, ...]:
+    def _baseline_samples(self, batch: Sequence[Configuration], measured: Profiled) -> tuple[float, ...]:
         """The samples of the baseline, or where there was none yet, of the variant that will be it."""
-        trials = dict(enumerate(profiled.trials))
+        trials = dict(enumerate(measured.trials))
         working = [place for place, trial in trials.items() if trial.status == OK]
         chosen = self._search.baseline or self._search.default
-        trial = profiled.baseline or next((trials[place] for place in working if batch[place] == chosen), None)
+        trial = measured.baseline or next((trials[place] for place in working if batch[place] == chosen), None)
         if trial is None and not self._search.had_baseline and working:
             trial = trials[working[0]]
         fits = trial is not None and trial.status == OK and min(trial.samples_ns, default=0.0) > 0

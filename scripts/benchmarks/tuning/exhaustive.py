@@ -136,9 +136,9 @@ def measure_all(client: TargetClient, bench: TaskOnTarget, most: int, folder: Pa
         size = client.limits.variants
         for start in range(0, len(todo), size):
             batch = todo[start : start + size]
-            profiled = bench.profile(batch, SAMPLES, bench.default)
-            level = _median(profiled.baseline)
-            for one, trial in zip(batch, profiled.trials, strict=True):
+            measured = bench.measure(batch, SAMPLES, bench.default)
+            level = _median(measured.baseline)
+            for one, trial in zip(batch, measured.trials, strict=True):
                 median = _median(trial)
                 known[configuration_key(one)] = cost = None if median is None or level is None else median / level
                 add({"configuration": one, "status": trial.status, "cost": cost})

@@ -87,7 +87,7 @@ class InProcess:
         for place, request in enumerate(requests):
             compiled(place, self._ask(request, Compiled))
 
-    def profile_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
+    def measure_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
         """As TargetClient does. Raises TargetError."""
         return self._ask(request, Profiled, on_progress)
 

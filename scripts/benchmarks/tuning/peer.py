@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> Result:
             random.Random(0).shuffle(chosen)
             if len(chosen) < rounds * size:
                 raise NotTimed(f"only {len(chosen)} configurations share their packing, {rounds * size} are needed")
-            bench.profile(chosen[-1:], SAMPLES)  # whatever is done once per server is done now
+            bench.measure(chosen[-1:], SAMPLES)  # whatever is done once per server is done now
             for number in range(rounds):
                 turn = chosen[number * size : (number + 1) * size]
                 found: dict[str, Any] = {}
@@ -124,7 +124,7 @@ def _ours(client: TargetClient, bench: TaskOnTarget, turn: Sequence[dict[str, in
     replies: list[Profiled] = []
     best_ns = 0.0
     for start in range(0, len(turn), size):
-        replies.append(bench.profile(turn[start : start + size], SAMPLES, bench.default, best_ns))
+        replies.append(bench.measure(turn[start : start + size], SAMPLES, bench.default, best_ns))
         found = [statistics.median(trial.samples_ns) for trial in replies[-1].trials if trial.samples_ns]
         best_ns = min([*found, best_ns or math.inf])
     seconds = time.monotonic() - began

@@ -92,7 +92,7 @@ def _search(client: TargetClient, job: dict[str, Any]) -> dict[str, Any]:
     tasks = tune_models.ten_tasks()
     cache = Path(job["cache"])
     with TaskOnTarget(client, tune_models.peer_task()) as bench:
-        bench.profile([bench.default], 1)  # whatever is loaded once is loaded now, on both sides
+        bench.measure([bench.default], 1)  # whatever is loaded once is loaded now, on both sides
     seconds, measured, configurations = 0.0, 0, []
     for place in job["tasks"]:
         began = time.monotonic()

@@ -113,7 +113,7 @@ class TaskOnTarget:
         if kind is None:  # after an error the target may be gone
             self._client.free(*self.buffers.values(), self._reference)
 
-    def profile(
+    def measure(
         self,
         configurations: Sequence[Configuration],
         samples: int,
@@ -147,7 +147,7 @@ class TaskOnTarget:
             together=True,
             harvest=False,
         )
-        return self._client.profile_kernel(request)
+        return self._client.measure_kernel(request)
 
     def retime(
         self, configurations: Sequence[Configuration], rounds: int, samples: int = SAMPLES
@@ -160,8 +160,8 @@ class TaskOnTarget:
         for number in range(rounds):
             first = number % len(distinct)
             order = [*list(distinct)[first:], *list(distinct)[:first]]
-            profiled = self.profile([distinct[key] for key in order], samples)
-            for key, trial in zip(order, profiled.trials, strict=True):
+            measured = self.measure([distinct[key] for key in order], samples)
+            for key, trial in zip(order, measured.trials, strict=True):
                 if trial.status != "ok":
                     raise NotTimed(f"{title_of(self.task)} {key}: {trial.status}: {trial.message}")
                 found[key].append(trial.samples_ns)

@@ -1,7 +1,7 @@
 """Loads a target server for a while and says whether it stayed fair and well.
 
-    soak clients  [--clients 50] [--seconds 60]     all profile all the time: who gets how much?
-    soak sessions [--sessions 10000]                come, upload, profile, go or vanish: what stays behind?
+    soak clients  [--clients 50] [--seconds 60]     all measure all the time: who gets how much?
+    soak sessions [--sessions 10000]                come, upload, measure, go or vanish: what stays behind?
     soak run      [--hours 2] [--device NAME]       everything at once, with a line a minute
 
 Each takes --json FILE. Ctrl-C ends a run early; its verdict is on what was seen until then. Exit code 1 when
@@ -19,7 +19,7 @@ from stress.server.crew import Promises
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/stress/server/soak", description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="what", required=True)
-    clients = commands.add_parser("clients", help="many clients that profile all the time: who gets how much?")
+    clients = commands.add_parser("clients", help="many clients that measure all the time: who gets how much?")
     clients.add_argument("--clients", type=_count, default=50, help="(default: %(default)s)")
     clients.add_argument("--seconds", type=float, default=60.0, help="(default: %(default)s)")
     sessions = commands.add_parser("sessions", help="many sessions, some of which vanish: what stays behind?")

@@ -1,4 +1,4 @@
-"""`scripts/stress/server/soak clients`: many clients that profile on one server all the time: how much each gets."""
+"""`scripts/stress/server/soak clients`: many clients that measure on one server all the time: how much each gets."""
 
 import contextlib
 import functools
@@ -24,8 +24,8 @@ def crowd(address: str, token: str, count: int, ready: Any, stop: Stop, results:
     crew, trials = Crew(stop), [0] * count
 
     def once(place: int, client: TargetClient, data: int) -> None:
-        profiled = client.profile_kernel(copies(data, VARIANTS))
-        good = sum(trial.status == "ok" for trial in profiled.trials)
+        measured = client.measure_kernel(copies(data, VARIANTS))
+        good = sum(trial.status == "ok" for trial in measured.trials)
         if good != VARIANTS:
             raise RuntimeError(f"of {VARIANTS} copies, {good} are ok")
         if not stop.is_set():

@@ -60,7 +60,7 @@ class Roles:
         self.chance = random.Random(1)
 
     def steady(self, client: TargetClient, data: int) -> None:
-        """Profiles on one connection for ever; what was uploaded stays there, whatever becomes of the worker."""
+        """Measures on one connection for ever; what was uploaded stays there, whatever becomes of the worker."""
         statuses(client, copies(data, VARIANTS), ["ok"] * VARIANTS)
         if bytes(client.download(data)) != DATA:
             raise RuntimeError("a buffer has changed")
@@ -100,11 +100,11 @@ class Roles:
 
 
 def statuses(client: TargetClient, request: Any, wanted: list[str]) -> None:
-    """Profiles a batch. Raises RuntimeError when its trials are not these."""
-    profiled: Profiled = client.profile_kernel(request)
-    got = [trial.status for trial in profiled.trials]
+    """Measures a batch. Raises RuntimeError when its trials are not these."""
+    measured: Profiled = client.measure_kernel(request)
+    got = [trial.status for trial in measured.trials]
     if got != wanted:
-        words = "; ".join(trial.message for trial in profiled.trials if trial.message)
+        words = "; ".join(trial.message for trial in measured.trials if trial.message)
         raise RuntimeError(f"the trials are {', '.join(got)} instead of {', '.join(wanted)}: {words}")
 
 

@@ -26,14 +26,14 @@ def behave(target: Target) -> None:
     """A session as it should be. Raises when anything is not as it should be."""
     with target.connect() as client:
         client.upload(bytes(UPLOAD_BYTES))
-        profiled = client.profile_kernel(copies(client.upload(DATA), 2))
-    if any(trial.status != "ok" for trial in profiled.trials):
-        raise RuntimeError(f"a copy failed: {[trial.status for trial in profiled.trials]}")
+        measured = client.measure_kernel(copies(client.upload(DATA), 2))
+    if any(trial.status != "ok" for trial in measured.trials):
+        raise RuntimeError(f"a copy failed: {[trial.status for trial in measured.trials]}")
 
 
 def vanish(server: ObservedServer, chance: random.Random) -> str:
     """A session that breaks off; says where."""
-    where = chance.choice(("in the handshake", "in an upload", "with buffers", "while profiling", "after profiling"))
+    where = chance.choice(("in the handshake", "in an upload", "with buffers", "while measuring", "after measuring"))
     wire = Wire(server.host, server.port)
     try:
         if where == "in the handshake":
@@ -46,9 +46,9 @@ def vanish(server: ObservedServer, chance: random.Random) -> str:
             wire.send(upload[: chance.randrange(len(upload))])
             return where
         data = wire.upload(DATA)
-        if where == "while profiling":
+        if where == "while measuring":
             wire.begin(copies(data, 16))
-        elif where == "after profiling":
+        elif where == "after measuring":
             expect((Profiled,), wire.ask(copies(data, 2)))
         return where
     finally:

@@ -19,7 +19,7 @@ LEAKED_DESCRIPTORS = 4
 
 
 class Witness:
-    """An honest client that pings all the time and profiles now and then. `worst_seconds`: its longest ping."""
+    """An honest client that pings all the time and measures now and then. `worst_seconds`: its longest ping."""
 
     def __init__(self, server: ObservedServer) -> None:
         self.wire = Wire(server.host, server.port, seconds=60)
@@ -33,9 +33,9 @@ class Witness:
         self._rounds += 1
         self.worst_seconds = max(self.worst_seconds, self.wire.ping())
         if self._rounds % 20 == 1:
-            profiled = expect((Profiled,), self.wire.ask(copies(self._data, 2)))
-            if [trial.status for trial in profiled.trials] != ["ok", "ok"]:
-                raise RuntimeError(f"the honest client's copies failed: {profiled.trials}")
+            measured = expect((Profiled,), self.wire.ask(copies(self._data, 2)))
+            if [trial.status for trial in measured.trials] != ["ok", "ok"]:
+                raise RuntimeError(f"the honest client's copies failed: {measured.trials}")
             if bytes(self.wire.ask(DownloadBuffer(self._data)).data) != DATA:
                 raise RuntimeError("the honest client's buffer has changed")
         time.sleep(0.02)

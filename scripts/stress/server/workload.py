@@ -1,4 +1,4 @@
-"""Batches to profile: copies, which any device does right, and kernels that crash or never end."""
+"""Batches to measure: copies, which any device does right, and kernels that crash or never end."""
 
 import itertools
 

@@ -85,16 +85,16 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the third batch; the rerun keeps all before it, though it invalidates, too."""
-    profile = TaskRunner.profile
+    measure = TaskRunner.measure
     calls: list[int] = []
 
     def breaking(bench: Any, batch: Any, *rest: Any) -> Any:
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(len(batch))
-        return profile(bench, batch, *rest)
+        return measure(bench, batch, *rest)
 
-    monkeypatch.setattr(TaskRunner, "profile", breaking)
+    monkeypatch.setattr(TaskRunner, "measure", breaking)
     ran, _ = generate("one", invalidate_performance_cache=True)
     assert ran.code == 130
     assert "the same command resumes" in ran.err
@@ -104,7 +104,7 @@ def test_an_interrupted_generation_measures_only_what_is_missing(
         stored = sum(sum(task.trials.values()) for task in cache.tasks())
     assert stored == sum(calls)
 
-    monkeypatch.setattr(TaskRunner, "profile", profile)
+    monkeypatch.setattr(TaskRunner, "measure", measure)
     ran, summary = generate("two", invalidate_performance_cache=True)
     assert "resuming" in ran.err
     assert sum(task["resumed"] for task in summary["tasks"]) == stored
@@ -152,15 +152,15 @@ def test_a_server_that_is_killed_costs_the_batch_in_flight(
         killed.append(started(*arguments))
         return killed[-1]
 
-    profile = TaskRunner.profile
+    measure = TaskRunner.measure
 
     def killing(bench: Any, *arguments: Any) -> Any:
         killed[0]._process.kill()
-        monkeypatch.setattr(TaskRunner, "profile", profile)
-        return profile(bench, *arguments)
+        monkeypatch.setattr(TaskRunner, "measure", measure)
+        return measure(bench, *arguments)
 
     monkeypatch.setattr(EmbeddedServer, "start", start)
-    monkeypatch.setattr(TaskRunner, "profile", killing)
+    monkeypatch.setattr(TaskRunner, "measure", killing)
     ran, summary = generate("one", embedded=True)
     assert ran.code == 0, ran.err
     assert "the embedded server ended with SIGKILL" in ran.err

@@ -14,7 +14,7 @@ def connect(target: FakeTarget, notice: Any = None, seconds: float = 20) -> Targ
     return TargetClient(Reconnecting(lambda: dial("127.0.0.1", target.port), notice=notice, seconds=seconds))
 
 
-def profile_request(buffer: int, reference: int, variants: int = 1) -> ProfileKernel:
+def measuring_request(buffer: int, reference: int, variants: int = 1) -> ProfileKernel:
     source = "the text"
     launch = Launch(source, "entry", "", (1,), (1,), ("input", "output"))
     return ProfileKernel(

@@ -40,7 +40,7 @@ from tests.client.fake_target import (
     ok,
     plain_answer,
 )
-from tests.client.target.asking import connect, profile_request
+from tests.client.target.asking import connect, measuring_request
 
 
 def test_a_fork_neither_uses_nor_ends_the_connection(target: FakeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_a_fork_neither_uses_nor_ends_the_connection(target: FakeTarget, monkeyp
             client.free(given)
             client.close()
         reference = client.upload(b"4444")
-        assert client.profile_kernel(profile_request(given, reference)).best == 0
+        assert client.measure_kernel(measuring_request(given, reference)).best == 0
 
 
 class TestALostConnection:
@@ -64,7 +64,7 @@ class TestALostConnection:
         lines: list[str] = []
         with connect(target, lines.append) as client:
             given, other, reference = client.upload(b"1"), client.upload(b"22"), client.upload(b"4444")
-            assert client.profile_kernel(profile_request(given, reference)).best == 0
+            assert client.measure_kernel(measuring_request(given, reference)).best == 0
             client.free(given, other, reference)
         first, again, freed = target.requests(2)[:2], target.requests(2)[2], target.requests(2)[3]
         assert [bytes(upload.data) for upload in first] == [b"1", b"4444"]
@@ -109,13 +109,13 @@ class TestALostConnection:
         target.answer = answer
         told: list[tuple[int | None, str]] = []
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"), 4)
-            profiled = client.profile_kernel(
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"), 4)
+            measured = client.measure_kernel(
                 request,
                 lambda progress: told.append((progress.variant, progress.trial.status if progress.trial else "")),
             )
-        assert [trial.status for trial in profiled.trials] == ["ok", "timeout", "crash", "ok"]
-        assert profiled.best == 3
+        assert [trial.status for trial in measured.trials] == ["ok", "timeout", "crash", "ok"]
+        assert measured.best == 3
         assert told == [(1, "timeout"), (2, "crash")], "in terms of the request, and once each"
 
     def test_takes_nothing_that_is_said_of_the_baseline_for_a_variants(self, target: FakeTarget) -> None:
@@ -133,20 +133,20 @@ class TestALostConnection:
                 raise KeyboardInterrupt
 
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"), 2)
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"), 2)
             with pytest.raises(KeyboardInterrupt):
-                client.profile_kernel(replace(request, baseline=request.variants[0]), hear)
+                client.measure_kernel(replace(request, baseline=request.variants[0]), hear)
             assert told == [(0, "timeout"), (None, None)]
             with pytest.raises(TargetError, match=r"progress on variant 1 of 1 \[bad_message\]"):
-                client.profile_kernel(profile_request(1, 2, 1))
+                client.measure_kernel(measuring_request(1, 2, 1))
 
     def test_has_nothing_left_to_ask_when_all_have_failed(self, target: FakeTarget) -> None:
         target.answer = lambda connection, request: (
             [gave_up(0, "crash"), HANG_UP] if isinstance(request, ProfileKernel) else plain_answer(connection, request)
         )
         with connect(target) as client:
-            profiled = client.profile_kernel(profile_request(client.upload(b"1"), client.upload(b"2")))
-        assert ([trial.status for trial in profiled.trials], profiled.best) == (["crash"], None)
+            measured = client.measure_kernel(measuring_request(client.upload(b"1"), client.upload(b"2")))
+        assert ([trial.status for trial in measured.trials], measured.best) == (["crash"], None)
 
     def test_and_a_server_that_ended_twice_in_one_request_are_an_error_and_the_session_goes_on(
         self, target: FakeTarget
@@ -154,27 +154,27 @@ class TestALostConnection:
         target.restarts = True
         target.answer = dies_at((1, ProfileKernel), (2, ProfileKernel))
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"))
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"))
             with pytest.raises(TargetError, match=r"ended twice .*\[lost_again\]") as caught:
-                client.profile_kernel(request)
+                client.measure_kernel(request)
             assert caught.value.exit_code == 4
-            assert client.profile_kernel(request).best == 0
+            assert client.measure_kernel(request).best == 0
 
     def test_is_not_the_servers_end_where_the_same_comes_back(self, target: FakeTarget) -> None:
         target.answer = dies_at(*((connection, ProfileKernel) for connection in range(1, LOSSES)))
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"))
-            assert client.profile_kernel(request).best == 0
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"))
+            assert client.measure_kernel(request).best == 0
             target.answer = lambda connection, request: HANG_UP
             with pytest.raises(TargetError, match=rf"lost {LOSSES} times .*\[connection_lost\]"):
-                client.profile_kernel(request)
+                client.measure_kernel(request)
 
     def test_while_data_is_put_there_is_nobodys_doing(self, target: FakeTarget) -> None:
         target.restarts = True
         target.answer = dies_at((1, ProfileKernel), *((connection, UploadBuffer) for connection in range(2, LOSSES)))
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"))
-            assert client.profile_kernel(request).best == 0
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"))
+            assert client.measure_kernel(request).best == 0
 
     def test_of_a_server_that_is_being_stopped_does_not_count(self, target: FakeTarget) -> None:
         def answer(connection: int, request: Any) -> Any:
@@ -184,7 +184,7 @@ class TestALostConnection:
 
         target.answer = answer
         with connect(target) as client:
-            assert client.profile_kernel(profile_request(client.upload(b"1"), client.upload(b"2"))).best == 0
+            assert client.measure_kernel(measuring_request(client.upload(b"1"), client.upload(b"2"))).best == 0
 
     def test_is_waited_for(self, target: FakeTarget) -> None:
         def answer(connection: int, request: Any) -> Any:
@@ -334,9 +334,9 @@ class TestOneRequest:
 
         target.answer = answer
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"))
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"))
             with pytest.raises(KeyboardInterrupt):
-                client.profile_kernel(request, interrupt)
+                client.measure_kernel(request, interrupt)
             target.wait_for(lambda: target.ended == 1)
         assert target.requests(1)[-1] == Cancel(3), "the profile was the third request"
 
@@ -351,14 +351,14 @@ class TestOneRequest:
 
         target.answer = answer
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"), 2)
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"), 2)
             for _ in range(3):
-                client.profile_kernel(request)
+                client.measure_kernel(request)
         sources = [[variant.main.source for variant in request.variants] for request in target.requests(1)[2:]]
         assert sources == [["the text", ""], ["", ""], ["the text", ""], ["", ""]]
 
     @pytest.mark.parametrize(
-        ("profiled", "words"),
+        ("measured", "words"),
         [
             (Profiled((ok(),), 0, b"", None, {}, {}), "1 trials for 2 variants"),
             (Profiled((ok(),) * 3, 0, b"", None, {}, {}), "3 trials for 2 variants"),
@@ -368,14 +368,14 @@ class TestOneRequest:
             ([gave_up(3, "crash"), SILENCE], "progress on variant 3 of 2"),
         ],
     )
-    def test_what_cannot_be_true_is_refused(self, target: FakeTarget, profiled: Any, words: str) -> None:
+    def test_what_cannot_be_true_is_refused(self, target: FakeTarget, measured: Any, words: str) -> None:
         target.answer = lambda connection, request: (
-            profiled if isinstance(request, ProfileKernel) else plain_answer(connection, request)
+            measured if isinstance(request, ProfileKernel) else plain_answer(connection, request)
         )
         with connect(target) as client:
-            request = profile_request(client.upload(b"1"), client.upload(b"2"), 2)
+            request = measuring_request(client.upload(b"1"), client.upload(b"2"), 2)
             with pytest.raises(TargetError, match=words) as caught:
-                client.profile_kernel(request)
+                client.measure_kernel(request)
         assert caught.value.name == "bad_message"
 
     def test_a_device_without_an_identity_is_refused(self, target: FakeTarget) -> None:

@@ -190,10 +190,10 @@ def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
     """Both bring as many; the one that hardly counts gets no more than a first look."""
 
     class Unequal(AnsweringTarget):
-        def profile_kernel(self, request: Any, on_progress: Any) -> Any:
+        def measure_kernel(self, request: Any, on_progress: Any) -> Any:
             slow = request.task == big
             self.answer = lambda c: ok((1e6 if slow else 10.0) / (1 + len(self.requests) % 7) / c["VW"])
-            return super().profile_kernel(request, on_progress)
+            return super().measure_kernel(request, on_progress)
 
     big = tuner([AnsweringTarget(by_width)], cache)._search(BIG).title
     effort, options = replace(QUICK, trials=2 * FEW), TuningOptions(strategy="random")
@@ -223,10 +223,10 @@ class Gated(AnsweringTarget):
         super().__init__(by_width)
         self.barrier = barrier
 
-    def profile_kernel(self, request: Any, on_progress: Any) -> Any:
+    def measure_kernel(self, request: Any, on_progress: Any) -> Any:
         if not self.requests:
             self.barrier.wait(30)
-        return super().profile_kernel(request, on_progress)
+        return super().measure_kernel(request, on_progress)
 
 
 def test_targets_work_side_by_side_and_a_task_stays_where_it_was_begun(cache: PerformanceCache) -> None:

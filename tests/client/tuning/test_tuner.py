@@ -55,9 +55,9 @@ def test_a_budget_of_nothing_leaves_what_was_found_before(cache: PerformanceCach
 
 def test_what_a_budget_has_cut_short_goes_on_with_the_same_command(cache: PerformanceCache) -> None:
     class Late(AnsweringTarget):
-        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             time.sleep(0.2)
-            return super().profile_kernel(request, on_progress)
+            return super().measure_kernel(request, on_progress)
 
     first = Late(by_width)
     tune(first, cache, budget_seconds=0.1)
@@ -85,10 +85,10 @@ def test_a_binary_stays_with_the_configuration_that_the_target_has_harvested(cac
     """Who has won by the client's reckoning may be another one."""
 
     class Disagreeing(AnsweringTarget):
-        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
-            profiled = super().profile_kernel(request, on_progress)
-            assert profiled.best is not None
-            return replace(profiled, best=(profiled.best + 1) % len(request.variants))
+        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            measured = super().measure_kernel(request, on_progress)
+            assert measured.best is not None
+            return replace(measured, best=(measured.best + 1) % len(request.variants))
 
     outcome = tune(Disagreeing(by_width), cache)
     assert outcome.configuration["VW"] == 16
@@ -139,7 +139,7 @@ def test_a_failure_is_stored_before_its_batch_is_over(cache: PerformanceCache) -
     """Whoever is killed while the rest is measured does not pay for the hang again."""
 
     class Interrupted(AnsweringTarget):
-        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             on_progress(Progress("building", 0, len(request.variants), ""))
             on_progress(gave_up(1, "timeout"))
             raise KeyboardInterrupt
@@ -171,12 +171,12 @@ def test_a_variant_that_makes_the_target_go_away_costs_itself_only(cache: Perfor
 
 def test_what_had_failed_before_the_target_went_away_is_not_measured_one_by_one(cache: PerformanceCache) -> None:
     class Lost(AnsweringTarget):
-        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             if not self.requests:
                 self.requests.append(request)
                 on_progress(gave_up(1, "timeout"))
                 raise TargetError("lost_again", "gone")
-            return super().profile_kernel(request, on_progress)
+            return super().measure_kernel(request, on_progress)
 
     target = Lost(by_width)
     outcome = tune(target, cache)
@@ -223,16 +223,16 @@ def test_what_holds_the_target_up_is_said(
     now = 0.0
 
     class Held(AnsweringTarget):
-        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
             nonlocal now
             for seconds in (0.0, 4.0, 6.0, 11.0):
                 now = 100 * len(self.requests) + seconds
                 on_progress(Progress("queued", 0, 2, "2 requests are served before this one"))
             if not self.requests:
                 on_progress(Progress("recovering", 0, 8, "SIGKILL while building; the batch is tried again"))
-            profiled = super().profile_kernel(request, on_progress)
+            measured = super().measure_kernel(request, on_progress)
             now = 100 * len(self.requests)
-            return profiled
+            return measured
 
     monkeypatch.setattr("gputune.client.tuning.measuring.runner.time.monotonic", lambda: now)
     with caplog.at_level(logging.INFO, "gputune"):
@@ -397,15 +397,15 @@ class TestFinalists:
         """All that have the same MR are the same code, of which the first was raced."""
 
         class Twins(AnsweringTarget):
-            def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
-                profiled = super().profile_kernel(request, on_progress)
-                trials = list(profiled.trials)
+            def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+                measured = super().measure_kernel(request, on_progress)
+                trials = list(measured.trials)
                 place_of: dict[int, int] = {}
                 for place, variant in enumerate(request.variants):
                     twin = place_of.setdefault(variant.configuration["MR"], place)
                     if twin != place:
                         trials[place] = replace(trials[place], measured={"same_as": twin})
-                return replace(profiled, trials=tuple(trials))
+                return replace(measured, trials=tuple(trials))
 
         target = Twins(lambda c: ok(1000.0 + c["MR"]))
         first = tuner(target, cache)

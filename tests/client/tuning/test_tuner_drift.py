@@ -25,19 +25,19 @@ class Drifting(AnsweringTarget):
         super().__init__(answer)
         self.speeds = speeds
 
-    def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+    def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
         number = len(self.requests)
         speeds = self.speeds[number] if number < len(self.speeds) else 1.0
-        profiled = super().profile_kernel(request, on_progress)
+        measured = super().measure_kernel(request, on_progress)
 
         def slowed(trial: Trial) -> Trial:
             own = speeds if isinstance(speeds, tuple) else (speeds,) * len(trial.samples_ns)
             return replace(trial, samples_ns=tuple(a * b for a, b in zip(trial.samples_ns, own, strict=False)))
 
         return replace(
-            profiled,
-            trials=tuple(map(slowed, profiled.trials)),
-            baseline=None if profiled.baseline is None else slowed(profiled.baseline),
+            measured,
+            trials=tuple(map(slowed, measured.trials)),
+            baseline=None if measured.baseline is None else slowed(measured.baseline),
         )
 
 
@@ -84,10 +84,10 @@ def test_nobody_seems_fast_by_a_hiccup_of_the_baseline(
     the moment was slow, but cannot have gained by a fast one."""
 
     class Early(Drifting):
-        def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
-            profiled = super().profile_kernel(request, on_progress)
-            early = tuple(replace(trial, samples_ns=trial.samples_ns[:1]) for trial in profiled.trials)
-            return replace(profiled, trials=early) if len(self.requests) == 2 else profiled
+        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            measured = super().measure_kernel(request, on_progress)
+            early = tuple(replace(trial, samples_ns=trial.samples_ns[:1]) for trial in measured.trials)
+            return replace(measured, trials=early) if len(self.requests) == 2 else measured
 
     tune(Early(1.0, (moment, 1.0, 1.0)), cache)
     early = [trial for trial in stored(cache) if len(trial.samples_ns) == 1]

@@ -101,9 +101,9 @@ class Counting(AnsweringTarget):
         self.asked: Counter[str] = Counter()
         self.defaults: list[Configuration] = []
 
-    def profile_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+    def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
         self.asked[_op_of(request.variants[0].configuration)] += 1
-        return super().profile_kernel(request, on_progress)
+        return super().measure_kernel(request, on_progress)
 
     def _answer(self, configuration: Mapping[str, int]) -> Trial:
         fails = _op_of(configuration) in self._failing and _is_odd(configuration) and configuration not in self.defaults

@@ -159,7 +159,7 @@ def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any]) -> Non
         )
 
 
-def test_a_warm_cache_needs_no_profiling_and_no_compiling(tuned: tuple[Path, Any]) -> None:
+def test_a_warm_cache_needs_no_measuring_and_no_compiling(tuned: tuple[Path, Any]) -> None:
     folder, first = tuned
     second = generate(folder, "two")
     totals = second["totals"]

@@ -18,7 +18,7 @@ TASK = Task(planted.PlantedFamily.op, planted.Doubled(), 1)
 
 
 def tune(cache_file: Path) -> tuple[Outcome, dict[int, str], int]:
-    """The outcome, the message of each variant's last trial, and how many variants were sent to be profiled."""
+    """The outcome, the message of each variant's last trial, and how many variants were sent to be measured."""
     with (
         choose_target(None, {}) as target,
         target.connect() as client,

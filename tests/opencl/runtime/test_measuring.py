@@ -1,4 +1,4 @@
-"""Profiling on a real device: right variants are ranked, and every kind of wrong one is named and never wins."""
+"""Measuring on a real device: right variants are ranked, and every kind of wrong one is named and never wins."""
 
 import time
 from dataclasses import replace
@@ -12,8 +12,8 @@ from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.backends.opencl import _wait_until_it_runs
 from gputune.runtime.measuring.launching import compile_variant, execute
-from gputune.runtime.measuring.measuring import Profiled, profile
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.measuring import Measured, measure
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.verification import Values
 
@@ -93,32 +93,32 @@ def twice(repeat: int, local: int = 64) -> Variant:
     return variant(launch("twice", "x", "output", repeat, local=local))
 
 
-def run(programs: ProgramCache, values: Values, *variants: Variant, protocol: Protocol = QUICK) -> Profiled:
+def run(programs: ProgramCache, values: Values, *variants: Variant, protocol: Protocol = QUICK) -> Measured:
     backend = programs.backend
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
-    request = ProfileRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
-    return profile(programs, request)
+    request = MeasureRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
+    return measure(programs, request)
 
 
-def only(profiled: Profiled) -> Trial:
-    assert len(profiled.trials) == 1
-    assert profiled.best is None and profiled.binary == b""
-    return profiled.trials[0]
+def only(measured: Measured) -> Trial:
+    assert len(measured.trials) == 1
+    assert measured.best is None and measured.binary == b""
+    return measured.trials[0]
 
 
 def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(
     programs: ProgramCache, values: Values
 ) -> None:
-    profiled = run(programs, values, twice(20), twice(1), twice(100))
-    assert [trial.status for trial in profiled.trials] == ["ok", "ok", "ok"], profiled.trials
-    assert profiled.best == 1
-    assert len(profiled.binary) > 0
-    for trial in profiled.trials:
+    measured = run(programs, values, twice(20), twice(1), twice(100))
+    assert [trial.status for trial in measured.trials] == ["ok", "ok", "ok"], measured.trials
+    assert measured.best == 1
+    assert len(measured.binary) > 0
+    for trial in measured.trials:
         assert len(trial.samples_ns) == len(trial.wall_ns) == trial.measured["samples"]
         assert all(0 < event <= wall for event, wall in zip(trial.samples_ns, trial.wall_ns, strict=True))
         assert trial.compile_ns > 0 and trial.first_launch_ns > 0
-    first, best = profiled.trials[0], profiled.trials[1]
+    first, best = measured.trials[0], measured.trials[1]
     assert len(first.samples_ns) == 5  # the first variant gets all samples unless it is 20 times slower
     assert len(best.samples_ns) == 5
     assert best.measured["launches_per_sample"] * best.median_ns >= 100_000 * 0.5
@@ -126,10 +126,10 @@ def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(
 
 
 def test_a_variant_much_slower_than_the_best_gets_few_samples(programs: ProgramCache, values: Values) -> None:
-    profiled = run(programs, values, twice(1), twice(20_000))
-    assert profiled.best == 0
-    assert len(profiled.trials[1].samples_ns) in (1, 3)  # three where the clock was not stable
-    assert profiled.trials[1].measured["stopped"] == "slower"
+    measured = run(programs, values, twice(1), twice(20_000))
+    assert measured.best == 0
+    assert len(measured.trials[1].samples_ns) in (1, 3)  # three where the clock was not stable
+    assert measured.trials[1].measured["stopped"] == "slower"
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_a_planted_failure_keeps_its_name_and_never_wins(
 def test_packed_buffers_are_prepared_once_and_shared(programs: ProgramCache, values: Values) -> None:
     prepare = launch("doubled", "x", "p")
     variants = [variant(launch("copy", "p", "output", local=n), prepare, p=4 * SIZE) for n in (16, 32)]
-    profiled = run(programs, values, *variants)
-    assert [trial.status for trial in profiled.trials] == ["ok", "ok"], profiled.trials
+    measured = run(programs, values, *variants)
+    assert [trial.status for trial in measured.trials] == ["ok", "ok"], measured.trials
 
 
 def test_damage_to_shared_buffers_does_not_fail_the_neighbours(programs: ProgramCache, values: Values) -> None:
@@ -206,9 +206,9 @@ def test_damage_to_shared_buffers_does_not_fail_the_neighbours(programs: Program
         launch("copy_and_clear", "p", "output"),
         launch("copy", "p", "output", local=8),
     )
-    profiled = run(programs, values, *(variant(main, prepare, p=4 * SIZE) for main in mains))
-    assert [trial.status for trial in profiled.trials] == ["ok", "correctness", "ok"], profiled.trials
-    assert profiled.best in (0, 2)
+    measured = run(programs, values, *(variant(main, prepare, p=4 * SIZE) for main in mains))
+    assert [trial.status for trial in measured.trials] == ["ok", "correctness", "ok"], measured.trials
+    assert measured.best in (0, 2)
 
 
 def test_racing_a_variant_again_builds_nothing(programs: ProgramCache, values: Values) -> None:
@@ -268,13 +268,13 @@ def test_a_launch_that_the_driver_gives_up_fails_at_once() -> None:
 def test_the_baseline_is_measured_beside_the_variants(backend: Backend, programs: ProgramCache, values: Values) -> None:
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
-    request = ProfileRequest("t", [twice(50), twice(1)], buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK)
-    profiled = profile(programs, replace(request, baseline=twice(20)))
-    assert profiled.best == 1 and profiled.baseline is not None
-    assert len(profiled.baseline.samples_ns) == QUICK.samples
-    assert profiled.baseline.median_ns < profiled.trials[0].median_ns
-    assert profile(programs, replace(request, baseline=twice(20))).baseline.compile_ns == 0  # type: ignore[union-attr]
-    assert profiled.spent_ns["build"] > profiled.spent_ns["measure"] > 0
+    request = MeasureRequest("t", [twice(50), twice(1)], buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK)
+    measured = measure(programs, replace(request, baseline=twice(20)))
+    assert measured.best == 1 and measured.baseline is not None
+    assert len(measured.baseline.samples_ns) == QUICK.samples
+    assert measured.baseline.median_ns < measured.trials[0].median_ns
+    assert measure(programs, replace(request, baseline=twice(20))).baseline.compile_ns == 0  # type: ignore[union-attr]
+    assert measured.spent_ns["build"] > measured.spent_ns["measure"] > 0
 
 
 def test_execute_chains_launches_through_its_outputs(backend: Backend, programs: ProgramCache, values: Values) -> None:

@@ -14,8 +14,8 @@ from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.runtime.backends import Backend, Buffer, Program, ProgramCache
 from gputune.runtime.measuring.launching import compile_variant
-from gputune.runtime.measuring.measuring import Profiled, profile
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.measuring import Measured, measure
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from tests.kernels.one_of_each import ONE_OF_EACH
 
@@ -62,18 +62,18 @@ def variant(factor: int, source: str = SOURCE, wrong: str = "0", entry: str = "t
     return Variant({"FACTOR": factor}, (), Launch(source, entry, options, (SIZE,), (16,), ("x", "output")), {})
 
 
-def run(programs: ProgramCache, *variants: Variant, together: bool = True) -> Profiled:
+def run(programs: ProgramCache, *variants: Variant, together: bool = True) -> Measured:
     backend = programs.backend
     values = (np.arange(SIZE) % 16 / 8).astype(np.float32)
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
-    request = ProfileRequest(
+    request = MeasureRequest(
         "t", variants, buffers, backend.upload(2 * values), 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK, together=together
     )
-    return profile(programs, request)
+    return measure(programs, request)
 
 
-def statuses(profiled: Profiled) -> list[str]:
-    return [trial.status for trial in profiled.trials]
+def statuses(measured: Measured) -> list[str]:
+    return [trial.status for trial in measured.trials]
 
 
 def unique(text: str) -> str:
@@ -85,12 +85,12 @@ def test_variants_of_one_source_are_built_at_once_and_the_winner_alone(
     backend: Backend, programs: ProgramCache, built: list[str]
 ) -> None:
     source = unique(SOURCE)
-    profiled = run(programs, *(variant(factor, source) for factor in range(1, 6)))
-    assert statuses(profiled) == ["ok"] * 5, profiled.trials
+    measured = run(programs, *(variant(factor, source) for factor in range(1, 6)))
+    assert statuses(measured) == ["ok"] * 5, measured.trials
     assert len(built) == 2 and built[0].count("static float helper") == 5 and built[1] == source
-    shares = [trial.compile_ns for trial in profiled.trials]
+    shares = [trial.compile_ns for trial in measured.trials]
     assert min(shares) > 0 and len(set(shares)) == 1
-    program = backend.load_binary(profiled.binary)  # the winner's own, under its own name
+    program = backend.load_binary(measured.binary)  # the winner's own, under its own name
     x, output = backend.upload(np.ones(SIZE, np.float32)), backend.allocate(4 * SIZE)
     backend.enqueue(backend.bind(program, "twice", (SIZE,), (16,), [x, output]))
     assert np.array_equal(backend.read(output).view(np.float32), np.full(SIZE, 2, np.float32))
@@ -174,10 +174,10 @@ def check_together(bench: Any, op: str, problem: Any, every: Sequence[Mapping[st
     inputs, dtype = family.sample_inputs(problem, np.random.default_rng(1)), family.output(problem).dtype
     want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
     buffers = {name: backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
-    request = ProfileRequest(
+    request = MeasureRequest(
         *(op, [one.variant({}) for one in instances], buffers, backend.upload(np.ascontiguousarray(want, dtype))),
         *(tolerance.relative, tolerance.absolute, Work(1, 1), QUICK),
         together=True,
         dtype=dtype,
     )
-    assert statuses(profile(bench.programs, request)) == ["ok"] * 3
+    assert statuses(measure(bench.programs, request)) == ["ok"] * 3

@@ -97,7 +97,7 @@ def variant(options: str = "-DFACTOR=1", local: int = 64) -> Variant:
     return Variant({"WPT": local}, (), launch(options, local), {})
 
 
-def profile_request(client: TargetClient, *variants: Variant, baseline: Variant | None = None) -> ProfileKernel:
+def measuring_request(client: TargetClient, *variants: Variant, baseline: Variant | None = None) -> ProfileKernel:
     data = np.random.default_rng(0).random(COUNT, np.float32)
     return ProfileKernel(
         task="twice",
@@ -128,8 +128,8 @@ def test_the_device_of_the_welcome_is_the_one_that_discovery_chooses(client: Tar
 
 
 def test_variants_are_verified_and_raced_and_failures_have_names(client: TargetClient) -> None:
-    profiled = client.profile_kernel(
-        profile_request(
+    measured = client.measure_kernel(
+        measuring_request(
             client,
             variant(),
             variant("-DFACTOR=2"),
@@ -139,27 +139,27 @@ def test_variants_are_verified_and_raced_and_failures_have_names(client: TargetC
             variant(local=63),
         )
     )
-    statuses = [trial.status for trial in profiled.trials]
+    statuses = [trial.status for trial in measured.trials]
     assert statuses == ["ok", "correctness", "correctness", "compile", "ok", "constraints"]
-    assert all(trial.message for trial in profiled.trials if trial.status != "ok")
-    right = [profiled.trials[0], profiled.trials[4]]
+    assert all(trial.message for trial in measured.trials if trial.status != "ok")
+    right = [measured.trials[0], measured.trials[4]]
     assert all(trial.samples_ns and min(trial.samples_ns) > 0 and trial.measured for trial in right)
     assert right[0].compile_ns > 0
-    assert profiled.best in (0, 4)
-    assert len(profiled.binary) > 0
+    assert measured.best in (0, 4)
+    assert len(measured.binary) > 0
 
 
 def test_a_worker_that_is_started_again_finds_what_was_compiled(running: Running) -> None:
     with running.connect() as client:
-        request = profile_request(client, *(variant(f"-DFACTOR=1 -DUNUSED={n}") for n in range(2)))
+        request = measuring_request(client, *(variant(f"-DFACTOR=1 -DUNUSED={n}") for n in range(2)))
         request = replace(request, harvest=False)  # another one may win
-        assert client.profile_kernel(request).best is not None
+        assert client.measure_kernel(request).best is not None
         folder = running.compiled()
         compiled = sorted(folder.rglob("*.so"))
         assert len(compiled) >= 2 and folder.stat().st_mode & 0o777 == 0o700
         worker = running.worker()
         os.kill(worker, signal.SIGKILL)
-        assert client.profile_kernel(request).best is not None
+        assert client.measure_kernel(request).best is not None
         assert running.worker() != worker and running.compiled() == folder
         assert sorted(folder.rglob("*.so")) == compiled
 
@@ -169,9 +169,9 @@ def test_half_of_a_batch_is_compiled_by_a_second_process_into_the_same_programs(
         variants = [variant(f"-DFACTOR=1 -DEIGHT={n}") for n in range(8)]
         running.compiled()
         before = {path.parent for path in running.compiled().glob("*/*/program.bc")}
-        profiled = client.profile_kernel(replace(profile_request(client, *variants), harvest=False))
-        assert [trial.status for trial in profiled.trials] == ["ok"] * 8
-        assert all(trial.compile_ns > 0 and trial.first_launch_ns > 0 for trial in profiled.trials)
+        measured = client.measure_kernel(replace(measuring_request(client, *variants), harvest=False))
+        assert [trial.status for trial in measured.trials] == ["ok"] * 8
+        assert all(trial.compile_ns > 0 and trial.first_launch_ns > 0 for trial in measured.trials)
         if (second := running.second()) is None:
             pytest.skip("this machine or driver has no use for a second process")
         made = {path.parent for path in running.compiled().glob("*/*/program.bc")} - before
@@ -179,8 +179,8 @@ def test_half_of_a_batch_is_compiled_by_a_second_process_into_the_same_programs(
         assert kernels == [4, 4]
         restarts = client.status().worker_restarts
         os.kill(second, signal.SIGKILL)
-        again = profile_request(client, *(variant(f"-DFACTOR=1 -DAGAIN={n}") for n in range(4)))
-        assert [trial.status for trial in client.profile_kernel(again).trials] == ["ok"] * 4
+        again = measuring_request(client, *(variant(f"-DFACTOR=1 -DAGAIN={n}") for n in range(4)))
+        assert [trial.status for trial in client.measure_kernel(again).trials] == ["ok"] * 4
         assert client.status().worker_restarts == restarts
 
 
@@ -214,27 +214,27 @@ def test_a_kernel_that_crashes_the_driver_costs_itself_only(running: Running) ->
     with running.connect() as client:
         worker = running.worker()
         told: list[Progress] = []
-        profiled = client.profile_kernel(
-            profile_request(client, variant(), variant("-DFACTOR=1 -DWILD"), variant(local=128), baseline=variant()),
+        measured = client.measure_kernel(
+            measuring_request(client, variant(), variant("-DFACTOR=1 -DWILD"), variant(local=128), baseline=variant()),
             told.append,
         )
-        if profiled.trials[1].status != "crash":
+        if measured.trials[1].status != "crash":
             pytest.skip("this device survives a write to address 0")
-        assert re.search("SIGSEGV|SIGBUS|SIGABRT", profiled.trials[1].message)
-        assert [trial.status for trial in profiled.trials] == ["ok", "crash", "ok"]
-        assert profiled.best in (0, 2)
-        assert profiled.baseline is not None and profiled.baseline.samples_ns
-        assert (1, profiled.trials[1]) in [(progress.variant, progress.trial) for progress in told]
+        assert re.search("SIGSEGV|SIGBUS|SIGABRT", measured.trials[1].message)
+        assert [trial.status for trial in measured.trials] == ["ok", "crash", "ok"]
+        assert measured.best in (0, 2)
+        assert measured.baseline is not None and measured.baseline.samples_ns
+        assert (1, measured.trials[1]) in [(progress.variant, progress.trial) for progress in told]
         assert running.worker() != worker
 
 
 def test_a_kernel_that_never_ends_costs_itself_and_a_limited_time(running: Running) -> None:
     with running.connect() as client:
-        request = profile_request(client, variant(), variant("-DFACTOR=1 -DENDLESS"), variant(local=128))
-        known = client.profile_kernel(replace(request, variants=request.variants[:1]))
-        profiled = client.profile_kernel(replace(request, best_ns=known.trials[0].samples_ns[0]))
-        assert [trial.status for trial in profiled.trials] == ["ok", "timeout", "ok"]
-        assert profiled.spent_ns["recover"] < 30e9
+        request = measuring_request(client, variant(), variant("-DFACTOR=1 -DENDLESS"), variant(local=128))
+        known = client.measure_kernel(replace(request, variants=request.variants[:1]))
+        measured = client.measure_kernel(replace(request, best_ns=known.trials[0].samples_ns[0]))
+        assert [trial.status for trial in measured.trials] == ["ok", "timeout", "ok"]
+        assert measured.spent_ns["recover"] < 30e9
         assert client.status().worker_restarts >= 1
 
 
@@ -248,7 +248,7 @@ def test_an_endless_kernel_does_not_keep_the_server_from_stopping() -> None:
     server = EmbeddedServer.start()
     worker = Running(server, server._process.pid).worker()
     with connect(server) as client:
-        request = profile_request(client, variant("-DFACTOR=1 -DENDLESS"))
+        request = measuring_request(client, variant("-DFACTOR=1 -DENDLESS"))
 
         def stop_twice() -> None:
             """The first signal lets the batch end, which takes its time here."""
@@ -263,7 +263,7 @@ def test_an_endless_kernel_does_not_keep_the_server_from_stopping() -> None:
         stopping.start()
         client._session._reconnecting = replace(client._session._reconnecting, seconds=0.0)
         with pytest.raises(TargetError, match="not back after"):
-            client.profile_kernel(request)
+            client.measure_kernel(request)
         stopping.join(PATIENCE_SECONDS)
         server._process.wait(PATIENCE_SECONDS)
     assert subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0

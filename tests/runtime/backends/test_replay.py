@@ -17,8 +17,8 @@ from gputune.runtime.devices import recording
 from gputune.runtime.devices.discovery import NULL_REPORT, REPLAY, DeviceReport, choose, find
 from gputune.runtime.devices.recording import BadRecording, Header, Row, launch_digest, program_digest
 from gputune.runtime.measuring.launching import execute
-from gputune.runtime.measuring.measuring import Profiled, profile
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.measuring import Measured, measure
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 
 assert NULL_REPORT.identity is not None
@@ -90,14 +90,14 @@ def bind(device: Backend, launch: Launch) -> Bound:
     return device.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
 
 
-def run(device: Backend, *tiles: int) -> Profiled:
+def run(device: Backend, *tiles: int) -> Measured:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": device.upload(values), "w": device.upload(values)}
     variants = [Variant({"TILE": tile}, (PREPARE,), main(tile), {"packed": 256}) for tile in tiles]
     wanted = device.upload(values)
-    return profile(
+    return measure(
         ProgramCache(device),
-        ProfileRequest("t", variants, buffers, wanted, 0, 0, Work(1, 1), Protocol(3, SAMPLE_NS, 2e6)),
+        MeasureRequest("t", variants, buffers, wanted, 0, 0, Work(1, 1), Protocol(3, SAMPLE_NS, 2e6)),
     )
 
 
@@ -126,18 +126,18 @@ def test_stamps_follow_each_other_and_take_the_recorded_times(device: Backend) -
 
 
 def test_a_recorded_race_is_won_by_the_recorded_best_again_and_again(device: Backend, path: Path) -> None:
-    profiled = run(device, 6, 4, 2, 3)
-    assert profiled.best == 2
-    assert set(profiled.trials[2].samples_ns) == {20_000, 20_400, 19_800}
-    assert [trial.compile_ns for trial in profiled.trials] == [1006, 1004, 1002, 1003]
+    measured = run(device, 6, 4, 2, 3)
+    assert measured.best == 2
+    assert set(measured.trials[2].samples_ns) == {20_000, 20_400, 19_800}
+    assert [trial.compile_ns for trial in measured.trials] == [1006, 1004, 1002, 1003]
     again = run(open_backend(choose([], f"replay:{path}").report), 6, 4, 2, 3)
-    assert [trial.samples_ns for trial in again.trials] == [trial.samples_ns for trial in profiled.trials]
+    assert [trial.samples_ns for trial in again.trials] == [trial.samples_ns for trial in measured.trials]
 
 
 def test_what_failed_fails_again_with_its_status(device: Backend) -> None:
-    profiled = run(device, 7, 8, 9, 3)
-    assert [(trial.status, trial.message) for trial in profiled.trials] == [*FAILURES.values(), ("ok", "")]
-    assert profiled.best == 3
+    measured = run(device, 7, 8, 9, 3)
+    assert [(trial.status, trial.message) for trial in measured.trials] == [*FAILURES.values(), ("ok", "")]
+    assert measured.best == 3
 
 
 def test_unknown_launches_are_refused_by_name(device: Backend) -> None:

@@ -7,8 +7,8 @@ from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import ProgramCache, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import compile_ahead
-from gputune.runtime.measuring.measuring import profile
-from gputune.runtime.measuring.request import Ahead, ProfileRequest
+from gputune.runtime.measuring.measuring import measure
+from gputune.runtime.measuring.request import Ahead, MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.watcher import Step, Unwatched
 
@@ -48,7 +48,7 @@ class Noting(Unwatched):
 def test_what_is_compiled_ahead_is_met_half_way(baseline: int | None, order: list[int]) -> None:
     backend = open_backend(NULL_REPORT)
     noting = Noting()
-    request = ProfileRequest(
+    request = MeasureRequest(
         task="t",
         variants=[variant(number) for number in range(5)],
         buffers={"x": backend.upload(np.zeros(64, np.float32))},
@@ -60,7 +60,7 @@ def test_what_is_compiled_ahead_is_met_half_way(baseline: int | None, order: lis
         baseline=None if baseline is None else variant(baseline),
         ahead=Ahead(3, lambda: noting.seen.append("alone")),
     )
-    assert [trial.status for trial in profile(ProgramCache(backend), request, noting).trials] == ["ok"] * 5
+    assert [trial.status for trial in measure(ProgramCache(backend), request, noting).trials] == ["ok"] * 5
     assert noting.seen == [*order, "alone", "measuring"]
 
 

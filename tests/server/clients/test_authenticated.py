@@ -229,7 +229,7 @@ def test_handshakes_that_never_end_keep_nobody_out(
             assert daemon._admission.standing <= 4
 
 
-def test_requests_and_replies_travel_over_tls(launch_server: Make, ours: Authority, make_profile: Make) -> None:
+def test_requests_and_replies_travel_over_tls(launch_server: Make, ours: Authority, make_batch: Make) -> None:
     certificate, key = ours.sign("server")
     server = launch_server("--tls_cert", str(certificate), "--tls_key", str(key), GPUTUNE_TOKEN=TOKEN)
     with server.peer(token=TOKEN.encode(), tls=ours.context()) as peer:
@@ -237,7 +237,7 @@ def test_requests_and_replies_travel_over_tls(launch_server: Make, ours: Authori
         handle = peer.upload(large)
         assert bytes(peer.ask(DownloadBuffer(handle)).data) == large
         data = peer.upload(bytes(64))
-        assert peer.ask(make_profile(data, data)).best == 0
+        assert peer.ask(make_batch(data, data)).best == 0
         numbers = [peer.send(DownloadBuffer(handle)) for _ in range(8)]  # more than the buffers between us hold
         assert all(bytes(peer.reply(number).data) == large for number in numbers)
 

@@ -109,13 +109,13 @@ def played(play: Callable[[Device], Any], **options: Any) -> None:
 
 
 @pytest.fixture
-def batch(make_profile: Make) -> Callable[[str, int], ProfileKernel]:
+def batch(make_batch: Make) -> Callable[[str, int], ProfileKernel]:
     """A request of a task with so many variants."""
     empty = {"buffers": {}, "together": False}
 
     def make(task: str, variants: int) -> ProfileKernel:
         options = tuple(f"-D{task}{number}" for number in range(variants))
-        return make_profile(1, 1, options, task=task, **empty)  # type: ignore[no-any-return]
+        return make_batch(1, 1, options, task=task, **empty)  # type: ignore[no-any-return]
 
     return make
 

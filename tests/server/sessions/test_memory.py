@@ -81,13 +81,13 @@ def test_replies_that_are_not_read_count(daemon_here: Make) -> None:
         other.ping_until(lambda: other.ask(Status()).memory_bytes == 0)
 
 
-def test_a_client_that_leaves_with_requests_leaves_nothing(daemon_here: Make, make_profile: Make) -> None:
+def test_a_client_that_leaves_with_requests_leaves_nothing(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here(Limits(total_bytes=64 * MIB)) as (_, address), Peer(address) as other:
         for _ in range(3):
             with Peer(address) as leaving:
                 data = leaving.upload(bytes(64))
                 for _ in range(6):
-                    leaving.send(make_profile(data, data))
+                    leaving.send(make_batch(data, data))
                     leaving.send(LoadContext(data, "", False))
         other.ping_until(lambda: other.ask(Status()).memory_bytes == 0 == other.ask(Status()).queued)
 

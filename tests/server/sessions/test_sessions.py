@@ -157,9 +157,9 @@ def test_a_source_is_what_its_hash_says(make_launch: Make) -> None:
     assert session.bytes == 0
 
 
-def test_each_source_that_a_request_names_is_there_once(make_profile: Make, make_launch: Make) -> None:
+def test_each_source_that_a_request_names_is_there_once(make_batch: Make, make_launch: Make) -> None:
     session = session_with()
-    request: ProfileKernel = make_profile(1, 2, ("-DA", "-DB"))
+    request: ProfileKernel = make_batch(1, 2, ("-DA", "-DB"))
     launch: Launch = request.variants[0].main
     for asked in (request, replace(request, baseline=replace(request.variants[0], main=replace(launch, source="")))):
         stripped, sources = session.without_sources(asked)
@@ -209,13 +209,13 @@ def test_buffers_are_freed_in_both_processes_when_a_client_breaks_off(launch_ser
     assert server.children() == [worker]
 
 
-def test_a_client_cannot_use_what_belongs_to_another(shared_server: Any, make_profile: Make) -> None:
+def test_a_client_cannot_use_what_belongs_to_another(shared_server: Any, make_batch: Make) -> None:
     with shared_server.peer() as one, shared_server.peer() as two:
         mine = one.upload(bytes(64))
         for request in (
             DownloadBuffer(mine),
             FreeBuffers((mine,)),
-            make_profile(mine, mine),
+            make_batch(mine, mine),
             LoadContext(mine, "", False),
         ):
             with pytest.raises(Refused, match="unknown_buffer"):
@@ -223,16 +223,16 @@ def test_a_client_cannot_use_what_belongs_to_another(shared_server: Any, make_pr
         assert bytes(one.ask(DownloadBuffer(mine)).data) == bytes(64)
 
 
-def test_what_was_freed_is_gone_for_a_request_that_waits(daemon_here: Make, make_profile: Make) -> None:
+def test_what_was_freed_is_gone_for_a_request_that_waits(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here() as (daemon, address), Peer(address) as peer:
         data, other, reference = (peer.upload(bytes(64)) for _ in range(3))
         with stopped(daemon):
-            running, waiting = peer.send(make_profile(data, reference)), peer.send(make_profile(other, reference))
+            running, waiting = peer.send(make_batch(data, reference)), peer.send(make_batch(other, reference))
             assert peer.ask(FreeBuffers((other,))) == Done()
         assert peer.reply(running).best == 0
         with pytest.raises(Refused, match="unknown_buffer"):
             peer.reply(waiting)
-        assert peer.ask(make_profile(data, reference)).best == 0
+        assert peer.ask(make_batch(data, reference)).best == 0
 
 
 def test_more_connections_than_the_limit_are_told_so(daemon_here: Make) -> None:
@@ -254,11 +254,11 @@ def test_more_connections_than_the_limit_are_told_so(daemon_here: Make) -> None:
         two.socket.close()
 
 
-def test_more_open_requests_than_the_limit_are_refused_one_by_one(daemon_here: Make, make_profile: Make) -> None:
+def test_more_open_requests_than_the_limit_are_refused_one_by_one(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here(Limits(requests=3)) as (daemon, address), Peer(address) as peer:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
         with stopped(daemon):
-            frames = [make_profile(data, reference) for _ in range(3)]
+            frames = [make_batch(data, reference) for _ in range(3)]
             numbers = [peer.send(frame) for frame in frames]
             with pytest.raises(ProtocolError, match="requests"):
                 peer.send(Ping())
@@ -277,15 +277,15 @@ def stopped(daemon: Any) -> Iterator[int]:
         os.kill(worker, signal.SIGCONT)
 
 
-def test_the_daemon_answers_while_the_device_is_busy(daemon_here: Make, make_profile: Make) -> None:
+def test_the_daemon_answers_while_the_device_is_busy(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here() as (daemon, address), Peer(address) as peer, Peer(address) as other:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
         with stopped(daemon):
-            number = peer.send(make_profile(data, reference))
+            number = peer.send(make_batch(data, reference))
             assert peer.ask(Ping()) == Pong()
             assert bytes(peer.ask(DownloadBuffer(data)).data) == bytes(64)
             other.upload(b"mine")
-            waiting = other.send(CompileKernel(make_profile(1, 1).variants[0], {"input": 64, "output": 64}))
+            waiting = other.send(CompileKernel(make_batch(1, 1).variants[0], {"input": 64, "output": 64}))
             status: StatusReport = other.ask(Status())
             assert (status.running, status.queued, status.clients) == ("profile copy", 1, 2)
         assert peer.reply(number).best == 0
@@ -293,14 +293,14 @@ def test_the_daemon_answers_while_the_device_is_busy(daemon_here: Make, make_pro
         assert other.ask(Status()).running == ""
 
 
-def test_those_who_wait_are_told_their_place(daemon_here: Make, make_profile: Make) -> None:
+def test_those_who_wait_are_told_their_place(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here(Limits(heartbeat_seconds=1)) as (daemon, address):
         peers = [Peer(address) for _ in range(3)]
         numbers = []
         with stopped(daemon):
             for peer in peers:
                 data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-                numbers.append(peer.send(make_profile(data, reference)))
+                numbers.append(peer.send(make_batch(data, reference)))
                 peer.ask(Ping())
             for places, peer in enumerate(peers[1:], start=1):
                 for _ in range(2):  # when it becomes known, and with the next heartbeat
@@ -312,13 +312,13 @@ def test_those_who_wait_are_told_their_place(daemon_here: Make, make_profile: Ma
 
 
 def test_requests_that_wait_are_counted_by_what_their_headers_become(
-    daemon_here: Make, make_profile: Make, make_launch: Make
+    daemon_here: Make, make_batch: Make, make_launch: Make
 ) -> None:
     with daemon_here(Limits(session_bytes=2_000_000)) as (daemon, address), Peer(address) as peer:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
         launch = replace(make_launch(), options="", arguments=(1,) * 250)
         with stopped(daemon):
-            running = peer.send(make_profile(data, reference))
+            running = peer.send(make_batch(data, reference))
             peer.ask(Ping())
             many = [peer.send(ExecuteKernel((launch,) * 50, {}, {})) for _ in range(3)]
             with pytest.raises(Refused, match="session_bytes"):
@@ -330,11 +330,11 @@ def test_requests_that_wait_are_counted_by_what_their_headers_become(
         assert peer.ask(Status()).memory_bytes < 10_000
 
 
-def test_a_waiting_request_can_be_cancelled(daemon_here: Make, make_profile: Make) -> None:
+def test_a_waiting_request_can_be_cancelled(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here() as (daemon, address), Peer(address) as peer, Peer(address) as other:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
         with stopped(daemon):
-            first, second = (peer.send(make_profile(data, reference)) for _ in range(2))
+            first, second = (peer.send(make_batch(data, reference)) for _ in range(2))
             assert peer.ask(Cancel(999)) == Done()  # it may have been answered already
             cancel = peer.send(Cancel(second))
             with pytest.raises(Refused, match="cancelled"):
@@ -344,22 +344,22 @@ def test_a_waiting_request_can_be_cancelled(daemon_here: Make, make_profile: Mak
         assert peer.reply(first).best == 0
 
 
-def test_a_running_request_can_be_cancelled_and_the_worker_lives_on(daemon_here: Make, make_profile: Make) -> None:
+def test_a_running_request_can_be_cancelled_and_the_worker_lives_on(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here() as (daemon, address), Peer(address) as peer:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        peer.ask(make_profile(data, reference))
+        peer.ask(make_batch(data, reference))
         with stopped(daemon) as worker:
-            number = peer.send(make_profile(data, reference, ("-DA", "-DB")))
+            number = peer.send(make_batch(data, reference, ("-DA", "-DB")))
             peer.ask(Ping())
             assert peer.ask(Cancel(number)) == Done()
         with pytest.raises(Refused, match="cancelled"):
             peer.reply(number)
-        assert peer.ask(make_profile(data, reference)).best == 0
+        assert peer.ask(make_batch(data, reference)).best == 0
         assert daemon._workers.first._worker.pid == worker
 
 
 def test_a_client_that_is_gone_does_not_keep_the_device(
-    daemon_here: Make, make_profile: Make, monkeypatch: pytest.MonkeyPatch
+    daemon_here: Make, make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gputune.server.workers.watchdog.CANCEL_SECONDS", 0.2)
     with daemon_here() as (daemon, address), Peer(address) as other:
@@ -368,21 +368,21 @@ def test_a_client_that_is_gone_does_not_keep_the_device(
         data = gone.upload(bytes(64))
         os.kill(daemon._workers.first._worker.pid, signal.SIGSTOP)  # and it will not even react
         for _ in range(5):
-            gone.send(make_profile(data, data))
+            gone.send(make_batch(data, data))
         gone.ask(Ping())
         gone.socket.close()
-        assert other.ask(make_profile(mine, reference)).best == 0
+        assert other.ask(make_batch(mine, reference)).best == 0
         status: StatusReport = other.ask(Status())
         assert (status.clients, status.queued, status.worker_restarts) == (1, 0, 1)
 
 
-def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here: Make, make_profile: Make) -> None:
+def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here: Make, make_batch: Make) -> None:
     with daemon_here(Limits(silence_seconds=3)) as (daemon, address), Peer(address) as alive:
         silent = Peer(address)
         silent.upload(bytes(1 << 20))
         data = alive.upload(bytes(64))
         with stopped(daemon):
-            number = alive.send(make_profile(data, data))
+            number = alive.send(make_batch(data, data))
             lost = threading.Event()
 
             def wait() -> None:
@@ -399,7 +399,7 @@ def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here
 
 
 def test_a_client_that_does_not_read_is_not_served_further(
-    daemon_here: Make, make_profile: Make, make_launch: Make
+    daemon_here: Make, make_batch: Make, make_launch: Make
 ) -> None:
     with daemon_here() as (daemon, address), Peer(address, receive_bytes=4096) as lazy, Peer(address) as other:
         large = lazy.upload(bytes(4 << 20))
@@ -411,7 +411,7 @@ def test_a_client_that_does_not_read_is_not_served_further(
         other.ping_until(lambda: link._transport.get_write_buffer_size() > 0)
         data = other.upload(bytes(64))
         for _ in range(5):
-            assert other.ask(make_profile(data, data)).best == 0
+            assert other.ask(make_batch(data, data)).best == 0
         assert link._transport.get_write_buffer_size() < 13 << 20  # a reply or two, not forty
         answered: set[int] = set()
         while len(answered) < len(requests):
@@ -434,24 +434,24 @@ def test_from_a_client_that_does_not_read_nothing_is_read(daemon_here: Make) -> 
         assert 16 << 20 <= other.ask(Status()).memory_bytes <= (16 + 16 + 9) << 20
 
 
-def test_a_request_that_was_served_counts_no_more(peer: Peer, make_profile: Make) -> None:
+def test_a_request_that_was_served_counts_no_more(peer: Peer, make_batch: Make) -> None:
     data = peer.upload(bytes(64))
-    peer.ask(make_profile(data, data))
+    peer.ask(make_batch(data, data))
     before = peer.ask(Status()).memory_bytes
     for _ in range(3):
-        peer.ask(make_profile(data, data))
-    peer.ask(CompileKernel(make_profile(1, 1).variants[0], {"input": 64, "output": 64}))
+        peer.ask(make_batch(data, data))
+    peer.ask(CompileKernel(make_batch(1, 1).variants[0], {"input": 64, "output": 64}))
     assert peer.ask(Status()).memory_bytes == before
 
 
-def test_of_fifty_clients_none_is_left_out(shared_server: Any, make_profile: Make) -> None:
+def test_of_fifty_clients_none_is_left_out(shared_server: Any, make_batch: Make) -> None:
     ready, end = threading.Barrier(50), time.monotonic() + PATIENCE_SECONDS
     served = [0] * 50
     enough = threading.Event()
 
     def work(number: int) -> None:
         with shared_server.peer() as peer:
-            request = make_profile(peer.upload(bytes(64)), peer.upload(bytes(64)))
+            request = make_batch(peer.upload(bytes(64)), peer.upload(bytes(64)))
             ready.wait(PATIENCE_SECONDS)
             while not enough.is_set() and time.monotonic() < end:
                 peer.ask(request)

@@ -90,7 +90,7 @@ def variant(number: int) -> Variant:
     return Variant({"N": number}, (), launch(f"-DN={number}"), {})
 
 
-def profile_request(variants: int, **fields: Any) -> ProfileKernel:
+def measuring_request(variants: int, **fields: Any) -> ProfileKernel:
     request = ProfileKernel(
         task="copy",
         buffers={"input": 7},
@@ -134,24 +134,24 @@ def test_handlers_have_the_names_and_the_order_of_the_messages(worker: Worker) -
 
 
 def test_a_buffer_is_there_until_it_is_forgotten(supplied: Worker) -> None:
-    assert not isinstance(supplied(profile_request(1)), Error)
+    assert not isinstance(supplied(measuring_request(1)), Error)
     assert supplied(Forget((7, 99), (5,))) == Done()
-    assert error_of(supplied(profile_request(1))) == ("unknown_buffer", "the worker has no buffer 7")
+    assert error_of(supplied(measuring_request(1))) == ("unknown_buffer", "the worker has no buffer 7")
 
 
-def test_profiling_gives_trials_a_baseline_and_what_it_cost(supplied: Worker) -> None:
-    reply = supplied(profile_request(3, baseline=variant(9)))
+def test_measuring_gives_trials_a_baseline_and_what_it_cost(supplied: Worker) -> None:
+    reply = supplied(measuring_request(3, baseline=variant(9)))
     assert [trial.status for trial in reply.trials] == ["ok"] * 3
     assert reply.baseline.status == "ok" and len(reply.baseline.samples_ns) == 5
     assert set(reply.spent_ns) == {"build", "verify", "measure"}
     assert set(reply.state) == {"before", "after"} and isinstance(reply.state["before"], dict)
-    assert supplied(profile_request(3)).baseline is None
-    assert error_of(supplied(profile_request(1, output_bytes=60)))[0] == "bad_message"
+    assert supplied(measuring_request(3)).baseline is None
+    assert error_of(supplied(measuring_request(1, output_bytes=60)))[0] == "bad_message"
 
 
 def test_what_is_concluded_is_sent_at_once_and_nothing_of_the_baseline(supplied: Worker) -> None:
     broken = replace(variant(1), main=launch("", "nowhere"))
-    request = profile_request(3, baseline=variant(9))
+    request = measuring_request(3, baseline=variant(9))
     supplied(replace(request, variants=(variant(0), broken, variant(2))))
     assert [(p.phase, p.done, p.total, p.variant) for p in supplied.sent] == [
         ("building", 1, 3, 0),
@@ -165,7 +165,7 @@ def test_what_is_concluded_is_sent_at_once_and_nothing_of_the_baseline(supplied:
 def test_a_source_that_names_a_file_fails_its_variant_only(supplied: Worker) -> None:
     text = f'#include "/etc/hostname"\n{SOURCE}'
     curious = replace(variant(1), main=replace(launch(), source=text, source_sha256=source_sha256(text)))
-    reply = supplied(replace(profile_request(1), variants=(variant(0), curious)))
+    reply = supplied(replace(measuring_request(1), variants=(variant(0), curious)))
     assert [trial.status for trial in reply.trials] == ["ok", "compile"]
     assert reply.trials[1].message.startswith("#include is not allowed")
     name, message = error_of(supplied(CompileKernel(replace(variant(1), main=launch("-I/etc")), {"input": 64})))
@@ -182,7 +182,7 @@ def test_a_failure_in_the_race_is_told_as_one(
         return time(bound, launches)
 
     monkeypatch.setattr(backend, "time", failing)
-    supplied(profile_request(1, sample_ns=10**9))  # which takes more than one launch
+    supplied(measuring_request(1, sample_ns=10**9))  # which takes more than one launch
     assert [(p.phase, p.done, p.trial and p.trial.status) for p in supplied.sent] == [
         ("building", 1, "ok"),
         ("measuring", 1, "runtime"),
@@ -202,19 +202,19 @@ def test_a_warm_up_is_given_up_when_the_request_is(
         return time(bound, launches)
 
     monkeypatch.setattr(backend, "time", counted)
-    assert error_of(supplied(profile_request(2, warm_up_ns=10**18)))[0] == "cancelled"
+    assert error_of(supplied(measuring_request(2, warm_up_ns=10**18)))[0] == "cancelled"
 
 
 def test_a_cancelled_request_says_so_and_the_worker_lives_on(supplied: Worker) -> None:
     supplied.page.cancel(True)
     for request in (
-        profile_request(2),
+        measuring_request(2),
         ExecuteKernel((launch(),), {"input": 7}, {"output": 64}),
         BuildPrograms((launch(),), SOURCES),
     ):
         assert error_of(supplied(request)) == ("cancelled", "the request was cancelled")
     supplied.page.cancel(False)
-    assert not isinstance(supplied(profile_request(2)), Error)
+    assert not isinstance(supplied(measuring_request(2)), Error)
 
 
 @pytest.mark.parametrize(
@@ -280,16 +280,16 @@ def test_programs_travel_from_one_worker_to_the_next_request_of_another(
     monkeypatch.setattr(backend, "build", noted)
     assert supplied(PutPrograms(reply.binaries)) == Done()
     assert supplied(PutBuffer(9, b"1234")) == Done()  # comes between, and is no request of a client's
-    supplied(profile_request(3))
+    supplied(measuring_request(3))
     assert built == ["-DN=2"]
     supplied.handlers._programs._kept.clear()
-    supplied(profile_request(3))
+    supplied(measuring_request(3))
     assert built == ["-DN=2", "-DN=0", "-DN=1", "-DN=2"]
     assert supplied(BuildPrograms((launch("-DN=5"),), SOURCES)) == ProgramsBuilt({})
 
 
 def test_sources_are_for_the_next_request_and_for_none_after_it(supplied: Worker) -> None:
-    empty = with_launches(profile_request(2), lambda one: replace(one, source=""))
+    empty = with_launches(measuring_request(2), lambda one: replace(one, source=""))
     assert supplied.handlers.handle(PutSources(SOURCES)) == Done()
     assert [trial.status for trial in supplied.handlers.handle(empty).trials] == ["ok", "ok"]  # type: ignore[attr-defined]
     assert error_of(supplied.handlers.handle(empty))[0] == "unknown_source"
@@ -400,7 +400,7 @@ def test_no_message_is_longer_than_it_may_be(supplied: Worker, context: bytes) -
     supplied(PutContext(5, LoadContext(1, "", True), context))
     many = {f"{number:0999}": 7 for number in range(900)}
     for request in (
-        replace(profile_request(1), buffers={"x": 7}, variants=(replace(variant(0), main=launch("", "nowhere")),)),
+        replace(measuring_request(1), buffers={"x": 7}, variants=(replace(variant(0), main=launch("", "nowhere")),)),
         ExecuteKernel((launch("", "nowhere"),), many, {}),
         ExecuteContext(5, {"n" * 1000: b""}),
     ):

@@ -24,8 +24,8 @@ def trial(status: Any = "ok") -> Trial:
 
 
 @pytest.fixture
-def request_of_four(make_profile: Make) -> ProfileKernel:
-    return make_profile(1, 2, ("-D0", "-D1", "-D2", "-D3"), together=False)
+def request_of_four(make_batch: Make) -> ProfileKernel:
+    return make_batch(1, 2, ("-D0", "-D1", "-D2", "-D3"), together=False)
 
 
 def reply(count: int, best: int | None = 0) -> Profiled:
@@ -215,8 +215,8 @@ def test_a_baseline_that_is_a_variant_goes_with_it(request_of_four: ProfileKerne
     assert second is not None and second.baseline is None
 
 
-def test_a_batch_of_nothing_but_failures_needs_no_worker(make_profile: Make) -> None:
-    batch = Batch(make_profile(1, 2))
+def test_a_batch_of_nothing_but_failures_needs_no_worker(make_batch: Make) -> None:
+    batch = Batch(make_batch(1, 2))
     batch.remaining()
     batch.lost(SEGFAULT)
     assert batch.remaining() is None

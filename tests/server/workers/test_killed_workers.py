@@ -58,33 +58,33 @@ def killing(launch_server: Make) -> Iterator[tuple[Peer, Killing]]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_batch_outlives_its_worker_and_so_do_buffers_and_sources(
-    killing: tuple[Peer, Killing], make_profile: Make, number: int
+    killing: tuple[Peer, Killing], make_batch: Make, number: int
 ) -> None:
     peer, kill = killing
     data, reference = peer.upload(bytes(64)), peer.upload(bytes(range(64)))
-    first = peer.ask(make_profile(data, reference))
+    first = peer.ask(make_batch(data, reference))
     worker = kill.worker()
     kill.soon(number)
-    second = peer.ask(make_profile(data, reference))
+    second = peer.ask(make_batch(data, reference))
     assert second.trials[0].samples_ns == first.trials[0].samples_ns
     assert "recovering" in [progress.phase for progress in peer.progress]
     assert kill.worker() != worker
 
 
 def test_a_worker_that_dies_while_nothing_is_asked_is_back_before_the_next_request(
-    killing: tuple[Peer, Killing], make_profile: Make
+    killing: tuple[Peer, Killing], make_batch: Make
 ) -> None:
     peer, kill = killing
     data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-    peer.ask(make_profile(data, reference))
+    peer.ask(make_batch(data, reference))
     time.sleep(1.1)  # it has lived long enough to be worth a replacement
     worker = kill.worker()
     os.kill(worker, signal.SIGKILL)
     peer.ping_until(partial(kill.replaced, worker))
-    assert peer.ask(make_profile(data, reference)).best == 0
+    assert peer.ask(make_batch(data, reference)).best == 0
 
 
-def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killing], make_profile: Make) -> None:
+def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killing], make_batch: Make) -> None:
     peer, kill = killing
     data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
     options = tuple(f"-DN={number}" for number in range(16))
@@ -92,20 +92,20 @@ def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killin
         worker = kill.worker()
         death = threading.Timer(0.003, os.kill, (worker, number))
         death.start()
-        reply = peer.ask(make_profile(data, reference, options, samples=256))
+        reply = peer.ask(make_batch(data, reference, options, samples=256))
         assert {trial.status for trial in reply.trials} <= {"ok", "crash"}
         assert [trial.status for trial in reply.trials].count("ok") >= 15
         death.join()
         # a young worker that died after its reply is replaced for the next request only
-        assert peer.ask(make_profile(data, reference)).best == 0
+        assert peer.ask(make_batch(data, reference)).best == 0
         assert kill.replaced(worker)
 
 
 def test_a_worker_that_is_killed_while_it_starts_is_started_once_more(
-    killing: tuple[Peer, Killing], make_profile: Make
+    killing: tuple[Peer, Killing], make_batch: Make
 ) -> None:
     peer, kill = killing
-    launch = make_profile(1, 1).variants[0].main
+    launch = make_batch(1, 1).variants[0].main
     kill.soon(signal.SIGKILL)
 
     def again(progress: Progress) -> None:

@@ -85,7 +85,7 @@ class Hall:
         try:
             await asyncio.sleep(0.02)
             if isinstance(message, ProfileKernel):
-                self.order.append("profile")
+                self.order.append("measure")
                 return Profiled((OK,) * len(message.variants), 0, b"", None, {}, {})
             options = message.variant.main.options
             self.order.append(options)
@@ -148,7 +148,7 @@ def test_programs_are_compiled_together_and_no_more_than_allowed(program: Make) 
     assert max(map(len, hall.together)) == len(hall.started) == 3
 
 
-def test_what_measures_is_alone_and_has_its_turn(program: Make, make_profile: Make) -> None:
+def test_what_measures_is_alone_and_has_its_turn(program: Make, make_batch: Make) -> None:
     hall = Hall(at_most=3)
 
     async def play() -> None:
@@ -160,7 +160,7 @@ def test_what_measures_is_alone_and_has_its_turn(program: Make, make_profile: Ma
             handles.append(list(measures.told.values())[-1].buffer)
         numbers = [hall.ask(builds, program(number)) for number in range(20)]
         await until(lambda: len(hall.order) > 4)
-        measured = hall.ask(measures, make_profile(*handles))
+        measured = hall.ask(measures, make_batch(*handles))
         await until(lambda: isinstance(measures.told.get(measured), Profiled))
         assert len(hall.order) < 20, "it waited for all that came before"
         await until(lambda: all(isinstance(builds.told.get(number), Compiled) for number in numbers))
@@ -300,7 +300,7 @@ class FullOnce(CompiledPrograms):
         self.emptied += 1
 
 
-def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make, make_profile: Make) -> None:
+def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make, make_batch: Make) -> None:
     compiled = FullOnce(after=7)
     hall = Hall(at_most=2, compiled=compiled)
     compiled.workers = hall.started
@@ -309,11 +309,11 @@ def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make, make_pro
         client = hall.client()
         hall.ask(client, UploadBuffer(bytes(64)))
         (ready,) = client.told.values()
-        profile = make_profile(ready.buffer, ready.buffer)
-        numbers = [hall.ask(client, each) for each in (profile, *map(program, range(12)))]
+        batch = make_batch(ready.buffer, ready.buffer)
+        numbers = [hall.ask(client, each) for each in (batch, *map(program, range(12)))]
         await until(lambda: all(isinstance(client.told.get(n), Compiled | Profiled) for n in numbers))
         assert compiled.emptied == 1, "also while there is always something to compile"
-        last = hall.ask(client, profile)
+        last = hall.ask(client, batch)
         await until(lambda: isinstance(client.told.get(last), Profiled))
 
     played(hall, play)

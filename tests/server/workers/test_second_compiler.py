@@ -27,8 +27,8 @@ LIMITS = Limits()
 
 
 @pytest.fixture
-def request_of_five(make_profile: Callable[..., ProfileKernel]) -> ProfileKernel:
-    return make_profile(1, 2, tuple(f"-D{n}" for n in range(5)))
+def request_of_five(make_batch: Callable[..., ProfileKernel]) -> ProfileKernel:
+    return make_batch(1, 2, tuple(f"-D{n}" for n in range(5)))
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-def batch(make_profile: Make) -> ProfileKernel:
-    request: ProfileKernel = make_profile(1, 2, ("-D0", "-D1", "-D2"))
+def batch(make_batch: Make) -> ProfileKernel:
+    request: ProfileKernel = make_batch(1, 2, ("-D0", "-D1", "-D2"))
     return request
 
 

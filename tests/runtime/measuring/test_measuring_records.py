@@ -11,8 +11,8 @@ from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.measuring.measuring import Profiled, profile
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.measuring import Measured, measure
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import COLD_LAUNCHES, WARM_UP_FACTOR, Protocol, Runner, sample, warm_up
 
 SIZE = 64
@@ -25,12 +25,12 @@ def variant(tile: int, local: int = 8, packed: int = 0) -> Variant:
     return Variant({"tile": tile}, prepare, main, {"w": 4 * packed} if packed else {})
 
 
-def run(backend: Backend, *variants: Variant, **fields: Any) -> Profiled:
+def run(backend: Backend, *variants: Variant, **fields: Any) -> Measured:
     values = np.arange(SIZE, dtype=np.float32)
-    request = ProfileRequest(
+    request = MeasureRequest(
         "t", variants, {"x": backend.upload(values)}, backend.upload(values), 0, 0, Work(10**6, 512)
     )
-    return profile(ProgramCache(backend), replace(request, **fields))
+    return measure(ProgramCache(backend), replace(request, **fields))
 
 
 @pytest.fixture
@@ -70,28 +70,28 @@ def test_variants_with_the_same_code_are_measured_once(same_code: Backend, monke
         return time(bound, launches)
 
     monkeypatch.setattr(same_code, "time", noted)
-    profiled = run(same_code, variant(0), variant(1), variant(2), variant(3), variant(5))
-    first, *others = [profiled.trials[index] for index in (1, 3, 4)]
-    assert [trial.measured.get("same_as") for trial in profiled.trials] == [None, None, None, 1, 1]
+    measured = run(same_code, variant(0), variant(1), variant(2), variant(3), variant(5))
+    first, *others = [measured.trials[index] for index in (1, 3, 4)]
+    assert [trial.measured.get("same_as") for trial in measured.trials] == [None, None, None, 1, 1]
     assert all((one.samples_ns, one.wall_ns) == (first.samples_ns, first.wall_ns) for one in others)
     assert first.samples_ns and all(one.measured["spent_ns"]["measure"] == 0 for one in others)
-    assert profiled.best == 1
+    assert measured.best == 1
     once = [bound for bound in timed if timed.count(bound) == 1]
     assert len(once) == 2  # the first launch verifies each of them
 
 
 def test_other_sizes_or_other_data_are_not_the_same(same_code: Backend) -> None:
     batch = (variant(1), variant(3, local=16), variant(5, packed=1), variant(7, packed=2), variant(3, packed=1))
-    profiled = run(same_code, *batch)
-    assert [trial.measured.get("same_as") for trial in profiled.trials] == [None, None, None, None, 2]
+    measured = run(same_code, *batch)
+    assert [trial.measured.get("same_as") for trial in measured.trials] == [None, None, None, None, 2]
 
 
 def test_a_baseline_is_the_one_that_is_measured(same_code: Backend) -> None:
-    profiled = run(same_code, variant(1), variant(3), baseline=variant(3))
-    assert [trial.measured.get("same_as") for trial in profiled.trials] == [1, None]
-    profiled = run(same_code, variant(1), variant(3), baseline=variant(5))
-    assert [trial.measured.get("same_as") for trial in profiled.trials] == [None, 0]
-    assert profiled.baseline is not None and profiled.baseline.samples_ns
+    measured = run(same_code, variant(1), variant(3), baseline=variant(3))
+    assert [trial.measured.get("same_as") for trial in measured.trials] == [1, None]
+    measured = run(same_code, variant(1), variant(3), baseline=variant(5))
+    assert [trial.measured.get("same_as") for trial in measured.trials] == [None, 0]
+    assert measured.baseline is not None and measured.baseline.samples_ns
 
 
 def test_who_is_the_same_as_one_that_fails_fails_too(same_code: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +103,9 @@ def test_who_is_the_same_as_one_that_fails_fails_too(same_code: Backend, monkeyp
         return time(bound, launches)
 
     monkeypatch.setattr(same_code, "time", failing)
-    profiled = run(same_code, variant(1), variant(2), variant(3))
-    assert [trial.status for trial in profiled.trials] == ["runtime", "ok", "runtime"]
-    assert profiled.best == 1
+    measured = run(same_code, variant(1), variant(2), variant(3))
+    assert [trial.status for trial in measured.trials] == ["runtime", "ok", "runtime"]
+    assert measured.best == 1
 
 
 def test_every_trial_says_what_was_spent_on_it(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,21 +117,21 @@ def test_every_trial_says_what_was_spent_on_it(null: Backend, monkeypatch: pytes
         return build(source, options)
 
     monkeypatch.setattr(null, "build", refusing)
-    profiled = run(null, variant(0), variant(1), variant(2), baseline=variant(3))
-    assert profiled.baseline is not None
-    spent = [trial.measured["spent_ns"] for trial in (*profiled.trials, profiled.baseline)]
+    measured = run(null, variant(0), variant(1), variant(2), baseline=variant(3))
+    assert measured.baseline is not None
+    spent = [trial.measured["spent_ns"] for trial in (*measured.trials, measured.baseline)]
     assert all(set(one) == {"build", "verify", "measure"} for one in spent)
     assert spent[1]["build"] > 0 and spent[1]["measure"] == 0
     assert all(min(spent[index].values()) > 0 for index in (0, 2, 3))
-    for purpose, whole in profiled.spent_ns.items():
+    for purpose, whole in measured.spent_ns.items():
         assert sum(one[purpose] for one in spent) < whole
 
 
 def test_a_binary_is_read_only_when_it_is_asked_for(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(null, variant(1)).binary
     monkeypatch.setattr(null, "harvest", lambda program: pytest.fail("nobody wants it"))
-    profiled = run(null, variant(1), harvest=False)
-    assert (profiled.best, profiled.binary) == (0, b"")
+    measured = run(null, variant(1), harvest=False)
+    assert (measured.best, measured.binary) == (0, b"")
 
 
 class Device:

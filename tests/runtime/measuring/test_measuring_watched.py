@@ -1,4 +1,4 @@
-"""What a watcher is told while a batch is profiled, what a baseline is for, and that a batch can be given up."""
+"""What a watcher is told while a batch is measured, what a baseline is for, and that a batch can be given up."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Bound, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import compile_variant, execute
-from gputune.runtime.measuring.measuring import Profiled, profile
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.measuring import Measured, measure
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Protocol
 from gputune.runtime.measuring.watcher import Cancelled, Step
 
@@ -57,15 +57,15 @@ class Notes:
         return [step for step, who, _ in self.steps if who == variant]
 
 
-def request(backend: Backend, variants: Sequence[Variant], **fields: object) -> ProfileRequest:
+def request(backend: Backend, variants: Sequence[Variant], **fields: object) -> MeasureRequest:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": backend.upload(values)}
-    made = ProfileRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(10**6, 512), Protocol())
+    made = MeasureRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(10**6, 512), Protocol())
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def run(backend: Backend, notes: Notes, variants: Sequence[Variant], **fields: object) -> Profiled:
-    return profile(ProgramCache(backend), request(backend, variants, **fields), notes)
+def run(backend: Backend, notes: Notes, variants: Sequence[Variant], **fields: object) -> Measured:
+    return measure(ProgramCache(backend), request(backend, variants, **fields), notes)
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def null() -> Backend:
 def test_every_step_is_announced_with_its_variant(null: Backend) -> None:
     notes = Notes()
     packed = Variant({}, (launch(9, "x", "p"),), launch(2, "p", "output"), {"p": 4 * SIZE})
-    profiled = run(null, notes, [variant(1), packed])
+    measured = run(null, notes, [variant(1), packed])
     assert notes.of(None) == ["preparing"]
     proof: list[Step] = ["building", "starting", "launching", "checking"]
     again: list[Step] = ["checking", "starting", "launching", "checking", "building"]
-    samples = [len(trial.samples_ns) for trial in profiled.trials]
-    fastest = min((0, 1), key=lambda index: profiled.trials[index].median_ns)
-    assert profiled.best == fastest
+    samples = [len(trial.samples_ns) for trial in measured.trials]
+    fastest = min((0, 1), key=lambda index: measured.trials[index].median_ns)
+    assert measured.best == fastest
     for index, before in ((0, proof), (1, ["building", "starting", "launching", *proof])):
         warm_up, last = (["measuring"], again) if index == fastest else ([], [])
         assert notes.of(index) == [*before, *warm_up, *["measuring"] * samples[index], *last]
@@ -123,8 +123,8 @@ def test_what_a_launch_should_take_is_the_fastest_that_is_known(null: Backend, m
 
 def test_what_a_sample_should_take_is_its_least_duration_or_one_launch(null: Backend) -> None:
     notes, protocol = Notes(), Protocol(samples=3, sample_ns=5_000.0, warm_up_ns=7_000.0)
-    profiled = run(null, notes, [variant(1)], protocol=protocol)
-    (launch_ns,) = {*profiled.trials[0].samples_ns}
+    measured = run(null, notes, [variant(1)], protocol=protocol)
+    (launch_ns,) = {*measured.trials[0].samples_ns}
     lengths = [ns for step, _, ns in notes.steps if step == "measuring"]
     assert lengths == [WARM_UP_FACTOR * 7_000.0 + launch_ns, *[max(5_000.0, launch_ns)] * 3]
     assert launch_ns > 5_000.0
@@ -154,9 +154,9 @@ def test_failures_are_told_at_once(null: Backend, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(null, "time", failing_later)
     monkeypatch.setattr(null, "first_launch", noted)
     notes = Notes()
-    profiled = run(null, notes, [variant(tile) for tile in range(4)])
+    measured = run(null, notes, [variant(tile) for tile in range(4)])
     assert notes.told == [(0, "ok"), (1, "compile"), (2, "ok"), (3, "ok"), (3, "runtime")]
-    assert [trial.status for trial in profiled.trials] == ["ok", "compile", "ok", "runtime"]
+    assert [trial.status for trial in measured.trials] == ["ok", "compile", "ok", "runtime"]
 
 
 @pytest.mark.parametrize("step", ["launching", "measuring"])
@@ -173,17 +173,17 @@ def test_a_baseline_is_measured_and_never_wins(null: Backend) -> None:
     alone = run(null, Notes(), [variant(tile) for tile in tiles])
     order = sorted(tiles, key=lambda tile: alone.trials[tile].median_ns)
     others = [variant(tile) for tile in order[1:]]
-    profiled = run(null, Notes(), others, baseline=variant(order[0]))
-    assert profiled.best == 0 and len(profiled.trials) == 11
-    assert profiled.baseline is not None and profiled.baseline.median_ns < profiled.trials[0].median_ns
-    assert len(profiled.baseline.samples_ns) == profiled.baseline.measured["samples"] == 7
+    measured = run(null, Notes(), others, baseline=variant(order[0]))
+    assert measured.best == 0 and len(measured.trials) == 11
+    assert measured.baseline is not None and measured.baseline.median_ns < measured.trials[0].median_ns
+    assert len(measured.baseline.samples_ns) == measured.baseline.measured["samples"] == 7
     assert alone.baseline is None
 
 
 def test_a_baseline_that_is_a_variant_is_proven_and_raced_once(null: Backend) -> None:
     notes = Notes()
-    profiled = run(null, notes, [variant(tile) for tile in range(3)], baseline=variant(1))
-    assert profiled.baseline == profiled.trials[1]
+    measured = run(null, notes, [variant(tile) for tile in range(3)], baseline=variant(1))
+    assert measured.baseline == measured.trials[1]
     assert [who for who, _ in notes.told] == [1, 0, 2]
     assert {who for _, who, _ in notes.steps} == {None, 0, 1, 2}
 
@@ -191,15 +191,15 @@ def test_a_baseline_that_is_a_variant_is_proven_and_raced_once(null: Backend) ->
 def test_a_baseline_that_fails_costs_only_itself(null: Backend) -> None:
     notes = Notes()
     broken = Variant({}, (), launch(1, "nowhere"), {})
-    profiled = run(null, notes, [variant(1)], baseline=broken)
-    assert profiled.baseline is not None and profiled.baseline.status == "runtime"
-    assert profiled.best == 0 and notes.told == [(1, "runtime"), (0, "ok")]
+    measured = run(null, notes, [variant(1)], baseline=broken)
+    assert measured.baseline is not None and measured.baseline.status == "runtime"
+    assert measured.best == 0 and notes.told == [(1, "runtime"), (0, "ok")]
 
 
 def test_where_the_time_went_and_how_the_device_was(null: Backend) -> None:
-    profiled = run(null, Notes(), [variant(1), variant(2)])
-    assert set(profiled.spent_ns) == {"build", "verify", "measure"} and min(profiled.spent_ns.values()) > 0
-    assert set(profiled.state) == {"before", "after"}
+    measured = run(null, Notes(), [variant(1), variant(2)])
+    assert set(measured.spent_ns) == {"build", "verify", "measure"} and min(measured.spent_ns.values()) > 0
+    assert set(measured.state) == {"before", "after"}
 
 
 def test_compiling_and_executing_are_watched_too(null: Backend) -> None:
@@ -225,8 +225,8 @@ def test_a_prebuilt_program_is_loaded_instead_of_built(null: Backend, monkeypatc
         return build(source, options)
 
     monkeypatch.setattr(null, "build", noted)
-    profiled = profile(programs, request(null, [variant(tile) for tile in range(3)]))
-    assert {trial.status for trial in profiled.trials} == {"ok"}
+    measured = measure(programs, request(null, [variant(tile) for tile in range(3)]))
+    assert {trial.status for trial in measured.trials} == {"ok"}
     assert built == ["-DTILE=0", "-DTILE=2"]
 
 
@@ -238,7 +238,7 @@ def test_what_prepares_is_limited_by_what_works_already() -> None:
     ]
     buffers = {"x": null.upload(np.zeros(SIZE, np.float32))}
     reference = null.upload(np.zeros(SIZE, np.float32))
-    profile(ProgramCache(null), ProfileRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)
+    measure(ProgramCache(null), MeasureRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)
     preparing: dict[int, list[float]] = {0: [], 1: []}
     for step, number, expected_ns in notes.steps:
         if step == "launching" and number is not None:
@@ -249,8 +249,8 @@ def test_what_prepares_is_limited_by_what_works_already() -> None:
 def test_others_may_have_the_device_between_variants_and_not_in_the_race(null: Backend) -> None:
     notes = Notes()
     failing = Variant({}, (), launch(1, "absent", "output"), {})
-    profiled = run(null, notes, [variant(0), failing, variant(2)])
-    assert [trial.status for trial in profiled.trials] == ["ok", "runtime", "ok"]
+    measured = run(null, notes, [variant(0), failing, variant(2)])
+    assert [trial.status for trial in measured.trials] == ["ok", "runtime", "ok"]
     assert notes.ways == [1, 2, 3, 3]
 
 
@@ -264,6 +264,6 @@ def test_what_others_take_is_not_the_requests_time(null: Backend, monkeypatch: p
             waited_ns += 10**15
 
     monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock) + waited_ns)
-    profiled = run(null, Patient(), [variant(0), variant(1)])
+    measured = run(null, Patient(), [variant(0), variant(1)])
     assert waited_ns == 3 * 10**15
-    assert sum(profiled.spent_ns.values()) < 10**15
+    assert sum(measured.spent_ns.values()) < 10**15

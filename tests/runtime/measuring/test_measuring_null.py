@@ -1,4 +1,4 @@
-"""Profiling on the null device: the same times everywhere, and the race's rules, which need no hardware."""
+"""Measuring on the null device: the same times everywhere, and the race's rules, which need no hardware."""
 
 import gc
 import subprocess
@@ -16,8 +16,8 @@ from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Bound, Buffer, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import execute
-from gputune.runtime.measuring.measuring import Profiled, profile
-from gputune.runtime.measuring.request import ProfileRequest
+from gputune.runtime.measuring.measuring import Measured, measure
+from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol, Runner, how_measured, race, sample, warm_up
 from gputune.runtime.measuring.verification import guarded, mismatch
 
@@ -30,12 +30,12 @@ def variant(tile: int) -> Variant:
     return Variant({"tile": tile}, (), main, {})
 
 
-def run(backend: Backend, tiles: Sequence[int], flops: int = 10**6) -> Profiled:
+def run(backend: Backend, tiles: Sequence[int], flops: int = 10**6) -> Measured:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": backend.upload(values)}
     variants = [variant(tile) for tile in tiles]
-    request = ProfileRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(flops, 512))
-    return profile(ProgramCache(backend), request)
+    request = MeasureRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(flops, 512))
+    return measure(ProgramCache(backend), request)
 
 
 def timeless(trial: Trial) -> Trial:
@@ -49,11 +49,11 @@ def null() -> Backend:
 
 
 def test_trials_are_right_and_the_same_in_every_process(null: Backend) -> None:
-    profiled = run(null, range(16))
-    assert {trial.status for trial in profiled.trials} == {"ok"}
+    measured = run(null, range(16))
+    assert {trial.status for trial in measured.trials} == {"ok"}
     again = run(open_backend(NULL_REPORT), range(16))
-    assert list(map(timeless, profiled.trials)) == list(map(timeless, again.trials))
-    assert (profiled.best, profiled.binary) == (again.best, again.binary)
+    assert list(map(timeless, measured.trials)) == list(map(timeless, again.trials))
+    assert (measured.best, measured.binary) == (again.best, again.binary)
     script = (
         "from gputune.runtime.backends import open_backend; from gputune.runtime.devices.discovery import NULL_REPORT\n"
         "b = open_backend(NULL_REPORT)\n"
@@ -134,9 +134,9 @@ def test_execute_on_null_gives_zeros(null: Backend) -> None:
 def test_a_request_that_makes_no_sense_is_refused(null: Backend) -> None:
     four, five = null.allocate(4), null.allocate(5)
     with pytest.raises(ValueError, match="reserved"):
-        profile(ProgramCache(null), ProfileRequest("t", [variant(1)], {"output": four}, four, 0, 0, Work(1, 1)))
+        measure(ProgramCache(null), MeasureRequest("t", [variant(1)], {"output": four}, four, 0, 0, Work(1, 1)))
     with pytest.raises(ValueError, match="5 bytes"):
-        profile(ProgramCache(null), ProfileRequest("t", [variant(1)], {}, five, 0, 0, Work(1, 1)))
+        measure(ProgramCache(null), MeasureRequest("t", [variant(1)], {}, five, 0, 0, Work(1, 1)))
 
 
 class Clock:
@@ -211,10 +211,10 @@ def test_warming_up_goes_on_with_the_next_fastest(null: Backend, monkeypatch: py
         return True
 
     monkeypatch.setattr("gputune.runtime.measuring.measuring.warm_up", fail_once)
-    profiled = run(null, range(3))
+    measured = run(null, range(3))
     assert len(tried) == 2 and tried[0].kernel < tried[1].kernel
-    assert sorted(trial.status for trial in profiled.trials) == ["ok", "ok", "runtime"]
-    assert profiled.best is not None
+    assert sorted(trial.status for trial in measured.trials) == ["ok", "ok", "runtime"]
+    assert measured.best is not None
 
 
 def test_what_changed_during_the_race_does_not_fail_the_winner(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,9 +225,9 @@ def test_what_changed_during_the_race_does_not_fail_the_winner(null: Backend, mo
 
     assert "damaged" not in run(null, range(3)).state
     monkeypatch.setattr("gputune.runtime.measuring.measuring.race", damage)
-    profiled = run(null, range(3))
-    assert profiled.best is not None
-    assert profiled.state["damaged"] == {"times": 1.0}
+    measured = run(null, range(3))
+    assert measured.best is not None
+    assert measured.state["damaged"] == {"times": 1.0}
 
 
 def test_a_failure_in_the_race_costs_one_runner() -> None:
@@ -392,12 +392,12 @@ def test_a_bool_is_zero_or_one() -> None:
 def test_outputs_are_read_as_their_type(null: Backend) -> None:
     values = null.upload(np.arange(SIZE, dtype=np.int64))
     for dtype, words in (("int64", ""), ("complex64", "dtype 'complex64'")):
-        asked = ProfileRequest("t", [variant(1)], {"x": values}, values, 0, 0, Work(1, 1), dtype=dtype)
+        asked = MeasureRequest("t", [variant(1)], {"x": values}, values, 0, 0, Work(1, 1), dtype=dtype)
         if not words:
-            assert profile(ProgramCache(null), asked).trials[0].status == "ok"
+            assert measure(ProgramCache(null), asked).trials[0].status == "ok"
             continue
         with pytest.raises(ValueError, match=words):
-            profile(ProgramCache(null), asked)
+            measure(ProgramCache(null), asked)
 
 
 def test_guards_notice_writes_on_both_sides(null: Backend) -> None:
