@@ -88,9 +88,9 @@ class Chain:
         return any(step.has_domain for step in self.steps)
 
     @property
-    def jumps(self) -> bool:
+    def discontinuous(self) -> bool:
         """Whether the slightest error before some step may become a large one: floor, sign, tan."""
-        return any(step.meaning.jumps for step in self.steps)
+        return any(step.meaning.discontinuous for step in self.steps)
 
     def factors(self) -> tuple[float, ...]:
         """Factors of the value and of each operand, so that numbers around one times these stay in every domain.

@@ -23,19 +23,20 @@ class Function:
 
     In the OpenCL text {v} is the value, {x} and {y} the scalars or the operand, {T} the type of all of them.
     Bounds are written as selections and not with fmin and fmax, which would turn NaN into the bound. `domain` says that
-    it is defined, or tame, for some numbers only; `jumps` that the slightest error before it may become a large one.
+    it is defined, or tame, for some numbers only; `discontinuous`, that the slightest error before it may become a
+    large one.
     """
 
     values: int
     compute: Callable[..., Array]
     opencl: str
     domain: bool = False
-    jumps: bool = False
+    discontinuous: bool = False
 
 
-def _called(name: str, compute: Callable[..., Array], domain: bool = False, jumps: bool = False) -> Function:
+def _called(name: str, compute: Callable[..., Array], domain: bool = False, discontinuous: bool = False) -> Function:
     """A function that OpenCL C has."""
-    return Function(0, compute, f"{{v}} = {name}({{v}});", domain, jumps)
+    return Function(0, compute, f"{{v}} = {name}({{v}});", domain, discontinuous)
 
 
 def _erf(v: Array) -> Array:
@@ -54,12 +55,14 @@ def _expm1_below(v: Array) -> Array:
 UNARY = {
     "relu": Function(0, lambda v: np.maximum(v, 0), "{v} = {v} < ({T})(0.0f) ? ({T})(0.0f) : {v};"),
     "leaky_relu": Function(1, lambda v, a: np.where(v < 0, v * a, v), "{v} = {v} < ({T})(0.0f) ? {v} * {x} : {v};"),
-    "threshold": Function(1, lambda v, a: np.where(v > a, v, 0), "{v} = {v} > {x} ? {v} : ({T})(0.0f);", jumps=True),
+    "threshold": Function(
+        1, lambda v, a: np.where(v > a, v, 0), "{v} = {v} > {x} ? {v} : ({T})(0.0f);", discontinuous=True
+    ),
     "shrink": Function(
         2,
         lambda v, edge, bias: np.where(v < -edge, v + bias, np.where(v > edge, v - bias, 0)),
         "{v} = {v} < -{x} ? {v} + {y} : {v} > {x} ? {v} - {y} : ({T})(0.0f);",
-        jumps=True,
+        discontinuous=True,
     ),
     "elu": Function(
         1,
@@ -125,20 +128,20 @@ UNARY = {
         0,
         np.sign,
         "{v} = {v} > ({T})(0.0f) ? ({T})(1.0f) : {v} < ({T})(0.0f) ? ({T})(-1.0f) : {v};",
-        jumps=True,
+        discontinuous=True,
     ),
     "neg": Function(0, np.negative, "{v} = -{v};"),
     "abs": _called("fabs", np.abs),
-    "floor": _called("floor", np.floor, jumps=True),
-    "ceil": _called("ceil", np.ceil, jumps=True),
-    "round": _called("rint", np.rint, jumps=True),
+    "floor": _called("floor", np.floor, discontinuous=True),
+    "ceil": _called("ceil", np.ceil, discontinuous=True),
+    "round": _called("rint", np.rint, discontinuous=True),
     "sqrt": _called("sqrt", np.sqrt, domain=True),
     "exp": _called("exp", np.exp),
     "log": _called("log", np.log, domain=True),
     "erf": Function(0, _erf, with_erf("{v}", "{v} = erf_;")),
     "sin": Function(0, np.sin, sine()),
     "cos": Function(0, np.cos, cosine()),
-    "tan": Function(0, np.tan, tangent(), domain=True, jumps=True),
+    "tan": Function(0, np.tan, tangent(), domain=True, discontinuous=True),
     "asin": _called("asin", np.arcsin, domain=True),
     "acos": _called("acos", np.arccos, domain=True),
     "atan": _called("atan", np.arctan),
@@ -168,8 +171,8 @@ BINARY = {
     "max": Function(1, np.maximum, "{v} = {v} > {x} || {v} != {v} ? {v} : {x};"),
     "min": Function(1, np.minimum, "{v} = {v} < {x} || {v} != {v} ? {v} : {x};"),
     "prelu": Function(1, lambda v, x: np.where(v < 0, v * x, v), "{v} = {v} < ({T})(0.0f) ? {v} * {x} : {v};"),
-    "mod": Function(1, np.mod, _remainder("{v}", "{x}"), domain=True, jumps=True),
-    "fmod": Function(1, np.fmod, "{v} = fmod({v}, {x});", domain=True, jumps=True),
+    "mod": Function(1, np.mod, _remainder("{v}", "{x}"), domain=True, discontinuous=True),
+    "fmod": Function(1, np.fmod, "{v} = fmod({v}, {x});", domain=True, discontinuous=True),
 }
 """Functions of the value and one scalar or one operand."""
 
@@ -178,7 +181,7 @@ SWAPPED = {
     "div": Function(1, lambda v, x: x / v, "{v} = {x} / {v};", domain=True),
     "pow": Function(1, lambda v, x: np.power(x, v), "{v} = pow({x}, {v});", domain=True),
     "prelu": Function(1, lambda v, x: np.where(x < 0, v * x, x), "{v} = {x} < ({T})(0.0f) ? {v} * {x} : {x};"),
-    "mod": Function(1, lambda v, x: np.mod(x, v), _remainder("{x}", "{v}"), domain=True, jumps=True),
-    "fmod": Function(1, lambda v, x: np.fmod(x, v), "{v} = fmod({x}, {v});", domain=True, jumps=True),
+    "mod": Function(1, lambda v, x: np.mod(x, v), _remainder("{x}", "{v}"), domain=True, discontinuous=True),
+    "fmod": Function(1, lambda v, x: np.fmod(x, v), "{v} = fmod({x}, {v});", domain=True, discontinuous=True),
 }
 """The binary functions that differ when the operand is the left side."""

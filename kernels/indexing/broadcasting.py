@@ -1,4 +1,4 @@
-"""Broadcasts of tensors as few loops as it takes, and the tuning space of the kernels that walk them.
+"""Broadcasts of tensors as few loops as it takes, and the tuning space of the kernels that read them.
 
 Such a kernel has one row of vectors along the innermost loop, and folds every other loop into rows.
 """
@@ -109,7 +109,7 @@ class Loops:
 
 
 def collapse(shape: Shape, shapes: tuple[Shape, ...]) -> Loops:
-    """Merge neighbouring axes of `shape` wherever every input of `shapes` walks them in one stride."""
+    """Merge neighbouring axes of `shape` wherever every input of `shapes` goes along them in one stride."""
     sizes: list[int] = []
     steps: list[list[int]] = [[] for _ in shapes]
     padded = [(1,) * (len(shape) - len(one)) + one for one in shapes]

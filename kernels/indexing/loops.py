@@ -1,7 +1,8 @@
-"""Loops over the axes of a tensor, for the families that walk over some axes for each index of the others.
+"""Loops over the axes of a tensor, for the families that reduce or scan some axes for each index of the others.
 
-Axes that are walked alike merge into one loop where they are neighbours. The innermost loop is walked in vectors of
-VW elements, BLOCKS of them; that is left to macros, so that a source is the same for every configuration.
+A row is the elements that are read together for one result (or one softmax, one scan): those of the inner loops at one
+index of the outer ones. Axes of the same kind merge into one loop where they are neighbours. The innermost loop is read
+in vectors of VW elements, BLOCKS of them; that is left to macros, so that a source is the same for every configuration.
 """
 
 import math
@@ -13,7 +14,8 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Loop:
-    """So many elements, so far apart. `inner` is the reduced side: walked for each index of the other loops.
+    """So many elements, so far apart. `inner`: it is a part of a row, of which there is one for each index of the
+    other loops.
 
     `scaled` says that a parameter of the problem varies along it.
     """
@@ -32,7 +34,7 @@ class Loops:
 
     @property
     def along(self) -> bool:
-        """Whether vectors lie along the walk, and not across neighbouring ones."""
+        """Whether vectors lie along a row, and not across neighbouring ones."""
         return self.loops[-1].inner
 
     @property
@@ -42,15 +44,15 @@ class Loops:
 
     @property
     def count(self) -> int:
-        """Elements of a walk."""
+        """Elements of a row."""
         return math.prod(loop.size for loop in self.loops if loop.inner)
 
     def rows(self, width: int) -> int:
-        """How many walks there are, `width` neighbouring ones counted as one where vectors lie across them."""
+        """How many rows there are, `width` neighbouring ones counted as one where vectors lie across them."""
         return self._vectors(width, inner=False)
 
     def steps(self, width: int) -> int:
-        """How many vectors of `width` elements a walk has."""
+        """How many vectors of `width` elements a row has."""
         return self._vectors(width, inner=True)
 
     def macros(self) -> dict[str, int]:
@@ -58,7 +60,7 @@ class Loops:
         return {"EXTENT": self.extent, "ALONG": int(self.along), "COUNT": self.count}
 
     def prelude(self) -> str:
-        """ROW_OFFSET(row), where a walk begins, and STEP_OFFSET(step), how far from there its vectors lie, as macros;
+        """ROW_OFFSET(row), where a row begins, and STEP_OFFSET(step), how far from there its vectors lie, as macros;
         ROWS and STEPS, how many there are."""
         return "".join(
             f"#define {name}_OFFSET({name.lower()}) ({self._offset(f'({name.lower()})', inner, scaled=False)})\n"
@@ -102,7 +104,7 @@ class Loops:
 
 
 def loops_of(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = ()) -> Loops:
-    """The tensor's loops; `axes` are walked for each index of the others, and a parameter varies with `scaled`."""
+    """The tensor's loops; `axes` make up a row for each index of the others, and a parameter varies with `scaled`."""
     merged: list[Loop] = []
     step = 1
     for axis in range(len(shape) - 1, -1, -1):
@@ -118,7 +120,7 @@ def loops_of(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = 
 
 
 def merged(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = ()) -> tuple[Axes, Axes, Axes]:
-    """A shape, axes of it and those that a parameter varies with, in the fewest axes, so that equal walks are equal."""
+    """A shape, axes of it and those that a parameter varies with, in the fewest axes, so that equal rows are equal."""
     loops = loops_of(shape, axes, scaled).loops
     inner = tuple(axis for axis, loop in enumerate(loops) if loop.inner)
     varying = tuple(axis for axis, loop in enumerate(loops) if loop.scaled)

@@ -29,7 +29,7 @@ class Loop:
 
 
 def merged(loops: Iterable[Loop], border: str) -> list[Loop]:
-    """The same loops, at least one and as few as it takes: neighbours that walk on in one stride become one.
+    """The same loops, at least one and as few as it takes: neighbours that go on in one stride become one.
 
     What a border of numbers surrounds may be a loop of rows: then so many elements surround the elements. With the
     other borders an element of a border is an element of another row, and they stay apart.

@@ -132,7 +132,7 @@ def move(
     epilogue: Chain = EMPTY,
     dtype: str = "float32",
 ) -> MoveProblem:
-    """The problem of these loops, outermost first; neighbours that walk on in one stride become one."""
+    """The problem of these loops, outermost first; neighbours that go on in one stride become one."""
     kept = merged(loops, border)
     return MoveProblem(
         elements=elements,

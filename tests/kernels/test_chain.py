@@ -210,7 +210,7 @@ def test_sampled_inputs_have_a_finite_reference(chain: Chain, monkeypatch: pytes
         ("Pool", PoolProblem("average", 1, 6, 6, 4, (2, 2), (2, 2), (0, 0, 0, 0), (3, 3), False, chain)),
         ("Elementwise", ElementwiseProblem(shape, operands, shape, chain, tuple(range(chain.operands)))),
     ]
-    for op, problem in problems[-1:] if chain.jumps else problems:
+    for op, problem in problems[-1:] if chain.discontinuous else problems:
         inputs = family_of(op).sample_inputs(problem, np.random.default_rng(3))
         assert {name: value.shape for name, value in inputs.items()} == {
             spec.name: spec.shape for spec in family_of(op).inputs(problem)

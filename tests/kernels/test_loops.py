@@ -1,4 +1,4 @@
-"""Loops: the offsets that templates are given walk over every element once, whatever the axes and the width."""
+"""Loops: the offsets that templates are given reach every element once, whatever the axes and the width."""
 
 import itertools
 import re
@@ -26,7 +26,7 @@ def call(text: str, name: str, width: int, extent: int, **indices: int) -> int:
     return int(eval(found[2].replace("/", "//"), values))
 
 
-def walks(loops: Loops, width: int) -> list[set[int]]:
+def rows_of(loops: Loops, width: int) -> list[set[int]]:
     """The offsets of each row's elements, cut at the end of the innermost loop as templates cut them."""
     text, extent = loops.prelude(), loops.extent
     rows, steps = (call(text, name, width, extent) for name in ("ROWS", "STEPS"))
@@ -51,7 +51,7 @@ def test_rows_hold_the_elements_that_numpy_gathers(data: st.DataObject, shape: t
     gathered = np.moveaxis(np.arange(prod(shape)).reshape(shape), axes, range(len(shape) - len(axes), len(shape)))
     loops = loops_of(shape, axes)
     rows = gathered.reshape(-1, prod(shape[axis] for axis in axes))
-    assert walks(loops, width) == [set(row) for row in rows.tolist()]
+    assert rows_of(loops, width) == [set(row) for row in rows.tolist()]
     assert loops.count == rows.shape[1]
 
 

@@ -1,8 +1,8 @@
 """ONNX file -> Graph: everything static, constants folded, and whatever is not supported refused by name.
 
-models.py opens a model, inputs.py and weights.py read what it is given and what it holds, and walk.py visits its nodes:
-folding.py computes what is known, shapes.py says what the others compute, and inlining.py takes apart what stands for
-other nodes. operators.py says what is supported; shape_inputs.py, of which inputs values must be known.
+models.py opens a model, inputs.py and weights.py read what it is given and what it holds, and graph_builder.py visits
+its nodes: folding.py computes what is known, shapes.py says what the others compute, and inlining.py takes apart what
+stands for other nodes. operators.py says what is supported; shape_inputs.py, of which inputs values must be known.
 """
 
 from gputune.client.model.importer.models import check_operators, import_model, read_model

@@ -1,6 +1,6 @@
 """Visits the nodes of a model in their order, and makes a graph of those that have to run.
 
-A single walk does what several library passes would: a node whose inputs are all known is computed, any other gets its
+A single pass does what several library passes would: a node whose inputs are all known is computed, any other gets its
 output shapes with the known inputs at hand. An operator that no kernel knows is replaced by its body where ONNX defines
 one, an If whose condition is known by its branch. A tensor without elements is a constant: there is nothing to compute.
 """

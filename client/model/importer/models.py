@@ -49,11 +49,11 @@ def import_model(
     constants.update(input_values or {})
     inputs = static_inputs(path, model, constants, input_dimensions)
     taken = [output for node in model.graph.node for output in node.output]
-    walk = GraphBuilder(path, opset, constants, inputs, taken)
+    builder = GraphBuilder(path, opset, constants, inputs, taken)
     for index, node in enumerate(model.graph.node):
-        walk.visit(index, node)
-    walk.refuse_unsupported()
-    graph = walk.graph(model.graph.name or path.stem, tuple(inputs), _outputs(path, model))
+        builder.visit(index, node)
+    builder.refuse_unsupported()
+    graph = builder.graph(model.graph.name or path.stem, tuple(inputs), _outputs(path, model))
     for name in (*graph.inputs, *graph.outputs):
         if (rank := len(graph.shape(name))) > LARGEST_RANK:
             raise ModelError(f"tensor {name!r} of model {path} has {rank} dimensions; {LARGEST_RANK} are supported")

@@ -1,4 +1,4 @@
-"""Graph -> Plan. lowering.py walks over the nodes and owns what they become; each other module lowers the operators
+"""Graph -> Plan. lowering.py visits the nodes and owns what they become; each other module lowers the operators
 that its name says, as functions of the lowering and a node, and operators.py puts their tables together. layouts.py
 knows which device tensor holds which tensor of the graph."""
 

@@ -38,8 +38,8 @@ def over_axes(lowering: Lowering, node: Node) -> None:
     epsilon = float(node.attributes.get("epsilon", 1e-5))
     parameters, varies = _parameters(lowering, node, shape, on_device)
     kind = "rms" if node.op == "RMSNormalization" else "deviation"
-    walks = merged(shape, places, varies)
-    problem = NormaliseProblem(kind, *walks, "scale" in parameters, "bias" in parameters, epsilon, node.chain)
+    rows = merged(shape, places, varies)
+    problem = NormaliseProblem(kind, *rows, "scale" in parameters, "bias" in parameters, epsilon, node.chain)
     lowering.run(node, "Normalise", problem, {"input": source, **parameters}, on_device)
     inverse = Chain((Step("add", (epsilon,)), Step("sqrt"), Step("div", (1.0,), swapped=True)))
     for output, statistic, chain in zip(node.outputs[1:], ("mean", "variance"), (Chain(), inverse), strict=False):
@@ -85,8 +85,8 @@ def plain(lowering: Lowering, node: Node) -> None:
         axes = [int(axis) % rank for axis in node.attributes.get("axes", (0, 2, 3))]
         kind, epsilon = "deviation", WITHOUT_ZERO**2
     on_device = lowering.layouts.lies_on_device(node.inputs[0])
-    walks = merged(_shape(lowering, node, on_device), positions(axes, on_device))
-    problem = NormaliseProblem(kind, *walks, epsilon=epsilon, epilogue=node.chain)
+    rows = merged(_shape(lowering, node, on_device), positions(axes, on_device))
+    problem = NormaliseProblem(kind, *rows, epsilon=epsilon, epilogue=node.chain)
     lowering.run(node, "Normalise", problem, {"input": lowering.layouts.get(node.inputs[0], on_device)}, on_device)
 
 

@@ -1,6 +1,6 @@
 """What the operators have in common that put elements elsewhere: from loops over axes to a Move, or to a view.
 
-An operator says for each axis of its output which axes of its input it walks along; in which orders both lie in memory
+An operator says for each axis of its output which axes of its input it goes along; in which orders both lie in memory
 is found out here, so that a move of a map needs no conversion before or behind it.
 """
 

@@ -2,7 +2,7 @@
 Elementwise node.
 
 A fused step costs no launch and no trip through memory. Of the two sides of a residual Add the one that is
-computed later takes it, because by then the other exists. A function that jumps begins an Elementwise node, where
+computed later takes it, because by then the other exists. A discontinuous function begins an Elementwise node, where
 it sees the numbers that its producer has written.
 """
 
@@ -138,7 +138,7 @@ class _Fusion:
         shapes = [self.graph.shape(name) for name in (value, reader.output)]
         if producer.op not in BROADCASTING:
             shapes += [self.graph.shape(name) for name in operands]
-        alone = self.uses[value] == reader.inputs.count(value) and value not in operands and not chain.jumps
+        alone = self.uses[value] == reader.inputs.count(value) and value not in operands and not chain.discontinuous
         return producer.op in WITH_EPILOGUE and alone and len(set(shapes)) == 1
 
     def _fuse(self, index: int, producer: Node, node: Node, chain: Chain, operands: tuple[str, ...]) -> None:

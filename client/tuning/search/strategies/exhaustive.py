@@ -8,7 +8,7 @@ from gputune.kernels.space import TuningSpace, configuration_key
 
 
 class Exhaustive:
-    """Walks the whole space once."""
+    """Proposes every configuration of the space once."""
 
     def __init__(self, space: TuningSpace) -> None:
         self._told: set[str] = set()
