@@ -26,5 +26,5 @@ def few_rounds() -> Iterator[None]:
     times are made up."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gputune.client.context.elimination.CHECKS", (3,))
-        patched.setattr("gputune.client.context.race.ROUNDS", 3)
+        patched.setattr("gputune.client.context.context_runner.ROUNDS", 3)
         yield

@@ -17,9 +17,9 @@ from typing import Any
 
 from gputune.cache import PLACES, ChainRecord, PerformanceCache, WinnerRecord
 from gputune.client.context.comparison import Candidate, Choice, compare, estimated_alone, with_default, with_winners
-from gputune.client.context.elimination import races_from
+from gputune.client.context.context_runner import ContextRunner, Outcomes, OutOfTime
+from gputune.client.context.elimination import ratios_from
 from gputune.client.context.persistent import FORM
-from gputune.client.context.race import ContextRace, Outcomes, OutOfTime
 from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.plan import Plan
@@ -73,7 +73,7 @@ class InChain:
         self._frozen = frozen
         self._tasks = {task_key(task).digest: task for task in model.tasks}
 
-    def decide(self, outcomes: Outcomes, race: ContextRace) -> Decision:
+    def decide(self, outcomes: Outcomes, runner: ContextRunner) -> Decision:
         """The choice that is remembered, or a new one. Raises CacheError, and CacheMiss where the cache is frozen and
         remembers no choice between these winners."""
         digest, asked = self._digest(), self._asked(outcomes)
@@ -88,18 +88,18 @@ class InChain:
             )
         finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
         plain = self._untuned(outcomes)
-        earlier = [] if record is None else races_from(record.measured.get("races"))
+        earlier = [] if record is None else ratios_from(record.measured.get("races"))
         try:
-            with race:
-                choice = compare(self._model, race, outcomes, finalists, plain, known, earlier)
+            with runner:
+                choice = compare(self._model, runner, outcomes, finalists, plain, known, earlier)
         except (GputuneError, ContextError, OSError) as error:
             if known is not None or isinstance(error, OutOfTime):
                 return self._unmeasured(known, record, outcomes, str(error))
             log.warning(f"whole contexts were not compared; each task runs its own winner, unfused: {error}")
             return Decision(self._model.plan, outcomes)
-        record = self._recorded(choice, race, asked)
+        record = self._recorded(choice, runner, asked)
         self._cache.conclude_chain(digest, record)
-        complete = {key: replace(one, binary=race.binary(one)) for key, one in choice.candidate.outcomes.items()}
+        complete = {key: replace(one, binary=runner.binary(one)) for key, one in choice.candidate.outcomes.items()}
         return self._decided(replace(choice.candidate, outcomes=complete), record.measured, "")
 
     def _digest(self) -> str:
@@ -162,7 +162,7 @@ class InChain:
         guess = estimated_alone(self._model, outcomes, self._persistent)
         return Decision(guess.plan, guess.outcomes, guess.persistent)
 
-    def _recorded(self, choice: Choice, race: ContextRace, asked: str) -> ChainRecord:
+    def _recorded(self, choice: Choice, runner: ContextRunner, asked: str) -> ChainRecord:
         """The choice with all configurations that its context runs; binaries of those that are not winners alone."""
         winners = {}
         for task in choice.candidate.plan.tasks:
@@ -173,7 +173,7 @@ class InChain:
                 median_ns=one.tuned_ns or choice.estimate.times_ns.get(key) or 1.0,
                 default_ns=one.default_ns,
                 effort="none",
-                binary=race.binary(one) if one.in_chain else b"",
+                binary=runner.binary(one) if one.in_chain else b"",
                 rendered_sha256=self._tuner.rendered_sha256(self._tasks[key], one),
             )
         places = sorted({self._tuner.identity(task) for task in self._tasks.values()})

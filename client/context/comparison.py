@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import Any
 
 from gputune.cache import WinnerRecord
-from gputune.client.context.elimination import Comparison, Race, compare_contexts
+from gputune.client.context.context_runner import ContextRunner, Outcomes, OutOfTime
+from gputune.client.context.elimination import Comparison, Ratios, compare_contexts
 from gputune.client.context.persistent import FORM
-from gputune.client.context.race import ContextRace, Outcomes, OutOfTime
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan, Task
@@ -29,7 +29,7 @@ from gputune.client.tuning.measuring.intervals import paired_interval
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.measuring.racing import paired
+from gputune.runtime.measuring.successive_halving import paired
 
 log = logging.getLogger(__name__)
 
@@ -124,22 +124,22 @@ class Choice:
 
 def compare(
     model: Alternatives,
-    race: ContextRace,
+    runner: ContextRunner,
     outcomes: Outcomes,
     finalists: Finalists,
     untuned: Candidate,
     known: Candidate | None = None,
-    earlier: Sequence[Race] = (),
+    earlier: Sequence[Ratios] = (),
 ) -> Choice:
     """Chooses the context that ships.
 
     untuned: the context of the default configurations, in the form that it would have without tuning; known: the last
     choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before. Raises what
-    ContextRace does, OutOfTime where there was no time for any comparison.
+    ContextRunner does, OutOfTime where there was no time for any comparison.
     """
-    estimate = _estimate(model, race, outcomes, finalists)
+    estimate = _estimate(model, runner, outcomes, finalists)
     candidates = [*([] if known is None else [known]), *_candidates(model, outcomes, estimate, untuned.persistent)]
-    contexts = _Contexts(race, untuned)
+    contexts = _Contexts(runner, untuned)
     for one in candidates:
         if not contexts.add(one):
             break
@@ -155,7 +155,7 @@ def compare(
         "changed": [_change(outcomes[key], one) for key, one in chosen.outcomes.items() if one.in_chain],
         "candidates": _told(comparison, contexts.candidates.values()),
         "end_to_end": end_to_end(comparison, contexts.untuned),
-        "races": [*map(dict, earlier), dict(comparison.race)],
+        "races": [*map(dict, earlier), dict(comparison.ratios)],
     }
     return Choice(chosen, estimate, measured)
 
@@ -163,8 +163,8 @@ def compare(
 class _Contexts:
     """The candidates by their digests, loaded; the untuned one is the last of them."""
 
-    def __init__(self, race: ContextRace, untuned: Candidate) -> None:
-        self._race = race
+    def __init__(self, runner: ContextRunner, untuned: Candidate) -> None:
+        self._runner = runner
         self._loaded: dict[str, RemoteExecutor] = {}
         self._last = self._load(untuned) or self._load(replace(untuned, persistent=False))
         if self._last is None:
@@ -195,22 +195,22 @@ class _Contexts:
     def run(self, digests: Sequence[str], rounds: int) -> list[list[float]]:
         """Whole inferences in turns; what is not asked for is freed."""
         gone = [digest for digest in self._loaded if digest not in digests]
-        self._race.free(*(self._loaded.pop(digest) for digest in gone))
-        return self._race.inference_ns([self._loaded[digest] for digest in digests], rounds)
+        self._runner.free(*(self._loaded.pop(digest) for digest in gone))
+        return self._runner.inference_ns([self._loaded[digest] for digest in digests], rounds)
 
     def _load(self, one: Candidate) -> Candidate | None:
         """The candidate as it runs: launches one by one where nothing of it can be persistent."""
         if one.digest in self._loaded:
             return one
         try:
-            context = self._race.load(one.plan, one.outcomes, one.persistent)
+            context = self._runner.load(one.plan, one.outcomes, one.persistent)
         except TargetError as error:
             log.warning(f"a context is left out of the comparison ({one.title}): {error}")
             return None
         if one.persistent and not context.graph.persistent:
             one = replace(one, persistent=False)
         if one.digest in self._loaded:
-            self._race.free(context)
+            self._runner.free(context)
         else:
             self._loaded[one.digest] = context
         return one
@@ -226,7 +226,7 @@ def end_to_end(comparison: Comparison, untuned: str) -> dict[str, Any]:
     }
 
 
-def _estimate(model: Alternatives, race: ContextRace, outcomes: Outcomes, finalists: Finalists) -> Estimate:
+def _estimate(model: Alternatives, runner: ContextRunner, outcomes: Outcomes, finalists: Finalists) -> Estimate:
     """Times of all tasks inside contexts without fusion and with everything fused in one way, and of finalists inside
     the context that these speak for."""
     covers = _covers(model, outcomes)
@@ -234,16 +234,16 @@ def _estimate(model: Alternatives, race: ContextRace, outcomes: Outcomes, finali
         return Estimate()
     if covers:
         log.info(f"timing contexts without fusion and with {' and '.join(map(_groups, covers))} fused")
-    contexts = [race.load(plan, outcomes) for plan in (model.plan, *map(model.plan_with, covers))]
-    tasks = race.task_ns(contexts)
+    contexts = [runner.load(plan, outcomes) for plan in (model.plan, *map(model.plan_with, covers))]
+    tasks = runner.task_ns(contexts)
     times_ns: dict[str, float] = {}
     for plan, own in reversed(list(zip([model.plan, *map(model.plan_with, covers)], tasks, strict=True))):
         times_ns |= _each(plan, own)
-    launch_ns = _launch_ns(contexts[:2], race.inference_ns(contexts[:2]), tasks[:2])
-    race.free(*contexts)
+    launch_ns = _launch_ns(contexts[:2], runner.inference_ns(contexts[:2]), tasks[:2])
+    runner.free(*contexts)
     plan = model.plan_with(gainful(model, times_ns, launch_ns))
     try:
-        changed = _finalists(plan, race, outcomes, finalists, times_ns)
+        changed = _finalists(plan, runner, outcomes, finalists, times_ns)
     except OutOfTime:
         changed = {}
     return Estimate(times_ns, launch_ns, changed)
@@ -304,7 +304,7 @@ def _each(plan: Plan, tasks: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 def _finalists(
     plan: Plan,
-    race: ContextRace,
+    runner: ContextRunner,
     outcomes: Outcomes,
     finalists: Finalists,
     times_ns: Mapping[str, float],
@@ -318,11 +318,11 @@ def _finalists(
     most = max(map(len, several.values()))
     log.info(f"timing other finalists of {len(several)} of {len(shares)} tasks inside the model")
     contexts = [
-        race.load(plan, with_winners(outcomes, {key: own[place] for key, own in several.items() if place < len(own)}))
+        runner.load(plan, with_winners(outcomes, {key: own[place] for key, own in several.items() if place < len(own)}))
         for place in range(most)
     ]
-    times = race.task_ns(contexts)
-    race.free(*contexts)
+    times = runner.task_ns(contexts)
+    runner.free(*contexts)
     chosen: dict[str, WinnerRecord] = {}
     for key, own in several.items():
         gains = [(paired_interval(times[0][key], times[place][key]).low, place) for place in range(1, len(own))]
@@ -341,7 +341,7 @@ def _told(comparison: Comparison, candidates: Iterable[Candidate]) -> list[dict[
             "operations": len(one.plan.operations),
             "persistent": one.persistent,
             "median_ns": comparison.times_ns[one.digest],
-            "by_chosen": statistics.median(paired(comparison.race[one.digest], comparison.race[comparison.chosen])),
+            "by_chosen": statistics.median(paired(comparison.ratios[one.digest], comparison.ratios[comparison.chosen])),
             "open": one.digest in comparison.open,
         }
         for one in candidates

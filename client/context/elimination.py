@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputune.client.tuning.measuring.intervals import Interval, median_interval
-from gputune.runtime.measuring.racing import paired
+from gputune.runtime.measuring.successive_halving import paired
 
 CHECKS = (12, 24, 48)
 """Rounds after which contexts are compared; the last one ends the comparison, whatever is open by then."""
@@ -24,10 +24,10 @@ CHECKS = (12, 24, 48)
 NARROW = 0.01
 """An interval that ends no farther than this from its median needs no more rounds."""
 
-RACES_KEPT = 4
+COMPARISONS_KEPT = 4
 """Earlier comparisons that count, the newest."""
 
-Race = Mapping[str, Sequence[float]]
+Ratios = Mapping[str, Sequence[float]]
 """One comparison: by the digest of a context, its time by the reference's in each round it took part in, from the first
 round on."""
 
@@ -39,18 +39,18 @@ asked for mean that there is no time for more."""
 @dataclass(frozen=True)
 class Comparison:
     """What a comparison has led to. chosen: a digest; gain: of the reference's time by that of the chosen, as far as it
-    was measured; times_ns: median times by digest; race: what later comparisons may count; open: those against which
+    was measured; times_ns: median times by digest; ratios: what later comparisons may count; open: those against which
     nothing is known, the chosen one among them."""
 
     chosen: str
     gain: Interval
     gain_median: float
     times_ns: Mapping[str, float]
-    race: Race
+    ratios: Ratios
     open: tuple[str, ...]
 
 
-def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier: Sequence[Race] = ()) -> Comparison:
+def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier: Sequence[Ratios] = ()) -> Comparison:
     """Compares contexts, given by their digests in the order of preference.
 
     reference: the context whose time the gain is told by; it is in every round, and may be among `preferred`. earlier:
@@ -58,7 +58,7 @@ def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier
     """
     everything = list(dict.fromkeys([*preferred, reference]))
     times: dict[str, list[float]] = {digest: [] for digest in everything}
-    past = [race for race in earlier if _is_reference(race, reference)][-RACES_KEPT:]
+    past = [ratios for ratios in earlier if _is_reference(ratios, reference)][-COMPARISONS_KEPT:]
     alive = list(dict.fromkeys(preferred))
     taken = 0
     for wanted in CHECKS:
@@ -68,62 +68,62 @@ def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier
             times[digest] += row
         rounds = min(map(len, rows))
         ended, taken = taken + rounds < wanted, wanted
-        races = [*past, _race(times, reference)]
-        leader = min(alive, key=lambda digest: _median_ratio(races, digest))
-        alive = [digest for digest in alive if digest == leader or _interval(races, digest, leader).low <= 1]
-        if ended or _settled(races, alive, leader, reference):
+        comparisons = [*past, _ratios(times, reference)]
+        leader = min(alive, key=lambda digest: _median_ratio(comparisons, digest))
+        alive = [digest for digest in alive if digest == leader or _interval(comparisons, digest, leader).low <= 1]
+        if ended or _settled(comparisons, alive, leader, reference):
             break
     chosen = alive[0]
-    ratios = _ratios(races, reference, chosen)
+    gains = _paired(comparisons, reference, chosen)
     return Comparison(
         chosen,
-        median_interval(ratios),
-        statistics.median(ratios),
+        median_interval(gains),
+        statistics.median(gains),
         {digest: statistics.median(own) for digest, own in times.items() if own},
-        races[-1],
+        comparisons[-1],
         tuple(alive),
     )
 
 
-def races_from(value: Any) -> list[Race]:
+def ratios_from(value: Any) -> list[Ratios]:
     """The comparisons in a plain JSON value, without what cannot be one."""
-    races: list[Race] = []
-    for race in value if isinstance(value, list) else []:
-        if isinstance(race, Mapping):
-            races.append({str(digest): row for digest, row in race.items() if _is_row(row)})
-    return races[-RACES_KEPT:]
+    comparisons: list[Ratios] = []
+    for ratios in value if isinstance(value, list) else []:
+        if isinstance(ratios, Mapping):
+            comparisons.append({str(digest): row for digest, row in ratios.items() if _is_row(row)})
+    return comparisons[-COMPARISONS_KEPT:]
 
 
 def _is_row(value: Any) -> bool:
     return isinstance(value, list) and all(type(one) in (int, float) and 0 < one < float("inf") for one in value)
 
 
-def _race(times: Mapping[str, Sequence[float]], reference: str) -> Race:
+def _ratios(times: Mapping[str, Sequence[float]], reference: str) -> Ratios:
     return {digest: paired(own, times[reference]) for digest, own in times.items() if own}
 
 
-def _is_reference(race: Race, digest: str) -> bool:
+def _is_reference(ratios: Ratios, digest: str) -> bool:
     """Whether the times of a comparison are by those of this context."""
-    return bool(race.get(digest)) and all(ratio == 1 for ratio in race[digest])
+    return bool(ratios.get(digest)) and all(ratio == 1 for ratio in ratios[digest])
 
 
-def _ratios(races: Sequence[Race], over: str, under: str) -> list[float]:
+def _paired(comparisons: Sequence[Ratios], over: str, under: str) -> list[float]:
     """The time of one by that of another in every round that both took part in."""
-    return [ratio for race in races for ratio in paired(race.get(over, ()), race.get(under, ()))]
+    return [ratio for ratios in comparisons for ratio in paired(ratios.get(over, ()), ratios.get(under, ()))]
 
 
-def _interval(races: Sequence[Race], over: str, under: str) -> Interval:
-    return median_interval(_ratios(races, over, under) or [1.0])
+def _interval(comparisons: Sequence[Ratios], over: str, under: str) -> Interval:
+    return median_interval(_paired(comparisons, over, under) or [1.0])
 
 
-def _median_ratio(races: Sequence[Race], digest: str) -> float:
-    return statistics.median(ratio for race in races for ratio in race.get(digest, ()))
+def _median_ratio(comparisons: Sequence[Ratios], digest: str) -> float:
+    return statistics.median(ratio for ratios in comparisons for ratio in ratios.get(digest, ()))
 
 
-def _settled(races: Sequence[Race], alive: Sequence[str], leader: str, reference: str) -> bool:
+def _settled(comparisons: Sequence[Ratios], alive: Sequence[str], leader: str, reference: str) -> bool:
     """Whether more rounds would tell nothing that matters: all that are left differ by less than NARROW, and the gain
     is known as closely."""
     pairs = [(digest, leader) for digest in alive if digest != leader] + [(reference, leader)] * (reference != leader)
-    intervals = [_interval(races, over, under) for over, under in pairs]
+    intervals = [_interval(comparisons, over, under) for over, under in pairs]
     closely = all(one.high - one.low <= 2 * NARROW * one.low for one in intervals)
     return closely and all(one.high <= 1 + 2 * NARROW for one in intervals[: len(alive) - 1])

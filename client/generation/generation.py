@@ -19,8 +19,8 @@ from gputune.cache import PerformanceCache, named, tier_of
 from gputune.client.context import builder
 from gputune.client.context.choice import Decision, InChain
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
+from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
-from gputune.client.context.race import ContextRace
 from gputune.client.context.verification import Questions, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.config import Config, check_precision
@@ -359,9 +359,11 @@ class Generation:
         for model in self._graphs.models:
             contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            race = ContextRace(self._client, repository, self._write_to, tuner.store_binary, self._progress, deadline)
+            runner = ContextRunner(
+                self._client, repository, self._write_to, tuner.store_binary, self._progress, deadline
+            )
             in_chain = InChain(model, tuner, cache, contexts, device_limits(self._device), self._persistent, frozen)
-            decisions.append(in_chain.decide(_of(model.tasks, outcomes), race))
+            decisions.append(in_chain.decide(_of(model.tasks, outcomes), runner))
         return decisions
 
     def _write_to(self, built: builder.Built, path: Path) -> int:

@@ -17,7 +17,7 @@ SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
 STOPPED = {
     "settled": "settled the order",
     "all": "took all the samples they were allowed",
-    "slower": "left the race as too slow",
+    "slower": "eliminated as too slow",
 }
 """Why the samples of a trial ended, in words."""
 

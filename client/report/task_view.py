@@ -23,7 +23,7 @@ from gputune.client.tuning.measuring.intervals import (
 from gputune.core.statuses import OK
 from gputune.kernels.family import Work
 from gputune.kernels.space import configuration_key
-from gputune.runtime.measuring.racing import paired
+from gputune.runtime.measuring.successive_halving import paired
 
 SHOWN = 12
 """Configurations in a task's table; all of them are a command away, `gputune performance-cache show`."""
@@ -113,7 +113,7 @@ def _level_of(summary: TaskSummary, tuned: TrialRecord | Timed | None) -> _Level
 
 
 def _gain(default: TrialRecord, tuned: TrialRecord) -> tuple[float, Interval]:
-    """How many times as fast the tuned one is; sample by sample where both were in a race."""
+    """How many times as fast the tuned one is; sample by sample where both were measured side by side."""
     if batch_of(default) is not None and batch_of(default) == batch_of(tuned):
         before, after = default.samples_ns, tuned.samples_ns
         return statistics.median(paired(before, after)), paired_interval(before, after)

@@ -190,7 +190,7 @@ class TargetClient:
         self._session.through(lambda link: self._session.ask_all(link, dict(left), Compiled, hear))
 
     def measure_kernel(self, request: ProfileKernel, on_progress: OnProgress = None) -> Profiled:
-        """Builds, verifies and races at most limits.variants variants; trials in their order. A variant that fails is
+        """Builds, verifies and times at most limits.variants variants; trials in their order. A variant that fails is
         told to on_progress at once, and only once, also when the request has to be sent again."""
         self._check(request)
         measuring = MeasuringRequest(request, self.address, on_progress)

@@ -1,7 +1,7 @@
 """One task on one target, batch by batch: measure, store, and in the end choose.
 
 The default and the family's starters are measured first, then what the strategy asks for. One configuration, the
-default where it works, is raced in every batch, and all times are held against its times beside them. The finalists
+default where it works, is measured in every batch, and all times are held against its times beside them. The finalists
 are measured once more, side by side: the fastest of them is the winner, and the default configuration wins a tie.
 Whether a winner that is faster by little really is, is decided inside the model (client/context/comparison.py).
 """
@@ -103,7 +103,8 @@ class TaskTuning:
         return best if default_cost is None or cost < default_cost * (1 - TIE) else search.default
 
     def _fastest(self, finalists: Sequence[Configuration]) -> Configuration:
-        """The least cost of those that were in the race to its end: of few samples a median may be small by chance."""
+        """The least cost of those that were not eliminated before the last round: of few samples a median may be small
+        by chance."""
         search = self.search
         working = [(cost, place) for place, c in enumerate(finalists) if (cost := search.cost(c)) is not None]
         if not working:

@@ -19,7 +19,7 @@ class WrongOutput(Exception):
 
 
 @dataclass(eq=False)
-class Proven:
+class Verified:
     """A variant that was built, launched and found right; packed buffers live as long as it does.
 
     estimate_ns: its first launch by the device's clock, by the host's where that stands still.
@@ -35,7 +35,7 @@ class Proven:
     first_launch_ns: int
 
 
-class Prover:
+class VariantBuilder:
     """Builds and verifies the variants of one request, with what they share: copies of the inputs, one output,
     packed buffers per packing; all guarded.
 
@@ -60,8 +60,8 @@ class Prover:
         self._packed: dict[object, KeptBuffers] = {}
         self._scratch: dict[str, GuardedBuffer] = {}
 
-    def prove_all(self) -> Iterator[tuple[int, Proven | Exception]]:
-        """Every variant of the request and the baseline, which comes first, by index: proven, or what it failed
+    def build_all(self) -> Iterator[tuple[int, Verified | Exception]]:
+        """Every variant of the request and the baseline, which comes first, by index: verified, or what it failed
         with. Those that are compiled ahead come last, and backwards, to meet who compiles them. Nothing is compiled any
         more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
         variants, baseline = self._request.numbered, self._request.baseline_index
@@ -75,31 +75,31 @@ class Prover:
                 self._launcher.build_together(group)
                 together = {launch: others for launch, others in together.items() if others is not group}
             found = self._found(variant)
-            if isinstance(found, Proven):
+            if isinstance(found, Verified):
                 self._course.seen(found.estimate_ns)
             yield index, found
         if self._request.ahead is not None:
             self._course.step("building", None)
             self._request.ahead.wait()
 
-    def verify_again(self, index: int, proven: Proven) -> None:
-        """Launches a variant once more and verifies it: another variant of the race may have damaged what it reads, and
-        a data race may show only now. Raises WrongOutput or DeviceError."""
+    def verify_again(self, index: int, verified: Verified) -> None:
+        """Launches a variant once more and verifies it: another variant of the batch may have damaged what it reads,
+        and a data race may show only now. Raises WrongOutput or DeviceError."""
         self._current = index
         self._course.step("checking", index)
-        self._renew(proven.packed)
-        self._verify(proven.bound, proven.packed, proven.scratch)
+        self._renew(verified.packed)
+        self._verify(verified.bound, verified.packed, verified.scratch)
 
-    def harvest(self, index: int, proven: Proven) -> bytes:
-        """The binary of a proven variant's program; one that it shares has none, so it is proven in one of its own.
-        Raises WrongOutput or DeviceError."""
+    def harvest(self, index: int, verified: Verified) -> bytes:
+        """The binary of a verified variant's program; one that it shares has none, so it is built
+        and verified in one of its own. Raises WrongOutput or DeviceError."""
         self._current = index
-        if proven.program.prefix:
-            proven = self._prove(proven.variant, shared=False)
-        return self._launcher.harvest(proven.program, index)
+        if verified.program.prefix:
+            verified = self._build_and_verify(verified.variant, shared=False)
+        return self._launcher.harvest(verified.program, index)
 
     def release(self) -> None:
-        """Lets go of all device memory now: kept buffers know how the prover fills them, and the prover knows them, a
+        """Lets go of all device memory now: kept buffers know how the builder fills them, and the builder knows them, a
         circle that would hold them until the garbage collector comes by."""
         self._packed.clear()
         self._scratch.clear()
@@ -125,20 +125,20 @@ class Prover:
                 found |= dict.fromkeys(group, group)
         return found
 
-    def _found(self, variant: Variant) -> Proven | Exception:
+    def _found(self, variant: Variant) -> Verified | Exception:
         """What becomes of a variant. Who fails in a shared program is tried in one of its own."""
         shared = self._request.together
         try:
-            return self._prove(variant, shared)
+            return self._build_and_verify(variant, shared)
         except Exception as error:
             if not shared or not self._programs.shares_program(variant.main):
                 return error
         try:
-            return self._prove(variant, shared=False)
+            return self._build_and_verify(variant, shared=False)
         except Exception as error:
             return error
 
-    def _prove(self, variant: Variant, shared: bool) -> Proven:
+    def _build_and_verify(self, variant: Variant, shared: bool) -> Verified:
         """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
         packed = self._packed_for(variant)
         scratch = {name: self._scratch_of(name, nbytes) for name, nbytes in variant.scratch.items()}
@@ -147,7 +147,7 @@ class Prover:
         built = self._launcher.build(variant.main, buffers, self._current, shared=shared, work=self._request.work)
         timing = self._verify(built.bound, packed, scratch)
         estimate_ns = timing.event_ns if timing.event_ns > 0 else timing.wall_ns
-        return Proven(
+        return Verified(
             variant, built.program, built.bound, packed, scratch, estimate_ns, built.compile_ns, timing.wall_ns
         )
 

@@ -1,7 +1,7 @@
-"""Proves and races the variants of one task.
+"""Builds, verifies and times the variants of one task.
 
 Everything is built, launched with its real sizes and verified before anything is measured, so that no
-compiler runs beside a measurement. Variants that came out as the same machine code are raced once.
+compiler runs beside a measurement. Variants that came out as the same machine code are timed once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from gputune.core.launches import Trial
 from gputune.core.statuses import CORRECTNESS, OK, TrialStatus
 from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.devices import state as device_state
-from gputune.runtime.measuring.building import Proven, Prover, WrongOutput
+from gputune.runtime.measuring.building import VariantBuilder, Verified, WrongOutput
 from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Runner, how_measured, race, warm_up
+from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Runner, how_measured, sample_all, warm_up
 from gputune.runtime.measuring.watcher import UNWATCHED, Cancelled, Course, Watcher
 
 MESSAGE_CHARACTERS = 4000
@@ -50,8 +50,8 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
     course = Course(watcher, request.best_ns)
     batch = _Batch(programs, request, course, watcher)
     try:
-        batch.prove_all()
-        batch.race_all()
+        batch.build_all()
+        batch.time_all()
         best, binary = batch.winner()
     finally:
         batch.release()
@@ -75,12 +75,12 @@ def failure(error: Exception) -> Trial:
     return Trial(status, message[:MESSAGE_CHARACTERS])
 
 
-def twins(backend: Backend, proven: Mapping[int, Proven]) -> dict[int, int]:
+def twins(backend: Backend, verified: Mapping[int, Verified]) -> dict[int, int]:
     """Of variants that run the same machine code on the same data with the same sizes, all but the first, with the
     first one's index."""
     first: dict[object, int] = {}
     same_as: dict[int, int] = {}
-    for index, one in proven.items():
+    for index, one in verified.items():
         code, main = backend.code_of(one.bound), one.variant.main
         if code is not None:
             sizes = main.global_size, main.local_size, main.stages
@@ -92,15 +92,15 @@ def twins(backend: Backend, proven: Mapping[int, Proven]) -> dict[int, int]:
 
 class _Batch:
     """One request on its way, and what has become of each variant so far. Those that work have their samples when they
-    have been raced."""
+    have been timed."""
 
     def __init__(self, programs: ProgramCache, request: MeasureRequest, course: Course, watcher: Watcher) -> None:
         self._backend = programs.backend
         self._request = request
         self._course = course
         self._watcher = watcher
-        self._prover = Prover(programs, request, course)
-        self._proven: dict[int, Proven] = {}
+        self._builder = VariantBuilder(programs, request, course)
+        self._verified: dict[int, Verified] = {}
         self._ranked: list[Runner] = []
         self._same_as: dict[int, int] = {}
         self._trials: dict[int, Trial] = {}
@@ -108,38 +108,38 @@ class _Batch:
     @property
     def damaged(self) -> int:
         """How often something was written to that was only to be read, or to a guard region."""
-        return self._prover.damaged
+        return self._builder.damaged
 
     def trial(self, index: int) -> Trial:
         """What has become of a variant, and the host's time that was spent on it."""
         trial = self._trials[index]
         return replace(trial, measured={**trial.measured, "spent_ns": self._course.spent_on(index)})
 
-    def prove_all(self) -> None:
+    def build_all(self) -> None:
         """Builds and verifies everything, and tells about each variant as soon as it is known. Others may have the
-        device between two of them, but not during the race: its times are compared side by side."""
-        for index, found in self._prover.prove_all():
+        device between two of them, but not while they are timed: times are compared side by side."""
+        for index, found in self._builder.build_all():
             if isinstance(found, Exception):
                 self._fail(index, found)
             else:
-                self._proven[index] = found
+                self._verified[index] = found
                 self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
-                self._watcher.proven(index, self._trials[index])
+                self._watcher.verified(index, self._trials[index])
             self._course.give_way()
         self._course.give_way()  # also to those that would have disturbed who compiled ahead
 
-    def race_all(self) -> None:
+    def time_all(self) -> None:
         """Warms up with the fastest and samples everything that works, the same code once."""
         protocol = self._request.protocol
         if protocol.cold:
             self._course.step("building", None)
             self._backend.flush_caches()  # which may compile, once
         variants = range(len(self._request.variants))
-        contestants = {index: proven for index, proven in self._proven.items() if index in variants}
-        self._same_as = twins(self._backend, contestants)
+        candidates = {index: verified for index, verified in self._verified.items() if index in variants}
+        self._same_as = twins(self._backend, candidates)
         runners = {
-            index: Runner(index, proven.bound, proven.estimate_ns)
-            for index, proven in self._proven.items()
+            index: Runner(index, verified.bound, verified.estimate_ns)
+            for index, verified in self._verified.items()
             if index not in self._same_as
         }
         warm = self._warm_up(runners)
@@ -149,7 +149,7 @@ class _Batch:
             self._course.step("measuring", runner.index, max(protocol.sample_ns, runner.estimate_ns))
 
         baseline = self._request.baseline_index
-        self._ranked = race(
+        self._ranked = sample_all(
             self._backend,
             [runner for runner in runners.values() if runner.index in variants],
             protocol,
@@ -164,21 +164,22 @@ class _Batch:
                 self._measured(runner)
 
     def winner(self) -> tuple[int | None, bytes]:
-        """The fastest variant that is still right after the race, and its binary; (None, b"") without one."""
+        """The fastest variant that is still right after all have been timed, and its binary; (None, b"") without
+        one."""
         for runner in self._ranked:
-            proven = self._proven[runner.index]
+            verified = self._verified[runner.index]
             try:
-                self._prover.verify_again(runner.index, proven)
-                return runner.index, self._prover.harvest(runner.index, proven) if self._request.harvest else b""
+                self._builder.verify_again(runner.index, verified)
+                return runner.index, self._builder.harvest(runner.index, verified) if self._request.harvest else b""
             except Exception as error:
                 self._fail(runner.index, error)
         return None, b""
 
     def release(self) -> None:
         """Lets go of all device memory now."""
-        self._proven.clear()
+        self._verified.clear()
         self._ranked.clear()
-        self._prover.release()
+        self._builder.release()
 
     def _warm_up(self, runners: dict[int, Runner]) -> bool:
         """Warms up with the fastest that lives through it, and says whether the clock was stable at the end. Who fails

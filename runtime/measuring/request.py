@@ -22,11 +22,11 @@ class Ahead:
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output
-    (of `dtype`, as many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is
-    raced with the variants and never wins, unless it is one of them; without one, the first variant is what the others
-    are compared with; `best_ns` is the fastest launch known before, 0 when none is. `together`: variants may share a
-    program where that saves time. `ahead`: who compiles some of them meanwhile. `harvest`: the best variant's binary is
+    """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output (of `dtype`, as
+    many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is timed with the variants
+    and never wins, unless it is one of them; without one, the first variant is what the others are compared with;
+    `best_ns` is the fastest launch known before, 0 when none is. `together`: variants may share a program where that
+    saves time. `ahead`: another process that compiles some of them meanwhile. `harvest`: the best variant's binary is
     wanted, for which some drivers compile once more."""
 
     task: str

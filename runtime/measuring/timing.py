@@ -2,15 +2,16 @@
 
 A sample is a batch of launches whose device time adds up to at least sample_ns; its value is the lower quartile of its
 launches, by the host's clock their mean. On two cores beside other programs the ratio of two equal kernels of 5 us had
-a standard deviation of 112 % by the means of such batches and of 21 % by their lower quartiles. racing.py decides how
-many samples each variant gets: all of them one, then ever fewer of them ever more, until the order is settled.
-Each pass goes through all runners that are left, forward and backward in turns, so that a drift of the clocks meets
-all of them alike. A variant for which the device's clock stands still or runs backwards is measured by the host's.
+a standard deviation of 112 % by the means of such batches and of 21 % by their lower quartiles. successive_halving.py
+decides how many samples each variant gets: all of them one, then ever fewer of them ever more, until the order is
+settled. Each pass goes through all runners that are left, forward and backward in turns, so that a drift of the clocks
+meets all of them alike. A variant for which the device's clock stands still or runs backwards is measured by the
+host's.
 
 A cold sample flushes the device's caches before each launch, and only the device's clock tells it.
 
-A baseline is raced from the first pass to the last, so that its samples tell whether the device has changed
-meanwhile, or since another race. Little is enqueued at a time: some drivers stall or give up on a full queue.
+A baseline is sampled from the first pass to the last, so that its samples tell whether the device has changed
+meanwhile, or since another batch. Little is enqueued at a time: some drivers stall or give up on a full queue.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from typing import Any, Literal
 from gputune.core.errors import LaunchFailed
 from gputune.core.quirks import affinity
 from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Timing
-from gputune.runtime.measuring.racing import ROUNDS, Race, Stopped
+from gputune.runtime.measuring.successive_halving import ROUNDS, Stopped, SuccessiveHalving
 
 MEASURING_VERSION = 3
 LAUNCHES_AT_MOST = 4096  # in one sample, so that it ends when a device's clock stands still
 COLD_LAUNCHES = 16  # in one cold sample: flushing takes much longer than a short launch
 ENQUEUED_NS = 100_000_000.0  # as much work is enqueued at once, and no more than LAUNCHES_ENQUEUED
-LONG_FACTOR = 20  # a baseline whose launch lasts this many samples is raced in the first pass of a round only
+LONG_FACTOR = 20  # a baseline whose launch lasts this many samples is sampled in the first pass of a round only
 BLOCKS = 8  # a warm-up of the least duration is so many blocks of launches
 STABLE = 0.02  # the clock is stable when two blocks in a row differ by no more than this share
 WARM_UP_FACTOR = 5  # a warm-up may last so many times its least duration
@@ -50,8 +51,8 @@ class Protocol:
 
 @dataclass(eq=False)
 class Runner:
-    """A verified variant in the race. `estimate_ns` is the shortest launch seen so far; `stopped` says why its samples
-    ended."""
+    """A verified variant that is timed. `estimate_ns` is the shortest launch seen so far; `stopped` says why its
+    samples ended."""
 
     index: int
     bound: Bound
@@ -154,7 +155,7 @@ def sample(backend: Backend, runner: Runner, protocol: Protocol) -> None:
     runner.launches = launches
 
 
-def race(
+def sample_all(
     backend: Backend,
     runners: Sequence[Runner],
     protocol: Protocol,
@@ -164,19 +165,19 @@ def race(
     known_ns: float = 0.0,
     warm: bool = True,
 ) -> list[Runner]:
-    """Samples the runners in place and returns those that did not fail, fastest median first (ties: lower index). Who
-    left early comes after the others: the few samples that it has may be from a faster clock.
+    """Samples the runners in place and returns those that did not fail, fastest median first (ties: lower index). What
+    was eliminated early comes after the others: the few samples that it has may be from a faster clock.
 
-    A runner whose launch raises leaves the race through `failed`. `baseline` may be one of the runners or another;
-    without one, the first runner is what the others are compared with. known_ns: the best time known before, 0 when
-    none is. warm: whether the clock was stable after the warm-up. `announce` is called before each sample; what it
-    raises ends the race.
+    A runner whose launch raises is given to `failed` and takes no further part. `baseline` may be one of the runners or
+    another; without one, the first runner is what the others are compared with. known_ns: the best time known before, 0
+    when none is. warm: whether the clock was stable after the warm-up. `announce` is called before each sample; what it
+    raises ends the measurement.
     """
     running = {runner.index: runner for runner in runners}
     compared = baseline.index if baseline is not None else min(running, default=0)
     companion = baseline if baseline is not None and baseline.index not in running else None
     samples = {index: runner.samples_ns for index, runner in running.items()}
-    rounds = Race(samples, protocol.samples, {compared}, known_ns, warm)
+    rounds = SuccessiveHalving(samples, protocol.samples, {compared}, known_ns, warm)
 
     def take(runner: Runner) -> bool:
         announce(runner)

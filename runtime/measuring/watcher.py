@@ -47,7 +47,7 @@ class Watcher(Protocol):
         """What is done next. expected_ns is for limits that scale with it: the fastest launch known when
         launching, the length of the sample when measuring; 0 when nothing is known."""
 
-    def proven(self, variant: int, trial: Trial) -> None:
+    def verified(self, variant: int, trial: Trial) -> None:
         """A variant was built and found right; its trial has no samples yet. Never called while measuring."""
 
     def failed(self, variant: int, trial: Trial) -> None:
@@ -65,7 +65,7 @@ class Unwatched:
 
     def step(self, step: Step, variant: int | None, expected_ns: float) -> None: ...
 
-    def proven(self, variant: int, trial: Trial) -> None: ...
+    def verified(self, variant: int, trial: Trial) -> None: ...
 
     def failed(self, variant: int, trial: Trial) -> None: ...
 

@@ -82,7 +82,7 @@ class Admission:
         self.passed(newcomer)
 
     def check(self, now: float) -> None:
-        """FairQueue away what has not proven itself in time."""
+        """Turns away what has not proven itself in time."""
         for silent in [arrival for arrival in self._silent if now - arrival.began > self._seconds]:
             self._dismiss(silent)
         for newcomer in [link for link, began in self._began.items() if now - began > self._seconds]:

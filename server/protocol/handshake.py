@@ -28,7 +28,7 @@ class Handshake:
         self._said[who] = hello
         if who == self._side:
             return None
-        if not hello.software.isprintable():  # it is logged, before anybody has proven anything
+        if not hello.software.isprintable():  # it is logged, before the token is proven
             return RemoteProtocolError(
                 "bad_message", f"the {self._peer}'s hello does not name its software in one line"
             )

@@ -166,7 +166,7 @@ class CompileKernel:
 
 @dataclass(frozen=True)
 class ProfileKernel:
-    """Builds, verifies and races variants of one task; all compute "output" from the same input buffers."""
+    """Builds, verifies and times variants of one task; all compute "output" from the same input buffers."""
 
     task: Name
     buffers: Handles
@@ -176,7 +176,7 @@ class ProfileKernel:
     absolute: Annotated[float, Within(0, 1e30)]
     dtype: Name  # of the output, in numpy's words
     variants: Annotated[tuple[Variant, ...], Within(1, 1024)]
-    baseline: Variant | None  # raced with the others, to notice that the device has changed
+    baseline: Variant | None  # timed with the others, to notice that the device has changed
     best_ns: Sample  # the fastest known so far, 0 when none is: time limits scale with it
     work: Work
     samples: Annotated[int, Within(1, 2**31 - 1)]

@@ -1,4 +1,4 @@
-"""Trials of variants that were raced once, because their machine code is the same, name each other by number."""
+"""Trials of variants that were timed once, because their machine code is the same, name each other by number."""
 
 from __future__ import annotations
 

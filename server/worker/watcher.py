@@ -54,7 +54,7 @@ class LinkWatcher:
         except Exception:
             log.exception("a defect while announcing %s", step)
 
-    def proven(self, variant: int, trial: Trial) -> None:
+    def verified(self, variant: int, trial: Trial) -> None:
         """Tells that a variant works."""
         self._conclude(variant, trial)
 
@@ -84,7 +84,7 @@ class LinkWatcher:
     def _conclude(self, variant: int, trial: Trial) -> None:
         if variant >= self._variants:
             return  # a baseline is no variant of the client's
-        # who fails after having worked does so in the race
+        # what fails after having worked does so while it is timed
         phase: Literal["building", "measuring"] = "measuring" if variant in self._concluded else "building"
         self._concluded.add(variant)
         message = "" if trial.status == OK else f"{trial.status}: {trial.message}".partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The replay of raw samples through the server's race: what it draws, what it counts, and what judges."""
+"""The replay of raw samples through the server's successive halving: what it draws, what it counts, and what judges."""
 
 import numpy as np
 import pytest
@@ -27,15 +27,15 @@ def test_batches_find_the_best_and_count_the_baselines_runs(size: int) -> None:
     pick, runs = in_batches(given, size, np.random.default_rng(1))
     assert pick == 3
     baseline = Drawing(given)
-    baseline.race([0], 3)
+    baseline.measure([0], 3)
     assert runs > 1 + 256 / size / 256 * baseline.runs / 3
 
 
 def test_a_baseline_beside_a_race_is_drawn_in_every_pass() -> None:
     drawing = Drawing(samples(16))
-    assert set(drawing.race([5, 6], 3, baseline=5)) == {5, 6} and drawing.runs == 6
+    assert set(drawing.measure([5, 6], 3, baseline=5)) == {5, 6} and drawing.runs == 6
     drawing = Drawing(samples(16))
-    assert set(drawing.race([5, 6], 3, baseline=0)) == {5, 6} and drawing.runs == 9
+    assert set(drawing.measure([5, 6], 3, baseline=0)) == {5, 6} and drawing.runs == 9
 
 
 def test_the_samples_that_judge_have_not_picked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,10 +193,10 @@ def test_the_server_checks_the_limits_itself(
 def test_a_batch_has_a_baseline_beside_its_variants(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     request: ProfileKernel = make_batch(data, reference, ("-DA", "-DB"))
-    raced = client.measure_kernel(replace(request, variants=request.variants[1:], baseline=request.variants[0]))
-    assert raced.baseline is not None and raced.baseline.status == "ok" and raced.baseline.samples_ns
-    assert [trial.status for trial in raced.trials] == ["ok"]
-    assert set(raced.state) == {"before", "after"}
+    measured = client.measure_kernel(replace(request, variants=request.variants[1:], baseline=request.variants[0]))
+    assert measured.baseline is not None and measured.baseline.status == "ok" and measured.baseline.samples_ns
+    assert [trial.status for trial in measured.trials] == ["ok"]
+    assert set(measured.state) == {"before", "after"}
 
 
 def test_failures_are_told_as_they_happen(client: TargetClient, make_batch: Make) -> None:

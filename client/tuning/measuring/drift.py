@@ -1,7 +1,7 @@
 """How fast the device is while a task is tuned: every batch measures the same baseline, too.
 
 Times are held against the baseline's beside them, sample by sample. A busy machine's speed changes by a third within
-seconds, but neighbours in a race meet the same of it: with PoCL on two shared cores this left a half to a quarter of
+seconds, but neighbours in a pass meet the same of it: with PoCL on two shared cores this left a half to a quarter of
 the spread that was left when batches were only told apart by what they certainly differed in.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from gputune.runtime.measuring.racing import paired
+from gputune.runtime.measuring.successive_halving import paired
 
 FEW = 3
 """Samples that do not tell by themselves what was a hiccup of the baseline."""
@@ -32,7 +32,7 @@ class Drift:
         """The ratio of the batch that was furthest from 1."""
 
     def hear(self, baseline: Sequence[float]) -> None:
-        """Takes in the baseline's samples in a batch, none where it was not raced."""
+        """Takes in the baseline's samples in a batch, none where it was not measured."""
         if not baseline:
             return
         median = statistics.median(baseline)

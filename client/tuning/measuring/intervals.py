@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputune.runtime.measuring.racing import paired
+from gputune.runtime.measuring.successive_halving import paired
 
 WANTED = 0.95
 PAIRED = 64

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Concluded: TypeAlias = Callable[[Mapping[int, Trial], Sequence[float]], None]
 """Hears what became of variants, by their place in the batch, and the baseline's samples beside them in nanoseconds;
-none where it was not raced with them."""
+none where it was not measured with them."""
 QUEUE_SECONDS = 5.0
 """After this time behind other clients it is said once per task."""
 

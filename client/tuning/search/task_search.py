@@ -18,7 +18,7 @@ from gputune.core.statuses import OK
 from gputune.kernels.catalogue import family_of, identity_of
 from gputune.kernels.family import DeviceLimits, Work, problem_to_dict
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.measuring.racing import ENOUGH
+from gputune.runtime.measuring.successive_halving import ENOUGH
 from gputune.runtime.measuring.timing import MEASURING_VERSION
 
 BATCH = 8

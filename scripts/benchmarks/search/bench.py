@@ -1,5 +1,5 @@
-"""Searching and measuring, replayed on recorded spaces: how close strategies come to the optimum, and how right a race
-picks. Needs no device. `scripts/bench search` calls this.
+"""Searching and measuring, replayed on recorded spaces: how close strategies come to the optimum, and what the
+server's successive halving picks. Needs no device. `scripts/bench search` calls this.
 
 Percent is 100 x best / found: the least true median of all configurations over that of the best one found so far. A
 figure is the median over seeds, its mean over the devices of a kernel, and a 95 % bootstrap interval over the seeds.
@@ -40,13 +40,13 @@ CONSTANTS = (
     "The strategies' constants were fixed on tests/recordings (three kernels of ours on PoCL) and on the made-up\n"
     "spaces of made_up.py and landscapes.py in scripts/benchmarks/search. Recorded GPU spaces of convolution and\n"
     "dedispersion (FAIR Benchmark Hub) were looked at before and after; that the strategies fell short there after 50\n"
-    "evaluations is why landscapes of more shapes were made up. The race's rounds up to 16 are those of its design;\n"
+    "evaluations is why landscapes of more shapes were made up. Its rounds up to 16 are those of its design;\n"
     "its least number of samples for a verdict (7), its last round (24) and the split into picking and judging\n"
     "samples were settled while looking at those recorded GPU spaces. What it keeps in a small field (8, and 20 % for\n"
     "one sample) is for the noise of a busy machine with PoCL."
 )
 
-RACE = (
+HALVING = (
     "Three quarters of the samples pick, the others judge. Runs per configuration, the baseline's included; regret\n"
     "against the configuration that is best by all samples; regret against the least of the judging medians, chance\n"
     "included. {}"
@@ -65,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=int,
         default=1,
-        help="configurations asked for, or racing, at once (default: %(default)s; the race: 1 for all of them)",
+        help="configurations asked for, or measured, at once (default: %(default)s; when measured: 1 for all)",
     )
-    parser.add_argument("--measuring", action="store_true", help="replay the race on raw samples instead")
+    parser.add_argument("--measuring", action="store_true", help="replay successive halving on raw samples instead")
     parser.add_argument(
         "--kernel_tuner_python", type=Path, metavar="PYTHON", help="an interpreter that has kernel_tuner"
     )
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """How soon search strategies find good variants of recorded spaces, or how right a race is; needs no device."""
+    """How soon search strategies find good variants of recorded spaces, or how right measuring is; needs no device."""
     if arguments.measuring and not arguments.space:
         raise SystemExit("--measuring needs --space: recordings with many raw samples of each configuration")
     if arguments.kernel_tuner_python is not None:  # it runs in another folder, after minutes of replaying
@@ -151,8 +151,8 @@ def _measuring(recordings: Sequence[Recording], arguments: argparse.Namespace) -
     totals = {way: _mean(found) for way, found in every.items()}
     result["mean"] = {way: vars(mean) for way, mean in totals.items()}
     rows.append(["mean", *map(_cell, totals.values())])
-    field = "All race at once." if batch == 1 else f"Batches of {batch}, then {measuring.FINALISTS} finalists."
-    print(RACE.format(field) + "\n\n" + tool.table(["runs, regret, against least", *totals], rows), flush=True)
+    field = "All are measured at once." if batch == 1 else f"Batches of {batch}, then {measuring.FINALISTS} finalists."
+    print(HALVING.format(field) + "\n\n" + tool.table(["runs, regret, against least", *totals], rows), flush=True)
     return result
 
 

@@ -30,7 +30,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.measuring.racing import paired
+from gputune.runtime.measuring.successive_halving import paired
 from gputune.server.protocol.messages import Profiled, ProfileKernel
 
 WORK = tool.ROOT / "build" / "tune"
@@ -38,7 +38,7 @@ CACHE_FILE = "tune.sqlite"
 SAMPLE_NS = 1_000_000
 WARM_UP_NS = 200_000_000
 SAMPLES = 24
-"""What a configuration gets at most in one request of a re-timing: all that the race has."""
+"""What a configuration gets at most in one request of a re-timing: all that successive halving gives."""
 DRAWS = 2000
 """Bootstrap resamples behind an interval; more change its ends by less than they are shown with."""
 
@@ -152,8 +152,9 @@ class TaskOnTarget:
     def retime(
         self, configurations: Sequence[Configuration], rounds: int, samples: int = SAMPLES
     ) -> list[list[tuple[float, ...]]]:
-        """The samples of each configuration in each of so many requests, in which all of them are raced side by side.
-        Those far behind get few; the first one gets all, and they take turns to be it. Raises NotTimed, TargetError.
+        """The samples of each configuration in each of so many requests, in which all of them are measured side by
+        side. Those far behind get few; the first one gets all, and they take turns to be it. Raises NotTimed,
+        TargetError.
         """
         distinct = {configuration_key(one): one for one in configurations}
         found: dict[str, list[tuple[float, ...]]] = {key: [] for key in distinct}
@@ -199,7 +200,7 @@ def ratio(mine: Rounds, other: Rounds) -> Ratio:
 
 
 def raced_ratio(mine: Rounds, other: Rounds) -> Ratio:
-    """Like ratio, of samples that were taken in the passes of a race: neighbours are held against each other, so that
+    """Like ratio, of samples that were taken in the same passes: neighbours are held against each other, so that
     what slows down both for a moment does not count."""
     numbers = np.random.default_rng(1)
     pairs = [paired(a, b) for a, b in zip(mine, other, strict=True)]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.context import race as context_race
-from gputune.client.context.race import ContextRace, OutOfTime
+from gputune.client.context import context_runner
+from gputune.client.context.context_runner import ContextRunner, OutOfTime
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.generation import generation
 from gputune.client.target.client import TargetClient
@@ -26,24 +26,24 @@ from tests.client.contexts import small_context
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 
-TASK_NS = ContextRace.task_ns
+TASK_NS = ContextRunner.task_ns
 
 
 def by_kernels(
-    race: ContextRace, contexts: Sequence[RemoteExecutor], rounds: int = context_race.ROUNDS
+    runner: ContextRunner, contexts: Sequence[RemoteExecutor], rounds: int = context_runner.ROUNDS
 ) -> list[list[float]]:
     """Whole inferences that take what their kernels do and 1 us per launch: those of the null device take the host's
     time."""
     found = []
-    for one, times in zip(contexts, race.task_ns(contexts), strict=True):
+    for one, times in zip(contexts, runner.task_ns(contexts), strict=True):
         kernels = [sum(own) for own in zip(*times.values(), strict=True)]
         found.append([ns + 1000 * len(one.graph.launches) for ns in kernels])
     return found
 
 
-def later_is_faster(race: ContextRace, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
+def later_is_faster(runner: ContextRunner, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
     """In the chain each context but the first takes a tenth less than it does."""
-    first, *others = TASK_NS(race, contexts)
+    first, *others = TASK_NS(runner, contexts)
     return [first, *({key: [0.9 * ns for ns in samples] for key, samples in own.items()} for own in others)]
 
 
@@ -53,11 +53,11 @@ def generate(
 ) -> Callable[..., tuple[Ran, Any]]:
     """Generates into a folder; returns how it ended and the summary."""
     monkeypatch.setattr(generation, "SIMULATED", frozenset())
-    monkeypatch.setattr(ContextRace, "inference_ns", by_kernels)
-    monkeypatch.setattr(context_race, "ROUNDS", 2)
-    monkeypatch.setattr(context_race, "MOST_INFERENCES", 2)
+    monkeypatch.setattr(ContextRunner, "inference_ns", by_kernels)
+    monkeypatch.setattr(context_runner, "ROUNDS", 2)
+    monkeypatch.setattr(context_runner, "MOST_INFERENCES", 2)
     monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], trials=8, light_trials=8))
-    monkeypatch.setattr(ContextRace, "task_ns", later_is_faster)
+    monkeypatch.setattr(ContextRunner, "task_ns", later_is_faster)
     monkeypatch.setattr(finalists, "NEAR", 10.0)
     model = save(two_blocks(), tmp_path)
 
@@ -117,7 +117,7 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
         raise TargetError("launch_failed", "the device is tired")
 
     with monkeypatch.context() as broken:
-        broken.setattr(ContextRace, "task_ns", failing)
+        broken.setattr(ContextRunner, "task_ns", failing)
         ran, summary = generate("one")
     assert "warning: whole contexts were not compared" in ran.err
     assert "the device is tired" in ran.err
@@ -128,7 +128,7 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
     assert again["in_chain"]["remembered"] is False, "a failure is not remembered"
     assert again["totals"]["profile_requests"] == 0
     monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], contexts=3))  # more is to be compared
-    monkeypatch.setattr(ContextRace, "task_ns", failing)
+    monkeypatch.setattr(ContextRunner, "task_ns", failing)
     ran, third = generate("three")
     assert "the last choice stays" in ran.err
     assert third["in_chain"]["fused"] == again["in_chain"]["fused"]
@@ -151,7 +151,7 @@ def test_a_budget_that_leaves_no_time_for_the_first_choice_goes_by_the_kernels(
     def late(*arguments: Any) -> Any:
         raise OutOfTime("--tuning_budget is used up")
 
-    monkeypatch.setattr(ContextRace, "load", late)
+    monkeypatch.setattr(ContextRunner, "load", late)
     ran, summary = generate("one")
     assert "the times of single kernels decide" in ran.err
     assert summary["end_to_end"] is None
@@ -197,36 +197,36 @@ def client() -> Iterator[TargetClient]:
         server.stop()
 
 
-class TestRace:
+class TestContextRunner:
     """On a null server, which computes zeros and whose kernels take what a model says."""
 
     @pytest.fixture
-    def race(self, client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ContextRace]:
-        """A race whose files are all the same small context."""
+    def make(self, client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ContextRunner]:
+        """A runner whose files are all the same small context."""
         monkeypatch.setattr("gputune.client.context.builder.build", lambda *what: None)
 
-        def make(**how: Any) -> ContextRace:
-            return ContextRace(client, client, lambda _, path: small_context(path), lambda *_: None, **how)
+        def make(**how: Any) -> ContextRunner:
+            return ContextRunner(client, client, lambda _, path: small_context(path), lambda *_: None, **how)
 
         return make
 
-    def test_it_times_contexts_in_turns_and_leaves_nothing_behind(self, race: Any, client: TargetClient) -> None:
+    def test_it_times_contexts_in_turns_and_leaves_nothing_behind(self, make: Any, client: TargetClient) -> None:
         before = client.status().memory_bytes
-        with race() as running:
+        with make() as running:
             contexts = [running.load(None, {}) for _ in range(2)]
             tasks, whole = running.task_ns(contexts), running.inference_ns(contexts)
         assert [list(times) for times in tasks] == [["0" * 64]] * 2
         assert tasks[0] == tasks[1], "the null device takes the same time for the same launch"
-        assert [len(times["0" * 64]) for times in tasks] == [context_race.ROUNDS] * 2
-        assert [len(samples) for samples in whole] == [context_race.ROUNDS] * 2
+        assert [len(times["0" * 64]) for times in tasks] == [context_runner.ROUNDS] * 2
+        assert [len(samples) for samples in whole] == [context_runner.ROUNDS] * 2
         assert min(map(min, whole)) > 0
         with pytest.raises(TargetError, match="there is no context"):
             contexts[0].run_timed({"x": np.zeros((2, 4), np.float32)})
         assert client.status().memory_bytes == before
 
-    def test_contexts_that_do_not_agree_end_it(self, race: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_contexts_that_do_not_agree_end_it(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         run_timed = RemoteExecutor.run_timed
-        with race() as running:
+        with make() as running:
             running.load(None, {})
             monkeypatch.setattr(
                 RemoteExecutor, "run_timed", lambda *what: ({"y": run_timed(*what)[0]["y"] + np.float32(1)}, 5)
@@ -234,8 +234,8 @@ class TestRace:
             with pytest.raises(TuningError, match="do not agree on output 'y'"):
                 running.load(None, {})
 
-    def test_it_ends_with_the_budget(self, race: Any) -> None:
-        with race(deadline=time.monotonic() - 1) as running, pytest.raises(TuningError, match="budget is used up"):
+    def test_it_ends_with_the_budget(self, make: Any) -> None:
+        with make(deadline=time.monotonic() - 1) as running, pytest.raises(TuningError, match="budget is used up"):
             running.load(None, {})
 
 

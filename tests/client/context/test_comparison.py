@@ -1,4 +1,4 @@
-"""What whole contexts lead to, with a race whose times the test decides."""
+"""What whole contexts lead to, with a runner whose times the test decides."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ import pytest
 
 from gputune.cache import WinnerRecord
 from gputune.client.context.comparison import Candidate, Choice, compare, estimated_alone, with_default, with_winner
-from gputune.client.context.race import OutOfTime
+from gputune.client.context.context_runner import OutOfTime
 from gputune.client.errors import TargetError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
@@ -42,7 +42,7 @@ class Loaded:
         return SimpleNamespace(launches=self.plan.operations, persistent=self.persistent)
 
 
-class FakeRace:
+class FakeRunner:
     """Contexts that exist in name only. cost: of an operation inside the model, in ns; beside: of a whole context, what
     an inference takes beside its operations and their launches; noise: by what share a round is slower at most."""
 
@@ -109,13 +109,13 @@ def defaults(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
 def run(
     model: Alternatives,
     outcomes: Mapping[str, Outcome],
-    race: FakeRace,
+    runner: FakeRunner,
     finalists: Mapping[str, Sequence[WinnerRecord]] | None = None,
     persistent: bool = False,
     known: Candidate | None = None,
     earlier: Sequence[Any] = (),
 ) -> Choice:
-    given: Any = race
+    given: Any = runner
     nothing: dict[str, list[WinnerRecord]] = {key: [] for key in outcomes}
     plain = Candidate("untuned", model.plan, (), defaults(outcomes), persistent)
     return compare(model, given, outcomes, {**nothing, **(finalists or {})}, plain, known, earlier)
@@ -152,7 +152,7 @@ FUSED, APART = ["SeparableConv"] * 3, ["DepthwiseConv", "MatMul"] * 3
 
 class TestFusing:
     def test_what_is_faster_is_fused(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        choice = run(model, outcomes, FakeRace(flat))
+        choice = run(model, outcomes, FakeRunner(flat))
         assert ops(choice.candidate.plan) == FUSED
         assert choice.estimate.launch_ns == pytest.approx(LAUNCH_NS * 1.3, rel=0.6)
         assert len(choice.measured["fused"]) == 3
@@ -165,7 +165,7 @@ class TestFusing:
         alone = {
             key: replace(one, tuned_ns=1.0 if one.op == "SeparableConv" else 1000.0) for key, one in outcomes.items()
         }
-        choice = run(model, alone, FakeRace(lambda task, _: 400.0 if task.op == "SeparableConv" else 100.0))
+        choice = run(model, alone, FakeRunner(lambda task, _: 400.0 if task.op == "SeparableConv" else 100.0))
         assert ops(choice.candidate.plan) == APART
         assert choice.measured["fused"] == []
 
@@ -175,7 +175,7 @@ class TestFusing:
         def cost(task: Task, outcome: Outcome) -> float:
             return 150.0 if task.problem == last else 400.0 if task.op == "SeparableConv" else 100.0
 
-        choice = run(model, outcomes, FakeRace(cost))
+        choice = run(model, outcomes, FakeRunner(cost))
         assert ops(choice.candidate.plan)[-3:] == ["DepthwiseConv", "MatMul", "SeparableConv"]
         assert choice.measured["fused"] == [list(model.groups[-1].names)]
 
@@ -193,17 +193,17 @@ class TestFusing:
         outcomes = {one.key: replace(one, tuned_ns=1.0) for one in (untuned(task, limits) for task in model.tasks)}
         for best in ("InvertedResidual", "SeparableConv"):
             costs = {"InvertedResidual": 500.0, "SeparableConv": 500.0, best: 10.0}
-            race = FakeRace(lambda task, _, costs=costs: costs.get(task.op, 200.0))  # type: ignore[misc]
-            assert best in ops(run(model, outcomes, race).candidate.plan)
+            runner = FakeRunner(lambda task, _, costs=costs: costs.get(task.op, 200.0))  # type: ignore[misc]
+            assert best in ops(run(model, outcomes, runner).candidate.plan)
 
     def test_whole_inferences_have_the_last_word(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        choice = run(model, outcomes, FakeRace(flat, lambda one: 500.0 * (len(one.plan.operations) < 6)))
+        choice = run(model, outcomes, FakeRunner(flat, lambda one: 500.0 * (len(one.plan.operations) < 6)))
         assert ops(choice.candidate.plan) == APART
 
     def test_where_whole_inferences_leave_it_open_the_estimate_decides(
         self, model: Alternatives, outcomes: dict[str, Outcome]
     ) -> None:
-        choice = run(model, outcomes, FakeRace(flat, noise=0.9))
+        choice = run(model, outcomes, FakeRunner(flat, noise=0.9))
         titles = [one["title"] for one in choice.measured["candidates"] if one["open"]]
         assert {"estimated", "nothing fused"} <= set(titles)
         assert ops(choice.candidate.plan) == FUSED
@@ -212,9 +212,9 @@ class TestFusing:
         unknown = {
             key: replace(one, tuned_ns=None) if one.op == "SeparableConv" else one for key, one in outcomes.items()
         }
-        race = FakeRace(flat)
-        assert ops(run(model, unknown, race).candidate.plan) == APART
-        assert all(ops(one.plan) == APART for one in race.loaded)
+        runner = FakeRunner(flat)
+        assert ops(run(model, unknown, runner).candidate.plan) == APART
+        assert all(ops(one.plan) == APART for one in runner.loaded)
 
 
 class TestUntuned:
@@ -223,7 +223,7 @@ class TestUntuned:
             ns = 600.0 if task.op == "SeparableConv" else 150.0
             return 100.0 if outcome.configuration == DEFAULT else ns
 
-        choice = run(model, outcomes, FakeRace(worse))
+        choice = run(model, outcomes, FakeRunner(worse))
         assert all(one.configuration == DEFAULT for one in choice.candidate.outcomes.values())
         assert choice.measured["end_to_end"]["gain"] == {"median": 1.0, "low": 1.0, "high": 1.0}
 
@@ -235,17 +235,17 @@ class TestTheLastChoice:
     def test_it_stays_while_nothing_is_faster_for_certain(
         self, model: Alternatives, outcomes: dict[str, Outcome]
     ) -> None:
-        choice = run(model, outcomes, FakeRace(flat, noise=0.9), known=self.known(model, outcomes))
+        choice = run(model, outcomes, FakeRunner(flat, noise=0.9), known=self.known(model, outcomes))
         assert ops(choice.candidate.plan) == APART
-        assert ops(run(model, outcomes, FakeRace(flat, noise=0.9)).candidate.plan) == FUSED
+        assert ops(run(model, outcomes, FakeRunner(flat, noise=0.9)).candidate.plan) == FUSED
 
     def test_it_goes_when_something_is(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        assert ops(run(model, outcomes, FakeRace(flat), known=self.known(model, outcomes)).candidate.plan) == FUSED
+        assert ops(run(model, outcomes, FakeRunner(flat), known=self.known(model, outcomes)).candidate.plan) == FUSED
 
     def test_comparisons_of_before_count(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         known = self.known(model, outcomes)
-        earlier = [run(model, outcomes, FakeRace(flat), known=known).measured["races"][-1]]
-        again = run(model, outcomes, FakeRace(flat, noise=0.2), known=known, earlier=earlier * 4)
+        earlier = [run(model, outcomes, FakeRunner(flat), known=known).measured["races"][-1]]
+        again = run(model, outcomes, FakeRunner(flat, noise=0.2), known=known, earlier=earlier * 4)
         assert ops(again.candidate.plan) == FUSED
         assert len(again.measured["races"]) == 5
 
@@ -260,9 +260,9 @@ class TestFinalists:
             number = outcome.configuration.get("FINALIST", 0)
             return 100.0 - 10 * number if task.op == "MatMul" else 100.0 + 10 * number
 
-        race = FakeRace(lambda task, one: 1e6 if task.op == "SeparableConv" else cost(task, one))
+        runner = FakeRunner(lambda task, one: 1e6 if task.op == "SeparableConv" else cost(task, one))
         given = finalists(outcomes, "MatMul") | finalists(outcomes, "DepthwiseConv", 2)
-        choice = run(model, outcomes, race, given)
+        choice = run(model, outcomes, runner, given)
         products = {key for key, one in outcomes.items() if one.op == "MatMul"}
         assert set(choice.estimate.changed) == products
         changed = {key: one for key, one in choice.candidate.outcomes.items() if one.in_chain}
@@ -271,7 +271,7 @@ class TestFinalists:
         assert {change["key"] for change in choice.measured["changed"]} == products
 
     def test_a_tie_keeps_the_winner(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        choice = run(model, outcomes, FakeRace(flat), finalists(outcomes, "SeparableConv"))
+        choice = run(model, outcomes, FakeRunner(flat), finalists(outcomes, "SeparableConv"))
         assert not any(one.in_chain for one in choice.candidate.outcomes.values())
 
     def test_a_task_that_takes_next_to_nothing_is_not_tried(
@@ -280,7 +280,7 @@ class TestFinalists:
         def cost(task: Task, outcome: Outcome) -> float:
             return (1.0 if task.op == "MatMul" else 1000.0) - outcome.configuration.get("FINALIST", 0) / 10
 
-        choice = run(model, outcomes, FakeRace(cost), finalists(outcomes, "MatMul"))
+        choice = run(model, outcomes, FakeRunner(cost), finalists(outcomes, "MatMul"))
         assert not choice.estimate.changed
 
 
@@ -289,23 +289,23 @@ class TestPersistence:
     def test_persistent_kernels_are_kept_where_whole_inferences_are_faster(
         self, model: Alternatives, outcomes: dict[str, Outcome], saved: float, persistent: bool
     ) -> None:
-        race = FakeRace(flat, lambda one: 600.0 - saved * one.persistent)
-        choice = run(model, outcomes, race, persistent=True)
+        runner = FakeRunner(flat, lambda one: 600.0 - saved * one.persistent)
+        choice = run(model, outcomes, runner, persistent=True)
         assert choice.candidate.persistent is choice.measured["persistent"] is persistent
 
     def test_they_are_kept_where_it_is_open(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         """They save what launches cost, so the estimate speaks for them."""
-        assert run(model, outcomes, FakeRace(flat, noise=0.9), persistent=True).candidate.persistent
+        assert run(model, outcomes, FakeRunner(flat, noise=0.9), persistent=True).candidate.persistent
 
     def test_they_are_not_tried_where_they_are_no_alternative(
         self, model: Alternatives, outcomes: dict[str, Outcome]
     ) -> None:
-        race = FakeRace(flat)
-        assert run(model, outcomes, race).measured["persistent"] is False
-        assert not any(one.persistent for one in race.loaded)
+        runner = FakeRunner(flat)
+        assert run(model, outcomes, runner).measured["persistent"] is False
+        assert not any(one.persistent for one in runner.loaded)
 
     def test_one_that_does_not_run_costs_nothing_else(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        class Hangs(FakeRace):
+        class Hangs(FakeRunner):
             def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
                 if persistent:
                     raise TargetError("timeout", "it waits for ever")
@@ -318,7 +318,7 @@ class TestPersistence:
     def test_a_context_of_which_nothing_can_be_persistent_is_one_of_launches(
         self, model: Alternatives, outcomes: dict[str, Outcome]
     ) -> None:
-        class Apart(FakeRace):
+        class Apart(FakeRunner):
             def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
                 return super().load(plan, outcomes)
 
@@ -329,7 +329,7 @@ class TestPersistence:
 
 class TestNoTime:
     def test_what_could_be_loaded_is_compared(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        class Late(FakeRace):
+        class Late(FakeRunner):
             def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
                 if len(self.loaded) == 4:
                     raise OutOfTime("--tuning_budget is used up")

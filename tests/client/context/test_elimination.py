@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gputune.client.context.elimination import CHECKS, RACES_KEPT, Run, compare_contexts, races_from
+from gputune.client.context.elimination import CHECKS, COMPARISONS_KEPT, Run, compare_contexts, ratios_from
 
 
 class Device:
@@ -74,13 +74,13 @@ def test_no_time_for_more_ends_it_with_what_is_known() -> None:
     device = Device({"a": 100.0, "b": 50.0, "untuned": 120.0}, rounds=6)
     found = compare_contexts(["a", "b"], "untuned", device)
     assert (found.chosen, len(device.asked)) == ("b", 1)
-    assert len(found.race["b"]) == 6
+    assert len(found.ratios["b"]) == 6
 
 
 def test_earlier_rounds_count() -> None:
     """What twelve noisy rounds leave open is certain with those of before."""
     means = {"a": 103.0, "b": 100.0, "untuned": 120.0}
-    earlier = [compare_contexts(["a", "b"], "untuned", Device(means, 0.02, seed=seed)).race for seed in range(3)]
+    earlier = [compare_contexts(["a", "b"], "untuned", Device(means, 0.02, seed=seed)).ratios for seed in range(3)]
     alone = compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9))
     assert (alone.chosen, set(alone.open)) == ("a", {"a", "b"})
     assert compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9), earlier).chosen == "b"
@@ -88,14 +88,14 @@ def test_earlier_rounds_count() -> None:
 
 def test_rounds_with_another_reference_do_not_count() -> None:
     means = {"a": 103.0, "b": 100.0, "untuned": 120.0, "other": 60.0}
-    earlier = [compare_contexts(["a", "b", "untuned"], "other", Device(means, 0.02)).race] * 3
+    earlier = [compare_contexts(["a", "b", "untuned"], "other", Device(means, 0.02)).ratios] * 3
     alone = compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9))
     assert compare_contexts(["a", "b"], "untuned", Device(means, 0.2, rounds=12, seed=9), earlier) == alone
 
 
-def test_races_survive_json_and_nonsense_does_not() -> None:
-    race = {"a": [1.0, 1.1], "untuned": [1.0, 1.0]}
-    assert races_from([race]) == [race]
-    assert races_from([{"a": [0.0], "b": ["x"], "c": 3, "d": [float("inf")], "e": [True]}, 7, None]) == [{}]
-    assert races_from("nothing") == []
-    assert len(races_from([race] * 9)) == RACES_KEPT
+def test_comparisons_survive_json_and_nonsense_does_not() -> None:
+    ratios = {"a": [1.0, 1.1], "untuned": [1.0, 1.0]}
+    assert ratios_from([ratios]) == [ratios]
+    assert ratios_from([{"a": [0.0], "b": ["x"], "c": 3, "d": [float("inf")], "e": [True]}, 7, None]) == [{}]
+    assert ratios_from("nothing") == []
+    assert len(ratios_from([ratios] * 9)) == COMPARISONS_KEPT

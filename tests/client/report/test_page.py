@@ -259,7 +259,7 @@ def test_line_level_and_table_agree(told: list[tuple[float, float, int]], number
     assert min(task.default.median_ns, task.tuned.median_ns) >= line * (1 - 1e-9)
     assert task.tuned.median_ns == won.median_ns
     if told[0][2] == won.measured["batch"]:
-        assert task.default.median_ns == trials[0].median_ns, "raced side by side, as the summary has it"
+        assert task.default.median_ns == trials[0].median_ns, "measured side by side, as the summary has it"
 
 
 def test_a_task_that_is_not_concluded_shows_its_fastest(report: Report) -> None:

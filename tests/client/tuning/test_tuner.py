@@ -394,7 +394,7 @@ class TestFinalists:
         assert {winner.median_ns for winner in first.finalists(TASK, 100)} <= {980.0, 1000.0}
 
     def test_equal_machine_code_is_there_once(self, cache: PerformanceCache) -> None:
-        """All that have the same MR are the same code, of which the first was raced."""
+        """All that have the same MR are the same code, of which the first was timed."""
 
         class Twins(AnsweringTarget):
             def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:

@@ -61,7 +61,7 @@ def test_times_are_held_against_the_baselines_beside_them(cache: PerformanceCach
 
 
 def test_who_leaves_early_is_held_against_what_the_baseline_took_until_then(cache: PerformanceCache) -> None:
-    """The device is half as fast at first, which those meet who are not in the race to its end."""
+    """The device is half as fast at first, which those meet that are eliminated early."""
     default = FAMILY.default(TASK.problem, tuner(AnsweringTarget(by_width), cache)._limits)
 
     def answer(configuration: Mapping[str, int]) -> Trial:

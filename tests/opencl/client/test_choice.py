@@ -6,7 +6,7 @@ import numpy as np
 
 from gputune.cache import tier_of
 from gputune.client.context.builder import Built
-from gputune.client.context.race import ContextRace
+from gputune.client.context.context_runner import ContextRunner
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
 from gputune.client.model.reference import evaluate
@@ -35,19 +35,19 @@ def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: Embed
             programs, weights = built.programs, built.weights
             write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
 
-        with ContextRace(client, client, write, lambda *_: None) as race:
+        with ContextRunner(client, client, write, lambda *_: None) as runner:
             fused = model.plan_with(model.groups)
-            contexts = [race.load(plan, outcomes) for plan in (model.plan, fused)]
-            contexts.append(race.load(fused, outcomes, persistent=True))
+            contexts = [runner.load(plan, outcomes) for plan in (model.plan, fused)]
+            contexts.append(runner.load(fused, outcomes, persistent=True))
             assert bool(contexts[2].graph.persistent) == (groups_at_once(device) > 0)
             inputs = {"x": np.random.default_rng(1).standard_normal((1, 8, 7, 5)).astype(np.float32)}
             (want,) = evaluate(model.plan, inputs).values()
             for context in contexts:
                 (got,) = context.run_timed(inputs)[0].values()
                 np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
-            plain, by_group, persistent = race.task_ns(contexts)
+            plain, by_group, persistent = runner.task_ns(contexts)
             assert len(contexts[1].graph.launches) == len(contexts[0].graph.launches) - len(model.groups)
             assert set(by_group) - set(plain) <= set(outcomes)
             assert set(persistent) == set(by_group), "a profile is of launches one by one"
             assert all(min(samples) > 0 for times in (plain, by_group) for samples in times.values())
-            assert all(min(samples) > 0 for samples in race.inference_ns(contexts))
+            assert all(min(samples) > 0 for samples in runner.inference_ns(contexts))

@@ -21,7 +21,7 @@ def variant(number: int, argument: str = "x") -> Variant:
 
 
 class Noting(Unwatched):
-    """Notes which variants are proven, and when measuring begins."""
+    """Notes which variants are verified, and when measuring begins."""
 
     def __init__(self, cancelled_after: int = 99) -> None:
         self.seen: list[object] = []
@@ -37,7 +37,7 @@ class Noting(Unwatched):
         if step == "starting" and self._cancelled_after < 99:
             self.seen.append(step)
 
-    def proven(self, variant: int, trial: Trial) -> None:
+    def verified(self, variant: int, trial: Trial) -> None:
         self.seen.append(variant)
 
 

@@ -1,4 +1,4 @@
-"""Measuring on the null device: the same times everywhere, and the race's rules, which need no hardware."""
+"""Measuring on the null device: the same times everywhere, and the rules of measuring, which need no hardware."""
 
 import gc
 import subprocess
@@ -18,7 +18,7 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import execute
 from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import Protocol, Runner, how_measured, race, sample, warm_up
+from gputune.runtime.measuring.timing import Protocol, Runner, how_measured, sample, sample_all, warm_up
 from gputune.runtime.measuring.verification import guarded, mismatch
 
 SIZE = 64
@@ -167,7 +167,7 @@ def test_where_the_devices_clock_fails_the_hosts_is_taken(event_ns: int) -> None
     sample(Clocks(), fails, A_MICROSECOND)  # type: ignore[arg-type]
     assert fails.samples_ns == [10]
     fails.bound.kernel = lambda launches: event_ns
-    ranked = race(Clocks(), [fails, other], Protocol(samples=3, sample_ns=1_000), lambda r, e: None)  # type: ignore[arg-type]
+    ranked = sample_all(Clocks(), [fails, other], Protocol(samples=3, sample_ns=1_000), lambda r, e: None)  # type: ignore[arg-type]
     assert ranked == [other, fails]
     assert fails.samples_ns == [30, 30, 30, 30]
     assert [how_measured(one, Protocol())["timing"] for one in (fails, other)] == ["wall", "event"]
@@ -221,10 +221,10 @@ def test_what_changed_during_the_race_does_not_fail_the_winner(null: Backend, mo
     def damage(backend: Backend, runners: Sequence[Runner], *others: object) -> list[Runner]:
         for buffer in runners[0].bound.buffers:
             backend.fill(buffer, 1)
-        return race(backend, runners, *others)  # type: ignore[arg-type]
+        return sample_all(backend, runners, *others)  # type: ignore[arg-type]
 
     assert "damaged" not in run(null, range(3)).state
-    monkeypatch.setattr("gputune.runtime.measuring.measuring.race", damage)
+    monkeypatch.setattr("gputune.runtime.measuring.measuring.sample_all", damage)
     measured = run(null, range(3))
     assert measured.best is not None
     assert measured.state["damaged"] == {"times": 1.0}
@@ -237,7 +237,7 @@ def test_a_failure_in_the_race_costs_one_runner() -> None:
     failed: list[tuple[int, str]] = []
     runners = [runner(0, lambda n: 30 * n, 30), runner(1, fail, 10), runner(2, lambda n: 20 * n, 20)]
     protocol = Protocol(samples=4, sample_ns=100)
-    ranked = race(Clock(), runners, protocol, lambda r, e: failed.append((r.index, str(e))))  # type: ignore[arg-type]
+    ranked = sample_all(Clock(), runners, protocol, lambda r, e: failed.append((r.index, str(e))))  # type: ignore[arg-type]
     assert [one.index for one in ranked] == [2, 0]
     assert failed == [(1, "lost")]
     assert [len(one.samples_ns) for one in runners] == [4, 0, 4]
@@ -245,7 +245,7 @@ def test_a_failure_in_the_race_costs_one_runner() -> None:
 
 def test_a_tie_goes_to_the_earlier_variant() -> None:
     runners = [runner(index, lambda n: 20 * n, 20) for index in range(6)]
-    ranked = race(Clock(), runners, Protocol(), lambda r, e: None)  # type: ignore[arg-type]
+    ranked = sample_all(Clock(), runners, Protocol(), lambda r, e: None)  # type: ignore[arg-type]
     assert ranked[0].index == 0
 
 
@@ -260,7 +260,7 @@ def test_a_clock_that_slows_down_does_not_make_who_left_early_the_winner() -> No
         return launch
 
     runners = [runner(index, slowing(100 + 30 * index), 100) for index in range(8)]
-    ranked = race(Clock(), runners, Protocol(sample_ns=100), lambda r, e: None)  # type: ignore[arg-type]
+    ranked = sample_all(Clock(), runners, Protocol(sample_ns=100), lambda r, e: None)  # type: ignore[arg-type]
     assert [one.index for one in ranked] == [0, 1, *range(2, 8)]
     assert ranked[0].median_ns > ranked[2].median_ns
 
@@ -288,11 +288,11 @@ def test_little_is_enqueued_at_once(launch_ns: int, most: int) -> None:
     assert max(clock.at_once) == most
 
 
-def raced(baseline: Runner, runners: Sequence[Runner], samples: int = 7) -> list[int]:
+def order_of(baseline: Runner, runners: Sequence[Runner], samples: int = 7) -> list[int]:
     """The indices of the runners in the order in which they are sampled; the baseline never wins."""
     order: list[int] = []
     protocol = Protocol(samples=samples, sample_ns=100)
-    ranked = race(
+    ranked = sample_all(
         Clock(),  # type: ignore[arg-type]
         runners,
         protocol,
@@ -306,13 +306,13 @@ def raced(baseline: Runner, runners: Sequence[Runner], samples: int = 7) -> list
 
 def test_passes_go_forward_and_backward_with_the_baseline_in_each() -> None:
     runners = [runner(index, lambda n, ns=20 + 10 * index: ns * n, 20) for index in range(3)]  # type: ignore[misc]
-    assert raced(runner(3, lambda n: 1_900 * n, 1_900), runners, samples=3) == [0, 1, 2, 3, 1, 0, 3, 0, 1, 3]
+    assert order_of(runner(3, lambda n: 1_900 * n, 1_900), runners, samples=3) == [0, 1, 2, 3, 1, 0, 3, 0, 1, 3]
 
 
 def test_a_baseline_is_raced_from_the_first_pass_to_the_last() -> None:
     runners = [runner(index, lambda n: 20 * n, 20) for index in range(32)]
     slow = runner(32, lambda n: 1_900 * n, 1_900)  # a variant as slow as this one would get one sample
-    order = raced(slow, runners)
+    order = order_of(slow, runners)
     places = [place for place, index in enumerate(order) if index == 32]
     assert len(slow.samples_ns) == 7
     assert [later - earlier for earlier, later in pairwise(places)] == [9] * 6
@@ -321,13 +321,13 @@ def test_a_baseline_is_raced_from_the_first_pass_to_the_last() -> None:
 
 def test_a_baseline_that_takes_long_is_raced_once_a_round() -> None:
     slow = runner(2, lambda n: 2_100 * n, 2_100)
-    order = raced(slow, [runner(0, lambda n: 20 * n, 20), runner(1, lambda n: 20 * n, 20)])
+    order = order_of(slow, [runner(0, lambda n: 20 * n, 20), runner(1, lambda n: 20 * n, 20)])
     assert order == [0, 1, 2, 1, 0, 2, 0, 1, 1, 0, 2, 0, 1, 1, 0, 0, 1]
 
 
 def test_a_baseline_that_is_one_of_the_runners_is_raced_to_the_end() -> None:
     runners = [runner(index, lambda n, ns=10 * (9 - index): ns * n, 90) for index in range(9)]  # type: ignore[misc]
-    order = raced(runners[1], runners)
+    order = order_of(runners[1], runners)
     assert order.count(1) == 7 and order.count(2) == 1
     assert [one.stopped for one in runners] == ["slower", "all", *["slower"] * 5, "all", "all"]
 
@@ -337,7 +337,7 @@ def test_a_baseline_that_fails_leaves_the_race_alone() -> None:
         raise LaunchFailed("lost")
 
     runners = [runner(0, lambda n: 20 * n, 20)]
-    assert raced(runner(1, fail, 20), runners) == [0, 1, 0, 0, 0, 0, 0, 0]
+    assert order_of(runner(1, fail, 20), runners) == [0, 1, 0, 0, 0, 0, 0, 0]
 
 
 WANT = np.array([0.5, -4.0, 2.0], np.float32)

@@ -42,7 +42,7 @@ class Notes:
         self.steps.append((step, variant, expected_ns))
         self.cancelled |= (step, variant) == self.cancel_at
 
-    def proven(self, variant: int, trial: Trial) -> None:
+    def verified(self, variant: int, trial: Trial) -> None:
         assert trial.samples_ns == () and not any(step == "measuring" for step, _, _ in self.steps)
         self.told.append((variant, trial.status))
 

@@ -249,7 +249,7 @@ def test_nothing_that_goes_wrong_in_a_watcher_reaches_the_batch(
         raise BrokenPipeError
 
     watcher = LinkWatcher(worker.page, LIMITS, gone, 2)
-    watcher.proven(0, Trial("ok"))
+    watcher.verified(0, Trial("ok"))
     watcher.failed(1, Trial("runtime"))
     watcher.step("no such step", 1, 0.0)  # type: ignore[arg-type]
     assert len(caplog.records) == 3

@@ -23,7 +23,7 @@ Make = Callable[..., Any]
 
 
 class Killing:
-    """Kills a server's worker while it holds a request; the worker is stopped before, so nothing is raced."""
+    """Kills a server's worker while it holds a request; the worker is stopped before, so nothing is timed."""
 
     def __init__(self, server: Any) -> None:
         self._server = server

@@ -1,11 +1,19 @@
-"""The rounds of a race: who stays, when more samples would change nothing, and why each runner left."""
+"""Successive halving: which runners stay, when more samples would change nothing, and why each was eliminated."""
 
 import math
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from gputune.runtime.measuring.racing import ENOUGH, HOPELESS, KEPT_AT_LEAST, Race, settled, standard_error, staying
+from gputune.runtime.measuring.successive_halving import (
+    ENOUGH,
+    HOPELESS,
+    KEPT_AT_LEAST,
+    SuccessiveHalving,
+    settled,
+    standard_error,
+    staying,
+)
 
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
 ALIKE = [99.8, 100.2, 100.0, 99.5, 101.0, 99.0, 100.5]
@@ -73,10 +81,12 @@ def test_what_slows_down_all_in_a_pass_leaves_no_doubt_who_is_ahead() -> None:
     assert staying({**samples, 2: samples[1], 3: samples[1]}, range(4)) == [0, 1], "a quarter, but two at least"
 
 
-def driven(race: Race, samples: dict[int, list[float]], draw: Callable[[int, int], float]) -> list[list[int]]:
-    """Drives a race; draw(runner, number) is a sample."""
+def driven(
+    halving: SuccessiveHalving, samples: dict[int, list[float]], draw: Callable[[int, int], float]
+) -> list[list[int]]:
+    """Drives the rounds; draw(runner, number) is a sample."""
     passes = []
-    for runners in race.passes():
+    for runners in halving.passes():
         passes.append(runners)
         for runner in runners:
             samples[runner].append(draw(runner, len(samples[runner])))
@@ -90,49 +100,49 @@ def wavering(runner: int, number: int) -> float:
 
 def test_passes_alternate_and_the_last_get_all_samples() -> None:
     samples: dict[int, list[float]] = {runner: [] for runner in range(4)}
-    race = Race(samples, most=16)
-    passes = driven(race, samples, wavering)
+    halving = SuccessiveHalving(samples, most=16)
+    passes = driven(halving, samples, wavering)
     assert passes[:3] == [[0, 1, 2, 3], [3, 2, 1, 0], [0, 1, 2, 3]]
-    assert len(passes) == 16 and race.ended == "all"
-    assert race.stopped == dict.fromkeys(range(4), "all")
+    assert len(passes) == 16 and halving.ended == "all"
+    assert halving.stopped == dict.fromkeys(range(4), "all")
 
 
 def test_a_steady_drift_meets_all_alike() -> None:
     samples: dict[int, list[float]] = {runner: [] for runner in range(3)}
     clock = iter(range(1000))
-    driven(Race(samples, most=16), samples, lambda runner, number: 100.0 + next(clock) / 10)
+    driven(SuccessiveHalving(samples, most=16), samples, lambda runner, number: 100.0 + next(clock) / 10)
     assert max(map(sum, samples.values())) - min(map(sum, samples.values())) < 0.05 * 16
 
 
 def test_the_race_ends_when_the_order_is_settled_and_says_so() -> None:
     samples: dict[int, list[float]] = {runner: [] for runner in range(8)}
-    race = Race(samples, always={5})
-    driven(race, samples, lambda runner, number: 100.0 + 30 * runner)
+    halving = SuccessiveHalving(samples, always={5})
+    driven(halving, samples, lambda runner, number: 100.0 + 30 * runner)
     assert [len(samples[runner]) for runner in range(8)] == [7, 7, 1, 1, 1, 7, 1, 1]
-    assert {runner for runner, why in race.stopped.items() if why == "settled"} == {0, 1, 5}
-    assert race.ended == "settled" and race.stopped[7] == "slower"
+    assert {runner for runner, why in halving.stopped.items() if why == "settled"} == {0, 1, 5}
+    assert halving.ended == "settled" and halving.stopped[7] == "slower"
 
 
 def test_nobody_leaves_early_before_the_clock_is_stable() -> None:
     samples: dict[int, list[float]] = {runner: [] for runner in range(8)}
-    driven(Race(samples, warm=False, known_ns=1.0), samples, lambda runner, number: 100.0 + 30 * runner)
+    driven(SuccessiveHalving(samples, warm=False, known_ns=1.0), samples, lambda runner, number: 100.0 + 30 * runner)
     assert min(map(len, samples.values())) == 3 and len(samples[0]) == 7
 
 
 def test_who_left_early_is_no_finalist_whatever_its_samples_say() -> None:
     samples: dict[int, list[float]] = {runner: [] for runner in range(8)}
-    race = Race(samples)
-    driven(race, samples, lambda runner, number: 100.0 + 30 * runner + 500 * (number > 0))
-    assert race.finalists == [0, 1] and samples[0][-1] > samples[7][0]
+    halving = SuccessiveHalving(samples)
+    driven(halving, samples, lambda runner, number: 100.0 + 30 * runner + 500 * (number > 0))
+    assert halving.finalists == [0, 1] and samples[0][-1] > samples[7][0]
 
 
 @pytest.mark.parametrize(("known_ns", "most"), [(99 / HOPELESS, 3), (101 / HOPELESS, 7)])
 def test_a_race_for_nothing_ends_after_three_samples(known_ns: float, most: int) -> None:
     samples: dict[int, list[float]] = {runner: [] for runner in range(4)}
-    race = Race(samples, known_ns=known_ns)
-    driven(race, samples, lambda runner, number: 100.0 + 30 * runner)
+    halving = SuccessiveHalving(samples, known_ns=known_ns)
+    driven(halving, samples, lambda runner, number: 100.0 + 30 * runner)
     assert [len(values) for values in samples.values()] == [most, most, 1, 1]
-    assert race.stopped[0] == ("slower" if most == 3 else "settled") and race.ended == "settled"
+    assert halving.stopped[0] == ("slower" if most == 3 else "settled") and halving.ended == "settled"
 
 
 def test_who_fails_is_left_out_and_a_race_of_nobody_is_over() -> None:
@@ -143,7 +153,7 @@ def test_who_fails_is_left_out_and_a_race_of_nobody_is_over() -> None:
             del samples[1], samples[2]
         return 100.0
 
-    race = Race(samples)
-    assert len(driven(race, samples, failing)) == 7
-    assert race.stopped == {0: "settled"}
-    assert list(Race({}).passes()) == []
+    halving = SuccessiveHalving(samples)
+    assert len(driven(halving, samples, failing)) == 7
+    assert halving.stopped == {0: "settled"}
+    assert list(SuccessiveHalving({}).passes()) == []

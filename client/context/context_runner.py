@@ -47,7 +47,7 @@ class OutOfTime(TuningError):
     """The budget is used up before contexts could be compared."""
 
 
-class ContextRace:
+class ContextRunner:
     """The contexts on the target; leaving a with statement frees them. Methods raise GputuneError, ContextError and
     OSError.
 
@@ -71,7 +71,7 @@ class ContextRace:
         self._compiled = compiled
         self._progress = progress
         self._deadline = deadline
-        self._folder: tempfile.TemporaryDirectory[str]  # from when the race begins
+        self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
         self._loaded: list[RemoteExecutor] = []
         self._files = 0
         self._binaries: dict[tuple[str, str], bytes] = {}

@@ -1,9 +1,9 @@
-"""Which runners of a race get how many samples: rounds of successive halving, and when the order is settled.
+"""Successive halving: which variants get how many samples, and when their order is settled.
 
 Pure: samples in, numbers out, no device. After Karnin, Koren, Somekh: Almost Optimal Exploration in Multi-Armed Bandits
 (2013), with quarters for halves: a first look at everything, then ever more samples for ever fewer. Among 64 or more
-runners that takes 1.9 samples each, less where the race is settled early. In a small field those that may well be the
-best stay as well, because there a quarter is only one or two.
+runners that takes 1.9 samples each, less where their order is settled early. In a small field those that may well be
+the best stay as well, because there a quarter is only one or two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Stopped = Literal["settled", "all", "slower"]
 faster."""
 
 ROUNDS = (1, 3, 7, 16, 24)
-"""Samples that each runner still in the race has after each round. Where clocks jump between two levels, the
+"""Samples that each runner which is left has after each round. Where clocks jump between two levels, the
 median of 16 samples still picks a loser by chance; the last round is for the few whose order is not settled by then."""
 
 KEPT = 4
@@ -28,8 +28,8 @@ KEPT_AT_LEAST = 2
 """So many go on in any case: one alone has nothing to be compared with."""
 
 FAR, FARTHER = 2.0, 20.0
-"""Who takes so many times as long as the best gets no more than FEWEST samples, or than one: its launches may be long.
-A first sample on a clock that is not up yet may be off by a factor of four, so the other limit has to wait."""
+"""A runner that takes so many times as long as the best gets no more than FEWEST samples, or than one: its launches may
+be long. A first sample on a clock that is not up yet may be off by a factor of four, so the other limit has to wait."""
 
 CLOSE_AT_MOST = 8
 """Up to so many go on while they may well be the best. It is a whole batch of finalists, which differ by little."""
@@ -48,7 +48,8 @@ HOPELESS = 1.1
 """When no runner is within this factor of what is known, it does not matter which is the best of them."""
 
 FEWEST = 3
-"""Where the clock was not stable, no runner leaves with fewer samples; no whole race ends with fewer anywhere."""
+"""Where the clock was not stable, no runner is eliminated with fewer samples; and nothing is settled with fewer
+anywhere."""
 
 ENOUGH = 7
 """Fewer samples say too little about their own spread: two of three are often equal by chance."""
@@ -60,14 +61,14 @@ NORMAL_MAD = 1.4826
 """Standard deviation over the median absolute deviation, for normal samples."""
 
 
-class Race:
+class SuccessiveHalving:
     """Decides pass by pass which runners are sampled next. Its caller appends one sample for each runner of a pass to
     `samples`, or takes a runner out of it that has failed.
 
     samples: by runner, in nanoseconds. most: what a finalist gets. always: runners that the others are compared with,
-    which are sampled to the end. known_ns: the best time known before the race, 0 when none is. warm: whether the
-    clock was stable when the race began. stopped: why each runner left, filled in by and by; finalists: those that were
-    in the race to its end.
+    which are sampled to the end. known_ns: the best time known before, 0 when none is. warm: whether the
+    clock was stable at the beginning. stopped: why each runner left, filled in by and by; finalists: those that were
+    not eliminated before the end.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Race:
         self.stopped: dict[int, Stopped] = {}
         self.finalists: list[int] = []
         self.ended: Stopped = "all"
-        """Why the race as a whole was over."""
+        """Why the rounds ended."""
 
     def passes(self) -> Iterator[list[int]]:
         """The runners of each pass in order: forward and backward in turns, so that a steady drift cancels out."""
@@ -160,7 +161,7 @@ def settled(samples: Mapping[int, Sequence[float]], running: Sequence[int], tie:
     """Whether more samples would not change who wins: the best is ahead of each other one for certain, or what is left
     between them is certainly within `tie`, a share of the best's median.
 
-    A race of one is settled when that one has ENOUGH samples for a median, a race without runners at once.
+    One runner alone is settled when it has ENOUGH samples for a median, none at all at once.
     """
     ranked = sorted(running, key=lambda runner: _rank(samples, runner))
     if not ranked:
@@ -180,8 +181,8 @@ def _rank(samples: Mapping[int, Sequence[float]], runner: int) -> tuple[float, i
 
 
 def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """The ratios of samples by those of the same passes: what has slowed down both does not count. Who left early is
-    held against what was taken until then; by a time of 0 nothing is told apart."""
+    """The ratios of samples by those of the same passes: what has slowed down both does not count. What was eliminated
+    early is compared by what was taken until then; by a time of 0 nothing is told apart."""
     return [one / other if other else 1.0 for one, other in zip(over, under, strict=False)]
 
 
