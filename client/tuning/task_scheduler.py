@@ -1,6 +1,6 @@
 """What is done next, for every target that asks: begin a task, go on with one, conclude one, or leave it untouched.
 
-The trials of all tasks are one pool, and a budget of time is one deadline: what they are spent on is decided batch by
+The trials of all tasks are one budget, and a budget of time is one deadline: what they are spent on is decided batch by
 batch, by what schedule.py expects of it. Every task is begun before any gets a second batch, and time is kept back to
 conclude what was begun.
 """
@@ -66,13 +66,13 @@ class TaskScheduler:
         self,
         entries: Sequence[Entry],
         effort: Effort,
-        pool: int,
+        trial_budget: int,
         budget_seconds: float | None,
         clock: Callable[[], float] = time.monotonic,
         inference: Inference | None = None,
     ) -> None:
-        """pool: how many trials all of them may take together; clock: seconds; inference: what an inference takes by
-        the times of these tasks, by default the sum of all."""
+        """trial_budget: how many trials all of them may take together; clock: seconds; inference: what an inference
+        takes by the times of these tasks, by default the sum of all."""
         works = [(entry.search.task.weight, entry.search.work) for entry in entries]
         self._entries = [entries[place] for place in largest_first(works)]
         self._inference = inference or self._sum
@@ -82,7 +82,7 @@ class TaskScheduler:
         self._lock = threading.Lock()
         self._stopped = False
         self._concluding: list[float] = []  # seconds that it took, task by task
-        self.pool = pool
+        self.trial_budget = trial_budget
 
     def take(self, worker: int) -> tuple[Entry, Todo] | None:
         """What this target does next; None when there is nothing more for it. The entry is its own until it is given
@@ -102,7 +102,7 @@ class TaskScheduler:
         """That is done: so many new configurations are known, and it took so long."""
         with self._lock:
             entry.busy = False
-            self.pool -= trials
+            self.trial_budget -= trials
             if todo is Todo.CONCLUDE:
                 self._concluding.append(seconds)
             elif not self._concluding and todo is Todo.STEP:
@@ -124,9 +124,9 @@ class TaskScheduler:
 
     def batch(self, entry: Entry) -> int:
         """How many configurations the next batch of a task may have. The first one is measured whatever is left, and
-        takes of the pool no more than the task has brought."""
+        takes of the trial budget no more than the task has brought."""
         if entry.stepped and entry.search.begun:
-            return min(BATCH, self.pool)
+            return min(BATCH, self.trial_budget)
         search = entry.search
         most = min(BATCH, max(search.base - len(search.known), 0) if search.begun else search.base)
         if not self._selective:
@@ -154,7 +154,7 @@ class TaskScheduler:
         waiting = [entry for entry in begun if not entry.search.begun and not (late and entry.search.best)]
         if waiting:  # what was to be measured first is, however little is left
             return waiting[0], Todo.STEP
-        if self.pool > 0 and not late:
+        if self.trial_budget > 0 and not late:
             candidates = {entry.place: entry for entry in begun if self._may_pay(entry)}
             place = most_promising(candidates, self._standings, self._inference, self._effort.worth)
             if place is not None:

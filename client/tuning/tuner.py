@@ -173,7 +173,7 @@ class Tuner:
         )
         if entries:
             self._run(scheduler, tell)
-        self._progress.shrink(max(scheduler.pool, 0))
+        self._progress.shrink(max(scheduler.trial_budget, 0))
         if skipped := [entry for entry in entries if entry.tuning is None]:
             log.warning(
                 f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
@@ -315,12 +315,12 @@ class Tuner:
 
     def _pool(self, entries: Sequence[Entry]) -> int:
         """The trials that these tasks may take together: what the effort has for each, less what is known."""
-        pool = 0
+        trial_budget = 0
         for entry in entries:
             search = entry.search
             self._resume(search)
-            pool += max(search.base - len(search.known) - search.to_measure_again, 0) + search.to_measure_again
-        return pool
+            trial_budget += max(search.base - len(search.known) - search.to_measure_again, 0) + search.to_measure_again
+        return trial_budget
 
     def _finalists(self, entry: Entry) -> int:
         return min(self._effort.finalists + 1, entry.search.space.size)

@@ -125,8 +125,8 @@ class _Batch:
                 self._verified[index] = found
                 self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
                 self._watcher.verified(index, self._trials[index])
-            self._course.give_way()
-        self._course.give_way()  # also to those that would have disturbed who compiled ahead
+            self._course.yield_device()
+        self._course.yield_device()  # also to those that would have disturbed who compiled ahead
 
     def time_all(self) -> None:
         """Warms up with the fastest and samples everything that works, the same code once."""

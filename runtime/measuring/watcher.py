@@ -37,7 +37,7 @@ class Cancelled(Exception):
 
 class Watcher(Protocol):
     """Hears of each step. `variant` counts in the order of the request; a baseline that is none of the variants comes
-    after them; None is work for all of them. Every method but give_way returns at once, and none raises."""
+    after them; None is work for all of them. Every method but yield_device returns at once, and none raises."""
 
     @property
     def cancelled(self) -> bool:
@@ -53,7 +53,7 @@ class Watcher(Protocol):
     def failed(self, variant: int, trial: Trial) -> None:
         """What became of a variant that does not work."""
 
-    def give_way(self) -> None:
+    def yield_device(self) -> None:
         """Called between two variants, while nothing is measured and nothing runs: where others are to have the device
         meanwhile, returns when they have had it."""
 
@@ -69,7 +69,7 @@ class Unwatched:
 
     def failed(self, variant: int, trial: Trial) -> None: ...
 
-    def give_way(self) -> None: ...
+    def yield_device(self) -> None: ...
 
 
 UNWATCHED = Unwatched()
@@ -101,10 +101,10 @@ class Course:
         if self._watcher.cancelled:
             raise Cancelled("the request was cancelled")
 
-    def give_way(self) -> None:
+    def yield_device(self) -> None:
         """Lets others have the device, if they are to. That time is not the request's."""
         self._account()
-        self._watcher.give_way()
+        self._watcher.yield_device()
         self._since_ns = time.perf_counter_ns()
 
     def seen(self, launch_ns: float) -> None:

@@ -17,7 +17,7 @@ from itertools import islice
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
 from gputune.server.clients.listener import Arrival, Listener
-from gputune.server.clients.places import Places
+from gputune.server.clients.slots import Slots
 
 log = logging.getLogger("gputune.server")
 
@@ -25,14 +25,14 @@ SILENT_AT_MOST = 512  # connections that have sent nothing; below the 1024 descr
 UNPROVEN_AT_MOST = 64  # links that have not proven yet that they know the token, TLS handshakes included
 ACCEPTED_AT_ONCE = 16  # connections in one round of the event loop, less than a millisecond's work
 MET_AT_ONCE = 4  # links made in one round, a little more
-PAUSE_SECONDS = 0.5  # after a connection that could not be accepted, for want of descriptors for example
+PAUSE_SECONDS = 0.5  # after a connection that could not be accepted, for lack of descriptors for example
 
 
 class Admission:
     """Accepts connections on a port that listens, for each that says something a link from `make`.
 
-    A link stands here until it has `passed` or `left`. When the places are taken, the next one takes that of the one
-    that has stood longest (places.py): with the token a moment is enough. seconds: from the connection to the proof.
+    A link stands here until it has `passed` or `left`. When the slots are taken, the next one takes that of the one
+    that has stood longest (slots.py): with the token a moment is enough. seconds: from the connection to the proof.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Admission:
         self._authentication = authentication
         self._seconds = seconds
         self._make = make
-        self._silent: Places[Arrival] = Places(SILENT_AT_MOST)
-        self._unproven: Places[ClientLink] = Places(UNPROVEN_AT_MOST)
+        self._silent: Slots[Arrival] = Slots(SILENT_AT_MOST)
+        self._unproven: Slots[ClientLink] = Slots(UNPROVEN_AT_MOST)
         self._meetings: dict[ClientLink, asyncio.Task[None]] = {}  # of the unproven
         self._began: dict[ClientLink, float] = {}  # the same: when they were accepted
         # of the listening socket and of the silent: one reader of the event loop for all of them, because a flood makes

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from gputune.server.clients.guesses import Guesses
-from gputune.server.clients.parties import party_of
 from gputune.server.clients.service import Service, as_message
+from gputune.server.clients.tenants import tenant_of
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import KINDS, Error, Hello, Limits, Ping, Pong, Proof, Welcome
@@ -53,12 +53,12 @@ class Host(Protocol):
 class ClientLink(asyncio.BufferedProtocol):
     """Made by the daemon for each client that connects.
 
-    requests: what the client has asked for so far, by kind; party: with which other clients it shares the device's
+    requests: what the client has asked for so far, by kind; tenant: with which other clients it shares the device's
     time; closed: done when the connection is gone.
     """
 
     def __init__(self, host: Host) -> None:
-        self.party = ""
+        self.tenant = ""
         self.requests: Counter[str] = Counter()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._host = host
@@ -87,7 +87,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self._address = str(peer[0])
         tls = transport.get_extra_info("ssl_object")
         # a certificate is asked for, and checked, only where there is a --tls_ca
-        self.party = party_of(peer[0], None if tls is None else tls.getpeercert(binary_form=True))
+        self.tenant = tenant_of(peer[0], None if tls is None else tls.getpeercert(binary_form=True))
         self._name = f"connection {self._host.enter(self)} from {peer[0]}:{peer[1]}"
         log.info("%s", self._name)
 

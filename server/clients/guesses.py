@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from .parties import address_of
+from .tenants import address_of
 
 FREE = 3  # wrong tokens of an address in a row that cost nothing: a mistake is found out at once
 FIRST_SECONDS = 0.1

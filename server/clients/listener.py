@@ -8,7 +8,7 @@ import time
 from ipaddress import ip_address
 from typing import Any
 
-from gputune.server.clients.parties import address_of
+from gputune.server.clients.tenants import address_of
 
 BACKLOG = 1024  # connections that the system holds until they are accepted; those beyond try again a second later
 
@@ -24,7 +24,7 @@ class Exposed(Exception):
 class Arrival:
     """A connection that was accepted, and that has no protocol yet.
 
-    address: the party that it comes from (parties.py); began: when it was accepted (time.monotonic); descriptor: for
+    address: the tenant that it comes from (tenants.py); began: when it was accepted (time.monotonic); descriptor: for
     the event loop, which says there that something has arrived.
     """
 

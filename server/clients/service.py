@@ -40,7 +40,7 @@ from gputune.server.workers.supervisor import Supervisor
 
 log = logging.getLogger("gputune.server")
 
-SLICE_SECONDS = 2.0  # that a batch has the device at least before it gives way; taking it up again costs about 10 ms
+SLICE_SECONDS = 2.0  # that a batch has the device at least before it yields it; taking it up again costs about 10 ms
 
 
 class Service:
@@ -60,9 +60,9 @@ class Service:
         self._sessions: dict[Client, Session] = {}
         self._jobs: dict[Client, dict[int, Job]] = {}
         self._held_back: set[Client] = set()
-        self._serving: dict[Job, asyncio.Task[None]] = {}  # what has the device, and what has given way
+        self._serving: dict[Job, asyncio.Task[None]] = {}  # what has the device, and what has yielded it
         self._running: dict[Job, Supervisor] = {}  # of these, what has it: several while nothing is measured
-        self._paused: dict[Job, Supervisor] = {}  # and what has given way, which waits for its next turn
+        self._paused: dict[Job, Supervisor] = {}  # and what has yielded it, which waits for its next turn
         self._charged = 0.0  # until when their clients have been charged
         self._work = asyncio.Event()
         self._stopping = False
@@ -152,7 +152,7 @@ class Service:
         cancelled = asyncio.get_running_loop().create_future()
         job = Job(client, session, request_id, request, message, held_bytes, cancelled, sources)
         self._jobs[client][request_id] = job
-        self._fair_queue.add(client, job, client.party)
+        self._fair_queue.add(client, job, client.tenant)
         self._work.set()
         self.queue_changed()
 
@@ -258,11 +258,11 @@ class Service:
         elif self._stopping:
             self._finish(job, as_message(_stopping()))
         elif job.client in self._jobs:
-            self._fair_queue.add(job.client, job, job.client.party)
+            self._fair_queue.add(job.client, job, job.client.tenant)
         else:
             self._let_go(job)
 
-    # --- batches that give way ------------------------------------------------------------------------
+    # --- batches that yield the device ----------------------------------------------------------------
 
     def share(self, now: float) -> None:
         """Asks batches that have had the device for a while to let it to those that wait and have used less."""
@@ -271,15 +271,15 @@ class Service:
             return
         for job, supervisor in self._running.items():
             if now - job.since >= SLICE_SECONDS and self._fair_queue.before(job.client, self._held_back):
-                supervisor.give_way()
+                supervisor.ask_to_yield()
 
     def _pause(self, job: Job) -> None:
-        """A batch has given way: it waits for its next turn, as the first request of its client."""
+        """A batch has yielded the device: it waits for its next turn, as the first request of its client."""
         self._charge()
         self._paused[job] = supervisor = self._running.pop(job)
         self._workers.pause(supervisor)
         if not job.cancelled.done():
-            self._fair_queue.add(job.client, job, job.client.party, first=True)
+            self._fair_queue.add(job.client, job, job.client.tenant, first=True)
         else:
             supervisor.give_up()
         self.queue_changed()

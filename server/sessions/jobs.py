@@ -12,9 +12,9 @@ from gputune.server.sessions.session import Materials, Session
 
 
 class Client(Protocol):
-    """A client (client_link.py). party: with which other clients it shares the device's time (parties.py)."""
+    """A client (client_link.py). tenant: with which other clients it shares the device's time (tenants.py)."""
 
-    party: str
+    tenant: str
 
     def send(self, message: Any, request_id: int) -> None:
         """Sends a reply or Progress, if the client is still there."""

@@ -21,8 +21,8 @@ _DEADLINE = _WHAT.size
 _CANCEL = _DEADLINE + _WHEN.size
 _COMPANY = _CANCEL + 1
 _WAITING = _COMPANY + 1
-_GIVE_WAY = _WAITING + 1
-_PAUSED = _GIVE_WAY + 1
+_YIELD = _WAITING + 1
+_PAUSED = _YIELD + 1
 _SIZE = mmap.PAGESIZE
 _NONE = -1
 _PAUSE_SECONDS = 1e-3
@@ -47,7 +47,7 @@ class HeartbeatPage:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._way_wanted = False  # by this process
+        self._yield_wanted = False  # by this process
         self._page = mmap.mmap(descriptor, _SIZE)
 
     @classmethod
@@ -101,15 +101,15 @@ class HeartbeatPage:
         self._page[_WAITING] = 0
 
     @property
-    def to_give_way(self) -> bool:
+    def to_yield(self) -> bool:
         """Whether the daemon wishes that others have the device. Not while another worker compiles for this request."""
-        return self._page[_GIVE_WAY] != 0 and not self._page[_COMPANY]
+        return self._page[_YIELD] != 0 and not self._page[_COMPANY]
 
     def pause(self) -> None:
         """Returns when the daemon says that the others have had the device, or that the request is to be given up."""
         self.rest()
         self._page[_PAUSED] = 1
-        while self._page[_GIVE_WAY] and not self.cancelled:
+        while self._page[_YIELD] and not self.cancelled:
             time.sleep(_PAUSE_SECONDS)
         self._page[_PAUSED] = 0
 
@@ -117,7 +117,7 @@ class HeartbeatPage:
 
     def read(self) -> Doing:
         """What the worker does, or did last. Whatever the page holds, the step is known or None."""
-        if self._way_wanted and self._page[_PAUSED]:
+        if self._yield_wanted and self._page[_PAUSED]:
             return Doing(None, None, 0, 0, paused=True)
         (deadline_ns,) = _WHEN.unpack_from(self._page, _DEADLINE)
         step, variant, allowed_ns = _WHAT.unpack_from(self._page, 0)
@@ -129,10 +129,10 @@ class HeartbeatPage:
         """Asks the worker to give its request up, or takes that back before the next one."""
         self._page[_CANCEL] = int(wanted)
 
-    def give_way(self, wanted: bool) -> None:
+    def ask_to_yield(self, wanted: bool) -> None:
         """Asks the worker to let others have the device between two variants, or to go on."""
-        self._way_wanted = wanted
-        self._page[_GIVE_WAY] = int(wanted)
+        self._yield_wanted = wanted
+        self._page[_YIELD] = int(wanted)
 
     def accompany(self, wanted: bool) -> None:
         """Says whether another worker compiles at the same time."""

@@ -18,7 +18,7 @@ from gputune.server.worker.heartbeat_page import HeartbeatPage
 log = logging.getLogger("gputune.server.worker")
 
 LAUNCH_FLOOR_SECONDS = 1.5  # no step that runs on the device gets less, because machines stutter
-GIVES_WAY = "others have the device between two variants"
+YIELDED = "others have the device between two variants"
 EXPECTED_FACTOR = 3  # a step may last so many times what it should
 
 
@@ -62,15 +62,15 @@ class LinkWatcher:
         """Tells that a variant does not work, and why."""
         self._conclude(variant, trial)
 
-    def give_way(self) -> None:
+    def yield_device(self) -> None:
         """Says that the request waits, and waits, if the daemon wishes so."""
         try:
-            if self._page.to_give_way:
-                self._send(Progress("queued", len(self._concluded), self._variants, GIVES_WAY))
+            if self._page.to_yield:
+                self._send(Progress("queued", len(self._concluded), self._variants, YIELDED))
                 self._page.pause()
                 self._page.begin("preparing", None, self._limits.request_seconds)
         except Exception:
-            log.exception("a defect while giving way to others")
+            log.exception("a defect while yielding the device")
 
     def _seconds(self, step: Step, expected_ns: float) -> float:
         match step:

@@ -3,10 +3,11 @@
 A driver that compiles on one core at a time, as PoCL does, leaves the others idle while a client finalizes a context.
 So requests that measure nothing are spread over several processes, each with a supervisor of its own: a crash or a hang
 costs the request that it happens in and no other. Whatever else is asked for has the device alone: it begins when the
-others have come to an end, and none begins before it is over or has given way.
+others have come to an end, and none begins before it is over or has yielded the device.
 
-A batch that gives way keeps its worker, which waits with all that it has built. What has the device meanwhile is done
-by another one, that opens the device for it: so neither knows of the other, and a crash costs its own request only.
+A batch that yields the device keeps its worker, which waits with all that it has built. What has the device meanwhile
+is done by another one, that opens the device for it: so neither knows of the other, and a crash costs its own request
+only.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Workers:
 
     @property
     def room(self) -> bool:
-        """Whether something else can be done when one more batch gives way."""
+        """Whether something else can be done when one more batch yields the device."""
         return len(self._paused) < self._others_at_most
 
     @property
@@ -102,12 +103,12 @@ class Workers:
         return len(self._paused) > self._others_at_most
 
     def pause(self, supervisor: Supervisor) -> None:
-        """Its batch has given way."""
+        """Its batch has yielded the device."""
         self._paused.add(supervisor)
         supervisor.paused()
 
     def go_on(self, supervisor: Supervisor) -> bool:
-        """Gives the device back to a batch that has given way, unless others have it: whether it has it now."""
+        """Gives the device back to a batch that has yielded it, unless others have it: whether it has it now."""
         if self._busy.keys() - self._paused:
             return False
         self._paused.discard(supervisor)

@@ -187,24 +187,24 @@ class Supervisor:
         known.freed_contexts |= known.contexts.intersection(contexts)
         return bool(known.freed_buffers or known.freed_contexts)
 
-    def give_way(self) -> None:
+    def ask_to_yield(self) -> None:
         """Asks the batch to let others have the device between two variants. It says so by Progress, "queued"."""
         if self._worker is not None:
-            self._worker.page.give_way(True)
+            self._worker.page.ask_to_yield(True)
 
     def paused(self) -> None:
-        """The batch has given way: a worker that is started again for it, too, waits until it may `go_on`."""
+        """The batch has yielded the device: a worker that is started again for it, too, waits until it may `go_on`."""
         self._may_go_on.clear()
 
     def give_up(self) -> None:
-        """The batch that has given way is cancelled, and is to find that out without the device."""
+        """The batch that has yielded the device is cancelled, and is to find that out without the device."""
         self._may_go_on.set()
 
     def go_on(self) -> None:
         """The batch has the device again."""
         self._may_go_on.set()
         if self._worker is not None:
-            self._worker.page.give_way(False)
+            self._worker.page.ask_to_yield(False)
 
     async def tidy(self) -> None:
         """Tells the worker what it can forget."""

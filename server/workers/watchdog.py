@@ -64,7 +64,7 @@ async def watched(
     """
     worker.page.rest()
     worker.page.cancel(False)
-    worker.page.give_way(False)
+    worker.page.ask_to_yield(False)
     asking = asyncio.ensure_future(worker.ask(message, progress))
     missed = None
     try:

@@ -1,4 +1,4 @@
-"""Places for results: shown to be writable without leaving a trace, and one error otherwise."""
+"""Slots for results: shown to be writable without leaving a trace, and one error otherwise."""
 
 from pathlib import Path
 

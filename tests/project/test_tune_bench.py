@@ -151,7 +151,7 @@ def test_drift_within_a_round_is_no_difference_between_those_that_take_turns() -
         return [[time_ns * level * numbers.uniform(0.99, 1.01) for level in levels] for _ in range(4)]
 
     mine, other = rounds(100), [samples[:16] for samples in rounds(80)]
-    compared = tools.raced_ratio(mine, other)
+    compared = tools.paired_ratio(mine, other)
     assert 1.24 < compared.low < 1.25 < compared.high < 1.26
     assert tools.ratio(mine, other).high - tools.ratio(mine, other).low > 0.2
 

@@ -32,12 +32,27 @@ BANNED = {
     "who (?:has|is|asks|waits|dies|wants)": ANYWHERE,
     "lane": ("client/", "server/"),
     "guard": ("server/clients/",),
+    "walk": ("client/", "kernels/"),
+    "jump": ("client/", "kernels/"),
+    "rac(?:e|ed|ing)": ("ARCHITECTURE.md", "client/", "core/", "kernels/", "runtime/", "scripts/", "server/"),
+    "prove[nr]": ("runtime/",),
+    "part(?:y|ie)": ("server/",),
+    "g(?:i|a)v(?:e|es|ing|en) way": ANYWHERE,
 }
 """A pattern, in singular, and the folders in which it is banned."""
 
 ALLOWED = {
     "patience": ("client/tuning/",),  # the field's word for how many trials in a row may bring nothing
     "nobody": ("cache/schema.py",),
+    "walk": (
+        "client/tuning/search/strategies/surrogate.py",  # a Metropolis walk
+        "kernels/ops/rows.cl",  # the texts of kernels decide keys
+    ),
+    "rac(?:e|ed|ing)": (
+        "client/context/choice.py",  # a key of stored choices, there and in comparison.py
+        "client/context/comparison.py",
+        "runtime/measuring/building.py",  # a data race
+    ),
 }
 """By pattern, the files and folders that may use it all the same. The text of cache/schema.py decides digests."""
 

@@ -11,11 +11,12 @@ class Effort:
 
     `trials` are the configurations that a convolution or matrix product brings along, `light_trials` those of a task
     that only moves or reduces data; None means the whole space, and no task brings more than the `share` of its space
-    or FEW, whichever is more. All of it is one pool from which the tasks with most to gain are served first, none with
-    more than MOST times what it has brought. `patience` stops a task when that many trials in a row brought nothing
-    better; `worth` does when a batch is expected to gain less than this share of an inference. Finalists of several
-    batches are measured again, side by side. `samples` is what those in front get at most. In the end as many finalists
-    of each task as there are `contexts`, and its default, are timed inside the whole model; one is nothing to compare.
+    or FEW, whichever is more. All of it is one budget, from which the tasks with most to gain are served first, none
+    with more than MOST times what it has brought. `patience` stops a task when that many trials in a row brought
+    nothing better; `worth` does when a batch is expected to gain less than this share of an inference. Finalists of
+    several batches are measured again, side by side. `samples` is what those in front get at most. In the end as many
+    finalists of each task as there are `contexts`, and its default, are timed inside the whole model; one is nothing to
+    compare.
     """
 
     name: str
@@ -108,6 +109,6 @@ def trials_for(effort: Effort, heavy: bool, space_size: int) -> int:
 
 
 def most_trials(effort: Effort, space_size: int) -> int:
-    """How many of its configurations may be measured at most, whatever is left in the pool."""
+    """How many of its configurations may be measured at most, whatever is left of the trial budget."""
     bound = space_size if effort.trials is None else MOST * effort.trials
     return min(space_size, bound, max(FEW, int(effort.share * space_size)))

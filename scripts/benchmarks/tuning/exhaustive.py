@@ -22,7 +22,7 @@ from benchmarks.tuning.tools import (
     device_of,
     limits_of,
     median_of,
-    raced_ratio,
+    paired_ratio,
     share,
     title_of,
     tune,
@@ -113,8 +113,8 @@ def _one(client: TargetClient, task: Task, most: int, options: argparse.Namespac
         "best": dict(best),
         "pick_ns": median_of(picked),
         "best_ns": median_of(best_again),
-        "by_best": vars(raced_ratio(picked, best_again)),
-        "gain": vars(raced_ratio(default, picked)),
+        "by_best": vars(paired_ratio(picked, best_again)),
+        "gain": vars(paired_ratio(default, picked)),
     }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.tuning.generate import add_arguments as add_common
 from benchmarks.tuning.generate import chosen, generated
-from benchmarks.tuning.tools import Ratio, Result, TaskOnTarget, device_of, median_of, raced_ratio, ratio, title_of
+from benchmarks.tuning.tools import Ratio, Result, TaskOnTarget, device_of, median_of, paired_ratio, ratio, title_of
 from gputune.client.model.plan import Plan, Task
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
@@ -78,7 +78,7 @@ def _tasks(client: TargetClient, tasks: Mapping[str, Task], tuned: Mapping[str, 
                 gains[title_of(task)] = Ratio(1.0, 1.0, 1.0)
             else:
                 default, mine = bench.retime([bench.default, pick], ROUNDS)
-                gains[title_of(task)] = raced_ratio(default, mine)
+                gains[title_of(task)] = paired_ratio(default, mine)
     return gains
 
 

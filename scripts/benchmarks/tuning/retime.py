@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.tuning.generate import add_arguments as add_common
 from benchmarks.tuning.generate import chosen, generated
-from benchmarks.tuning.tools import Result, TaskOnTarget, device_of, median_of, raced_ratio, title_of
+from benchmarks.tuning.tools import Result, TaskOnTarget, device_of, median_of, paired_ratio, title_of
 from gputune.client.target.connecting import choose_target
 from models.tune_models import tasks_by_key
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> Result:
             shown = "its default"
             if one["default_ns"] is not None and one["configuration"] != bench.default:
                 found["by_default"] = one["tuned_ns"] / one["default_ns"]
-                found["by_default_again"] = raced_ratio(picked, default).value
+                found["by_default_again"] = paired_ratio(picked, default).value
                 off_by_default.append(abs(found["by_default_again"] / found["by_default"] - 1))
                 shown = f"{found['by_default']:.3f}, {found['by_default_again']:.3f}"
             rows.append(

@@ -199,7 +199,7 @@ def ratio(mine: Rounds, other: Rounds) -> Ratio:
     return Ratio(statistics.median(values), *_bounds(drawn, numbers))
 
 
-def raced_ratio(mine: Rounds, other: Rounds) -> Ratio:
+def paired_ratio(mine: Rounds, other: Rounds) -> Ratio:
     """Like ratio, of samples that were taken in the same passes: neighbours are held against each other, so that
     what slows down both for a moment does not count."""
     numbers = np.random.default_rng(1)

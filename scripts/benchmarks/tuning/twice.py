@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.tuning.generate import add_arguments as add_common
 from benchmarks.tuning.generate import chosen, generated
-from benchmarks.tuning.tools import Result, TaskOnTarget, device_of, raced_ratio, share, title_of
+from benchmarks.tuning.tools import Result, TaskOnTarget, device_of, paired_ratio, share, title_of
 from gputune.client.target.connecting import choose_target
 from models.tune_models import tasks_by_key
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> Result:
                 if not same[-1]:
                     with TaskOnTarget(client, task) as bench:
                         mine, again, _ = bench.retime([*picks, bench.default], ROUNDS)
-                    compared = raced_ratio(again, mine)
+                    compared = paired_ratio(again, mine)
                     value, shown = compared.value, str(compared)
                 near.append(abs(value - 1) <= WITHIN)
                 tasks[title_of(task)] = {"picks": picks, "second_by_first": value}

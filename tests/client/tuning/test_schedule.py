@@ -152,7 +152,7 @@ def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
         got.append(scheduler.batch(entry))
         scheduler.give_back(entry, todo, got[-1], 0.1)
     assert got == [2] * 12
-    assert scheduler.pool == 0
+    assert scheduler.trial_budget == 0
 
 
 def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:

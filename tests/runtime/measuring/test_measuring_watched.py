@@ -49,7 +49,7 @@ class Notes:
     def failed(self, variant: int, trial: Trial) -> None:
         self.told.append((variant, trial.status))
 
-    def give_way(self) -> None:
+    def yield_device(self) -> None:
         assert not any(step == "measuring" for step, _, _ in self.steps)
         self.ways.append(len(self.told))
 
@@ -259,7 +259,7 @@ def test_what_others_take_is_not_the_requests_time(null: Backend, monkeypatch: p
     waited_ns = 0
 
     class Patient(Notes):
-        def give_way(self) -> None:
+        def yield_device(self) -> None:
             nonlocal waited_ns
             waited_ns += 10**15
 

@@ -116,8 +116,8 @@ def test_items_and_owners_can_leave() -> None:
     assert drain(queue) == ["a2"]
 
 
-def with_parties(*items: str, tolerance: float = 0.0) -> FairQueue[str, str]:
-    """An item's party is its first letter, and its owner its first two."""
+def with_tenants(*items: str, tolerance: float = 0.0) -> FairQueue[str, str]:
+    """An item's tenant is its first letter, and its owner its first two."""
     queue: FairQueue[str, str] = FairQueue(tolerance)
     for item in items:
         queue.add(item[:2], item, item[0])
@@ -127,7 +127,7 @@ def with_parties(*items: str, tolerance: float = 0.0) -> FairQueue[str, str]:
 @pytest.mark.parametrize("tolerance", [0.0, 0.5])
 @pytest.mark.parametrize("seconds", [0.001, 1.0])
 def test_two_parties_alternate_although_one_has_ten_clients(tolerance: float, seconds: float) -> None:
-    queue = with_parties(*(f"a{client}" for client in range(10)), "b0", tolerance=tolerance)
+    queue = with_tenants(*(f"a{client}" for client in range(10)), "b0", tolerance=tolerance)
     served = []
     for _ in range(200):
         owner = queue.next()
@@ -140,7 +140,7 @@ def test_two_parties_alternate_although_one_has_ten_clients(tolerance: float, se
 
 
 def test_the_clients_of_a_party_are_served_in_turns() -> None:
-    queue = with_parties("a0x", "a0y", "a0z", "a1x", "b0x", "a1y")
+    queue = with_tenants("a0x", "a0y", "a0z", "a1x", "b0x", "a1y")
     assert queue.order() == ["a0x", "b0x", "a1x", "a0y", "a1y", "a0z"]
     served = []
     while (item := queue.next()) is not None:
@@ -150,7 +150,7 @@ def test_the_clients_of_a_party_are_served_in_turns() -> None:
 
 
 def test_coming_again_pays_no_debt() -> None:
-    queue = with_parties("a0", "b0", "b0", "b0", "b0")
+    queue = with_tenants("a0", "b0", "b0", "b0", "b0")
     assert queue.next() == "a0"
     queue.spent("a0", 2.5)
     queue.leave("a0")
@@ -164,17 +164,17 @@ def test_coming_again_pays_no_debt() -> None:
     queue.spent("b0", 9.0)
     queue.add("c0", "c0", "c")
     queue.next()
-    assert list(queue._parties) == ["b", "c"]  # the others have used as much as a, which is gone
+    assert list(queue._tenants) == ["b", "c"]  # the others have used as much as a, which is gone
 
 
 def test_who_is_to_be_served_before_one_goes_on() -> None:
-    queue = with_parties("a0", "a1", "b0", tolerance=0.5)
+    queue = with_tenants("a0", "a1", "b0", tolerance=0.5)
     assert queue.next() == "a0"
     queue.spent("a0", 0.5)
     assert not queue.before("a0")
     queue.spent("a0", 0.1)
     assert queue.before("a0")
-    assert queue.before("a0", held_back={"b0"})  # a1 is of the same party, and has used nothing
+    assert queue.before("a0", held_back={"b0"})  # a1 is of the same tenant, and has used nothing
     assert not queue.before("a0", held_back={"a1", "b0"})
     queue.add("a0", "a0 again", "a", first=True)
     assert [queue.next(), queue.next(), queue.next()] == ["b0", "a1", "a0 again"]
@@ -183,7 +183,7 @@ def test_who_is_to_be_served_before_one_goes_on() -> None:
 
 
 def test_what_goes_on_waits_before_the_others_of_its_client() -> None:
-    queue = with_parties("a0x", "a0y")
+    queue = with_tenants("a0x", "a0y")
     assert queue.next() == "a0x"
     queue.add("a0", "a0x", "a", first=True)
     assert queue.order() == ["a0x", "a0y"]

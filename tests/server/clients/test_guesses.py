@@ -8,7 +8,7 @@ import pytest
 from gputune.server.clients import guesses
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.guesses import Guesses
-from gputune.server.clients.parties import address_of
+from gputune.server.clients.tenants import address_of
 from gputune.server.protocol.messages import Limits, Ping, Pong
 from tests.server.peer import Peer
 

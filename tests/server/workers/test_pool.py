@@ -38,8 +38,8 @@ LIMITS = Limits()
 class Client:
     """What a client is told, by request."""
 
-    def __init__(self, party: str = "here") -> None:
-        self.party = party
+    def __init__(self, tenant: str = "here") -> None:
+        self.tenant = tenant
         self.told: dict[int, Any] = {}
 
     def send(self, message: Any, request_id: int) -> None:
@@ -96,8 +96,8 @@ class Hall:
         finally:
             self.running.remove(type(message))
 
-    def client(self, party: str = "here") -> Client:
-        client = Client(party)
+    def client(self, tenant: str = "here") -> Client:
+        client = Client(tenant)
         self.service.join(client)
         return client
 

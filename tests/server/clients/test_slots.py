@@ -1,21 +1,21 @@
-"""Places of the admission are shared evenly between addresses, and one host has one address."""
+"""Slots of the admission are shared evenly between addresses, and one host has one address."""
 
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputune.server.clients.parties import THIS_MACHINE, address_of, party_of
-from gputune.server.clients.places import Places
+from gputune.server.clients.slots import Slots
+from gputune.server.clients.tenants import THIS_MACHINE, address_of, tenant_of
 
 
 @given(st.integers(1, 8), st.lists(st.sampled_from("abcd")), st.data())
 def test_an_address_within_its_share_loses_no_place(at_most: int, addresses: list[str], data: st.DataObject) -> None:
-    places: Places[int] = Places(at_most)
+    slots: Slots[int] = Slots(at_most)
     there: dict[int, str] = {}
     for number, address in enumerate(addresses):
         there[number] = address
-        gone = places.take(number, address)
+        gone = slots.take(number, address)
         counts = Counter(there.values())
         assert (gone is not None) == (len(there) > at_most)
         if gone is not None:
@@ -25,10 +25,10 @@ def test_an_address_within_its_share_loses_no_place(at_most: int, addresses: lis
         left = data.draw(st.sampled_from([-1, *there]))
         if left in there:
             del there[left]
-            places.leave(left)
-            places.leave(left)
-        assert list(places) == list(there)
-        assert len(places) == len(there) <= at_most
+            slots.leave(left)
+            slots.leave(left)
+        assert list(slots) == list(there)
+        assert len(slots) == len(there) <= at_most
 
 
 def test_addresses_that_one_host_can_choose_among_are_one() -> None:
@@ -40,5 +40,5 @@ def test_addresses_that_one_host_can_choose_among_are_one() -> None:
 
 
 def test_a_certificate_is_a_party_wherever_it_comes_from() -> None:
-    assert party_of("10.0.0.1", b"one") == party_of("10.0.0.2", b"one") != party_of("10.0.0.1", b"two")
-    assert party_of("10.0.0.1", None) == address_of("10.0.0.1")
+    assert tenant_of("10.0.0.1", b"one") == tenant_of("10.0.0.2", b"one") != tenant_of("10.0.0.1", b"two")
+    assert tenant_of("10.0.0.1", None) == address_of("10.0.0.1")

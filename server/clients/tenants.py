@@ -1,4 +1,4 @@
-"""Which party a connection belongs to: the device and the places of the admission are shared between parties, not
+"""Which tenant a connection belongs to: the device and the slots of the admission are shared between tenants, not
 between connections, so that many connections bring no more than one."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _IPV6_NETWORK_BITS = 64  # what a network gives to one host, which may take any 
 
 @lru_cache(maxsize=1024)  # a flood asks for the same one thousands of times a second
 def address_of(host: str) -> str:
-    """The party of a peer's address: addresses that one host can choose among are one, those of this machine too."""
+    """The tenant of a peer's address: addresses that one host can choose among are one, those of this machine too."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:  # gone before it could be asked
@@ -27,6 +27,6 @@ def address_of(host: str) -> str:
     return str(address)
 
 
-def party_of(host: str, certificate: bytes | None) -> str:
-    """The party of a connection: its certificate (DER) where it has shown one, which was checked, or its address."""
+def tenant_of(host: str, certificate: bytes | None) -> str:
+    """The tenant of a connection: its certificate (DER) where it has shown one, which was checked, or its address."""
     return address_of(host) if certificate is None else f"certificate {sha256(certificate).hexdigest()}"

@@ -14,7 +14,7 @@ from gputune.server.protocol.messages import Cancel, Done, Error, Limits, Profil
 from gputune.server.worker import heartbeat_page
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import PutSources
-from gputune.server.worker.watcher import GIVES_WAY, LinkWatcher
+from gputune.server.worker.watcher import YIELDED, LinkWatcher
 from gputune.server.workers.pool import Workers
 from gputune.server.workers.process import OnProgress
 from gputune.server.workers.supervisor import Supervisor
@@ -58,15 +58,15 @@ class Device:
             assert self.active == 1, "a batch has the device alone"
             await self.steps.acquire()
             self.active -= 1
-            if worker.page.to_give_way and number + 1 < len(message.variants):
-                progress(Progress("queued", number, len(message.variants), GIVES_WAY))
-                await until(lambda: not worker.page.to_give_way or worker.page.cancelled)
+            if worker.page.to_yield and number + 1 < len(message.variants):
+                progress(Progress("queued", number, len(message.variants), YIELDED))
+                await until(lambda: not worker.page.to_yield or worker.page.cancelled)
             if worker.page.cancelled:
                 return Error("cancelled", "as was wished")
         return Profiled((OK,) * len(message.variants), 0, b"", None, {}, {})
 
-    def client(self, party: str) -> Client:
-        client = Client(party)
+    def client(self, tenant: str) -> Client:
+        client = Client(tenant)
         self.service.join(client)
         return client
 
@@ -256,7 +256,7 @@ def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> 
         (job,) = device.service._running
         device.service._fair_queue.spent(one, 10.0)
         device.service.share(job.since + service_module.SLICE_SECONDS / 2)
-        assert not device.workers[0].page.to_give_way
+        assert not device.workers[0].page.to_yield
 
     played(play)
 
@@ -273,19 +273,19 @@ def test_only_a_pause_that_was_wished_stops_the_clock() -> None:
         told.append(message)
         worker._page[heartbeat_page._PAUSED] = 1
         assert page.read().paused
-        page.give_way(False)
+        page.ask_to_yield(False)
         assert not page.read().paused
 
     watcher = LinkWatcher(worker, LIMITS, send, variants=2)
-    watcher.give_way()
+    watcher.yield_device()
     assert not told
-    page.give_way(True)
-    watcher.give_way()
+    page.ask_to_yield(True)
+    watcher.yield_device()
     assert [message.phase for message in told] == ["queued"]
     assert page.read().step == "preparing"
     page.accompany(True)
-    page.give_way(True)
-    watcher.give_way()
+    page.ask_to_yield(True)
+    watcher.yield_device()
     assert len(told) == 1  # somebody compiles for it, beside what others would measure
     page.detach()
 

@@ -1,4 +1,4 @@
-"""A bounded number of places that newcomers take, shared evenly between the addresses that they come from."""
+"""A bounded number of slots that newcomers take, shared evenly between the addresses that they come from."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 Newcomer = TypeVar("Newcomer", bound=Hashable)
 
 
-class Places(Generic[Newcomer]):
-    """At most so many newcomers. When all places are taken, the next newcomer gets that of the one which has been there
-    longest, among those of the address that has most places: an address has to share its places only with itself as
+class Slots(Generic[Newcomer]):
+    """At most so many newcomers. When all slots are taken, the next newcomer gets that of the one which has been there
+    longest, among those of the address that has most slots: an address has to share its slots only with itself as
     long as others have fewer."""
 
     def __init__(self, at_most: int) -> None:
@@ -26,7 +26,7 @@ class Places(Generic[Newcomer]):
         return iter(self._address)
 
     def take(self, newcomer: Newcomer, address: str) -> Newcomer | None:
-        """Gives a place to a newcomer; the one that has lost its place to it, if any."""
+        """Gives a slot to a newcomer; the one that has lost its slot to it, if any."""
         self._addresses.setdefault(address, {})[newcomer] = None
         self._address[newcomer] = address
         if len(self._address) <= self._at_most:
@@ -37,7 +37,7 @@ class Places(Generic[Newcomer]):
         return leaves
 
     def leave(self, newcomer: Newcomer) -> None:
-        """Frees the place of a newcomer, if it has one."""
+        """Frees the slot of a newcomer, if it has one."""
         address = self._address.pop(newcomer, None)
         if address is not None:
             crowd = self._addresses[address]
