@@ -6,7 +6,7 @@ for the kernel. chain_functions.py has what a step may compute.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,6 +83,11 @@ class Chain:
         return len({step.operand for step in self.steps if step.operand is not None})
 
     @property
+    def operand_names(self) -> tuple[str, ...]:
+        """What families call these tensors: operand0, operand1 and so on."""
+        return tuple(f"operand{k}" for k in range(self.operands))
+
+    @property
     def has_domain(self) -> bool:
         """Whether a step is defined, or tame, for some numbers only: sqrt, log, and a division by a tensor."""
         return any(step.has_domain for step in self.steps)
@@ -121,6 +126,10 @@ class Chain:
                 result = step.meaning.compute(result, *others)
             return np.asarray(result, dtype=value.dtype)
 
+    def apply_to(self, value: Array, inputs: Mapping[str, Array]) -> Array:
+        """`apply` with the operands among a family's inputs."""
+        return self.apply(value, [inputs[name] for name in self.operand_names])
+
     def source(self, value: str, operands: Sequence[str] = (), vector: str = "float") -> str:
         """OpenCL C statements that update the lvalue `value` of type `vector`.
 
@@ -142,9 +151,8 @@ class Chain:
         operand0"). EPILOGUE(value, T, LOAD, offset) updates the lvalue `value` of type T, reading
         LOAD(operandK, offset).
         """
-        count = self.operands
-        parameters = "".join(f", __global const float *restrict operand{k}" for k in range(count))
-        statements = self.source("(value)", [f"LOAD(operand{k}, offset)" for k in range(count)], "T")
+        parameters = "".join(f", __global const float *restrict {name}" for name in self.operand_names)
+        statements = self.source("(value)", [f"LOAD({name}, offset)" for name in self.operand_names], "T")
         return f"#define OPERAND_PARAMETERS {parameters}\n#define EPILOGUE(value, T, LOAD, offset) {{ {statements} }}\n"
 
 

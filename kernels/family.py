@@ -8,7 +8,8 @@ there that defines FAMILY. It is made in these steps:
 2. `inputs` and `output` name the tensors in device layout (NHWC for maps); constant ones are marked.
 3. `space` declares parameters, each with its meaning, and constraints, each with a reason that is the error message.
    Names follow the literature: VW vector width, MR rows of a register tile, LM and LN work-group.
-4. `default` is valid on any device and is measured first; `guesses` won elsewhere, cut to the problem.
+4. `default` is valid on any device and is measured first; `guesses` won elsewhere, cut to the problem. A
+   `TiledFamily` takes all three from a tiling that it shares with other families.
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
    the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
    under `prepare`.
@@ -26,7 +27,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +86,11 @@ class TensorSpec:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+def operand_specs(chain: Chain, shape: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+    """The operands of an epilogue, shaped as the output."""
+    return tuple(TensorSpec(name, shape) for name in chain.operand_names)
 
 
 @dataclass(frozen=True)
@@ -200,9 +206,43 @@ class KernelFamily(ABC):
     def work(self, problem: Any) -> Work:
         """The work estimate of a problem."""
 
+    def moved_bytes(self, problem: Any) -> int:
+        """Bytes of all inputs and of the output, each moved once."""
+        return sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
+
     @abstractmethod
     def tolerance(self, problem: Any) -> Tolerance:
         """How far a right result may be from the reference, by dtype and reduction length."""
+
+
+class HasSpace(Protocol):
+    """How the loops of a problem are cut into work-items, whatever is computed in them."""
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """As of a family."""
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """As of a family."""
+
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """As of a family."""
+
+
+class TiledFamily(KernelFamily):
+    """A family whose tuning space is that of its problem's tiling, which other families have as well."""
+
+    @abstractmethod
+    def tiling(self, problem: Any) -> HasSpace:
+        """The tiling of a problem's loops."""
+
+    def space(self, problem: Any, limits: DeviceLimits) -> TuningSpace:
+        return self.tiling(problem).space(limits)
+
+    def default(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
+        return self.tiling(problem).default(limits)
+
+    def guesses(self, problem: Any, limits: DeviceLimits) -> list[dict[str, int]]:
+        return self.tiling(problem).guesses(limits)
 
 
 def _whole(spec: TensorSpec, generator: np.random.Generator) -> Array:

@@ -111,8 +111,7 @@ class ArgFamily(KernelFamily):
         return np.asarray(place, np.int64)
 
     def work(self, problem: ArgProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(math.prod(problem.shape), moved)
+        return Work(math.prod(problem.shape), self.moved_bytes(problem))
 
     def tolerance(self, problem: ArgProblem) -> Tolerance:
         return Tolerance(0.0, 0.0)

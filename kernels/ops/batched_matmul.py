@@ -174,7 +174,7 @@ class BatchedMatMulFamily(KernelFamily):
                 "a",
                 "packed" if packs else "b",
                 "output",
-                *(f"operand{i}" for i in range(problem.epilogue.operands)),
+                *problem.epilogue.operand_names,
             ),
             stages=(stage,) if packs else (),
         )

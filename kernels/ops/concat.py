@@ -1,6 +1,5 @@
 """Tensors put one behind the other along an axis. See concat_parts.cl."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,26 +17,19 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.space import Configuration, Parameter, TuningSpace
+from gputune.kernels.indexing.moving import CPU_ROWS, copy_space
+from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
-    VECTOR_WIDTHS,
-    busy,
     ceil_div,
     check_indices,
     default_group,
-    default_width,
-    fits,
-    group_constraints,
-    group_parameters,
     round_up,
+    whole_width,
 )
 
 MOST_PARTS = 64
 """Each part is an argument, and 1024 bytes of them are all that OpenCL promises."""
-
-ROWS_OF_AN_ITEM = (1, 2, 4, 8, 16, 32)
-CPU_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -83,25 +75,10 @@ class ConcatFamily(KernelFamily):
         return TensorSpec("output", (problem.rows, problem.length), dtype=problem.dtype)
 
     def space(self, problem: ConcatProblem, limits: DeviceLimits) -> TuningSpace:
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-                Parameter("WPT", ROWS_OF_AN_ITEM, "neighbouring rows of a work-item"),
-                *group_parameters(),
-            ),
-            (
-                fits(max(problem.parts), "the longest part"),
-                busy(("WPT",), problem.rows, "the number of rows"),
-                busy(("VW", "DIMX"), problem.length, "the elements of a row"),
-                busy(("WPT", "DIMY"), problem.rows, "the number of rows"),
-                *group_constraints(limits),
-            ),
-        )
+        return copy_space(limits, max(problem.parts), "the longest part", problem.length, problem.rows)
 
     def default(self, problem: ConcatProblem, limits: DeviceLimits) -> dict[str, int]:
-        width = default_width(limits, max(problem.parts))
-        divides = math.gcd(width, *problem.parts)  # whole vectors everywhere, unless they would be short ones
-        width = divides if divides >= 4 else width
+        width = whole_width(limits, max(problem.parts), *problem.parts)
         rows = CPU_ROWS if limits.device_type == "cpu" and problem.rows >= CPU_ROWS else 1
         across, down = default_group(limits, problem.vectors(width), ceil_div(problem.rows, rows))
         while across > 1 and width * across >= 2 * problem.length:  # short parts make many vectors

@@ -22,6 +22,7 @@ from gputune.kernels.family import (
     TensorSpec,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
@@ -128,7 +129,7 @@ class ConvFamily(KernelFamily):
             TensorSpec("input", (problem.batch, *maps)),
             TensorSpec("weight", weight, constant=True),
             *bias,
-            *(TensorSpec(f"operand{i}", shape) for i in range(problem.epilogue.operands)),
+            *operand_specs(problem.epilogue, shape),
         )
 
     def output(self, problem: ConvProblem) -> TensorSpec:
@@ -162,7 +163,7 @@ class ConvFamily(KernelFamily):
         return [one for turn in itertools.zip_longest(*guesses) for one in turn if one is not None]
 
     def render(self, problem: ConvProblem, configuration: Configuration) -> Instance:
-        operands, prelude = problem.epilogue.operands, problem.epilogue.prelude()
+        operands, prelude = problem.epilogue.operand_names, problem.epilogue.prelude()
         if chosen := configuration.get("ALG", 0):
             other = _winograds(problem)[chosen]
             main = other.main(configuration, prelude, problem.window.macros, operands)
@@ -179,7 +180,7 @@ class ConvFamily(KernelFamily):
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
-            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(operands))),
+            arguments=("input", "packed", "output", *operands),
         )
         return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
 
@@ -195,13 +196,11 @@ class ConvFamily(KernelFamily):
         result = total.transpose(1, 0, 2).reshape(self.output(problem).shape)
         if problem.bias:
             result = result + inputs["bias"]
-        operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(result, operands).astype(np.float32)
+        return problem.epilogue.apply_to(result, inputs).astype(np.float32)
 
     def work(self, problem: ConvProblem) -> Work:
         each = 2 * problem.group_inputs * math.prod(problem.kernel) + problem.bias + len(problem.epilogue.steps)
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(problem.pixels * problem.out_channels * each, moved)
+        return Work(problem.pixels * problem.out_channels * each, self.moved_bytes(problem))
 
     def tolerance(self, problem: ConvProblem) -> Tolerance:
         length = problem.group_inputs * math.prod(problem.kernel)

@@ -14,16 +14,16 @@ import numpy as np
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import ceil_div, check_indices
@@ -111,7 +111,7 @@ class ConvTransposeProblem:
         return self.out_channels // self.groups
 
 
-class ConvTransposeFamily(KernelFamily):
+class ConvTransposeFamily(TiledFamily):
     """One template: register tiles of positions and of the channels of all phases over packed filters."""
 
     op = "ConvTranspose"
@@ -126,26 +126,29 @@ class ConvTransposeFamily(KernelFamily):
             TensorSpec("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
             TensorSpec("weight", weight, constant=True),
             *bias,
-            *(TensorSpec(f"operand{i}", shape) for i in range(problem.epilogue.operands)),
+            *operand_specs(problem.epilogue, shape),
         )
 
     def output(self, problem: ConvTransposeProblem) -> TensorSpec:
         return TensorSpec("output", (problem.batch, *problem.output, problem.out_channels))
 
-    def space(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> TuningSpace:
-        return _tiling(problem).space(limits)
-
-    def default(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _tiling(problem).default(limits)
-
-    def guesses(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _tiling(problem).guesses(limits)
+    def tiling(self, problem: ConvTransposeProblem) -> Tiling:
+        """Only sizes: where the columns come from is for pack_transposed.cl to know."""
+        return Tiling(
+            rows=problem.batch * math.prod(problem.positions),
+            columns=problem.columns,
+            reduction=problem.group_inputs,
+            output_stride=0,
+            input_stride=0,
+            groups=problem.groups,
+            taps=math.prod(problem.taps),
+            zeros=problem.group_inputs,
+        )
 
     def render(self, problem: ConvTransposeProblem, configuration: Configuration) -> Instance:
-        tiling = _tiling(problem)
+        tiling = self.tiling(problem)
         packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
-        operands = problem.epilogue.operands
         sizes = {
             "MAPS": problem.batch,
             "HEIGHT": problem.height,
@@ -153,7 +156,7 @@ class ConvTransposeFamily(KernelFamily):
             "GROUPS": problem.groups,
             "INPUTS": problem.group_inputs,
             "OUTPUTS": problem.group_outputs,
-            "OPERANDS": operands,
+            "OPERANDS": problem.epilogue.operands,
             **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
             **dict(zip(("DOWN", "ACROSS"), problem.positions, strict=True)),
             **dict(zip(("TH", "TW"), problem.taps, strict=True)),
@@ -166,7 +169,7 @@ class ConvTransposeFamily(KernelFamily):
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
-            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(operands))),
+            arguments=("input", "packed", "output", *problem.epilogue.operand_names),
         )
         return Instance(main, (_pack(problem, packing),), {"packed": packing.nbytes})
 
@@ -203,32 +206,19 @@ class ConvTransposeFamily(KernelFamily):
         result = kept.transpose(1, 2, 3, 0, 4).reshape(self.output(problem).shape)
         if problem.bias:
             result = result + inputs["bias"]
-        operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(result, operands).astype(np.float32)
+        return problem.epilogue.apply_to(result, inputs).astype(np.float32)
 
     def work(self, problem: ConvTransposeProblem) -> Work:
         sums = 2 * problem.batch * problem.height * problem.width * problem.group_inputs * math.prod(problem.kernel)
         pixels = problem.batch * math.prod(problem.output)
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(problem.out_channels * (sums + pixels * (problem.bias + len(problem.epilogue.steps))), moved)
+        return Work(
+            problem.out_channels * (sums + pixels * (problem.bias + len(problem.epilogue.steps))),
+            self.moved_bytes(problem),
+        )
 
     def tolerance(self, problem: ConvTransposeProblem) -> Tolerance:
         length = problem.group_inputs * math.prod(problem.taps)
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
-
-
-def _tiling(problem: ConvTransposeProblem) -> Tiling:
-    """Only sizes: where the columns come from is for pack_transposed.cl to know."""
-    return Tiling(
-        rows=problem.batch * math.prod(problem.positions),
-        columns=problem.columns,
-        reduction=problem.group_inputs,
-        output_stride=0,
-        input_stride=0,
-        groups=problem.groups,
-        taps=math.prod(problem.taps),
-        zeros=problem.group_inputs,
-    )
 
 
 def _pack(problem: ConvTransposeProblem, packing: Packing) -> Launch:

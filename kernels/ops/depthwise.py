@@ -20,6 +20,7 @@ from gputune.kernels.family import (
     TensorSpec,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
@@ -115,7 +116,7 @@ class DepthwiseFamily(KernelFamily):
             TensorSpec("input", (problem.batch, problem.height, problem.width, problem.channels)),
             TensorSpec("weight", (problem.channels, 1, *problem.kernel), constant=True),
             *bias,
-            *(TensorSpec(f"operand{i}", shape) for i in range(problem.epilogue.operands)),
+            *operand_specs(problem.epilogue, shape),
         )
 
     def output(self, problem: DepthwiseProblem) -> TensorSpec:
@@ -184,7 +185,7 @@ class DepthwiseFamily(KernelFamily):
             ),
             global_size=global_size,
             local_size=local_size,
-            arguments=("input", "packed", "output", *(f"operand{i}" for i in range(problem.epilogue.operands))),
+            arguments=("input", "packed", "output", *problem.epilogue.operand_names),
         )
         return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
 
@@ -196,14 +197,12 @@ class DepthwiseFamily(KernelFamily):
             total += seen * weight[:, 0, row, column]
         if problem.bias:
             total += inputs["bias"]
-        operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(total, operands).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
 
     def work(self, problem: DepthwiseProblem) -> Work:
         outputs = problem.batch * math.prod(problem.output_size) * problem.channels
         each = 2 * math.prod(problem.kernel) + problem.bias + len(problem.epilogue.steps)
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(outputs * each, moved)
+        return Work(outputs * each, self.moved_bytes(problem))
 
     def tolerance(self, problem: DepthwiseProblem) -> Tolerance:
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(math.prod(problem.kernel)), absolute=1e-5)

@@ -12,17 +12,16 @@ import numpy as np
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 
@@ -53,7 +52,7 @@ class ElementwiseProblem:
         check_indices("Elementwise", self.shape)
 
 
-class ElementwiseFamily(KernelFamily):
+class ElementwiseFamily(TiledFamily):
     """One template: vectors along the innermost loop, every other loop folded into rows."""
 
     op = "Elementwise"
@@ -69,17 +68,12 @@ class ElementwiseFamily(KernelFamily):
     def output(self, problem: ElementwiseProblem) -> TensorSpec:
         return TensorSpec("output", problem.shape)
 
-    def space(self, problem: ElementwiseProblem, limits: DeviceLimits) -> TuningSpace:
-        return _loops(problem).space(limits)
-
-    def default(self, problem: ElementwiseProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _loops(problem).default(limits)
-
-    def guesses(self, problem: ElementwiseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _loops(problem).guesses(limits)
+    def tiling(self, problem: ElementwiseProblem) -> Loops:
+        """The loops of a problem; input 0 is the value, input k + 1 is operand k."""
+        return collapse(problem.shape, (problem.input_shape, *problem.operand_shapes))
 
     def render(self, problem: ElementwiseProblem, configuration: Configuration) -> Instance:
-        loops = _loops(problem)
+        loops = self.tiling(problem)
         global_size, local_size = loops.grid(configuration)
         main = Launch(
             source=_prelude(problem.chain, loops) + template("elementwise_chain.cl"),
@@ -87,26 +81,19 @@ class ElementwiseFamily(KernelFamily):
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,
-            arguments=("input", "output", *(f"operand{k}" for k in range(problem.chain.operands))),
+            arguments=("input", "output", *problem.chain.operand_names),
         )
         return Instance(main)
 
     def reference(self, problem: ElementwiseProblem, inputs: Mapping[str, Array]) -> Array:
         value = np.broadcast_to(inputs["input"], problem.shape)
-        operands = [inputs[f"operand{k}"] for k in range(problem.chain.operands)]
-        return problem.chain.apply(value, operands)
+        return problem.chain.apply_to(value, inputs)
 
     def work(self, problem: ElementwiseProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(math.prod(problem.shape) * len(problem.chain.steps), moved)
+        return Work(math.prod(problem.shape) * len(problem.chain.steps), self.moved_bytes(problem))
 
     def tolerance(self, problem: ElementwiseProblem) -> Tolerance:
         return Tolerance(relative=1e-5, absolute=1e-6)
-
-
-def _loops(problem: ElementwiseProblem) -> Loops:
-    """The loops of a problem; input 0 is the value, input k + 1 is operand k."""
-    return collapse(problem.shape, (problem.input_shape, *problem.operand_shapes))
 
 
 def _prelude(chain: Chain, loops: Loops) -> str:
@@ -118,7 +105,7 @@ def _prelude(chain: Chain, loops: Loops) -> str:
             return f"LOAD({name}, {offset} + (x))" if offset else f"LOAD({name}, x)"
         return f"SPLAT({name}, {offset or 0})"
 
-    names = [f"operand{k}" for k in range(chain.operands)]
+    names = chain.operand_names
     parameters = "".join(f", __global const float *restrict {name}" for name in names)
     statements = chain.source("(value)", [read(name, k + 1) for k, name in enumerate(names)], "vec")
     return (

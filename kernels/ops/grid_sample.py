@@ -135,8 +135,7 @@ class GridSampleFamily(KernelFamily):
         return sampled.reshape(self.output(problem).shape).astype(np.float32)
 
     def work(self, problem: GridSampleProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(2 * TAPS[problem.kind] ** 2 * math.prod(self.output(problem).shape), moved)
+        return Work(2 * TAPS[problem.kind] ** 2 * math.prod(self.output(problem).shape), self.moved_bytes(problem))
 
     def tolerance(self, problem: GridSampleProblem) -> Tolerance:
         return Tolerance(relative=1e-4, absolute=1e-5)  # a place is a float32, and a weight what it lacks to the next

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch, TensorSpec, Tolerance, Work
+from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.separable import FAMILY as SEPARABLE
 from gputune.kernels.ops.separable import SeparableProblem
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.block_strips import BlockStrips
 from gputune.kernels.tiling.packing import Packing
@@ -89,7 +89,7 @@ class InvertedResidualProblem:
         return MatMulProblem(pixels, self.in_channels, self.channels, self.expand_bias, self.expand_epilogue)
 
 
-class InvertedResidualFamily(KernelFamily):
+class InvertedResidualFamily(TiledFamily):
     """One template: strips of whole rows, the channels of the expansion a tile at a time."""
 
     op = "InvertedResidual"
@@ -108,17 +108,12 @@ class InvertedResidualFamily(KernelFamily):
     def output(self, problem: InvertedResidualProblem) -> TensorSpec:
         return SEPARABLE.output(problem.separable)
 
-    def space(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> TuningSpace:
-        return _strips(problem).space(limits)
-
-    def default(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _strips(problem).default(limits)
-
-    def guesses(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _strips(problem).guesses(limits)
+    def tiling(self, problem: InvertedResidualProblem) -> BlockStrips:
+        window = problem.separable.window
+        return BlockStrips(problem.batch, window, problem.in_channels, problem.channels, problem.out_channels)
 
     def render(self, problem: InvertedResidualProblem, configuration: Configuration) -> Instance:
-        strips = _strips(problem)
+        strips = self.tiling(problem)
         sizes = {
             "MAPS": problem.batch,
             "INPUTS": problem.in_channels,
@@ -135,7 +130,7 @@ class InvertedResidualFamily(KernelFamily):
             local_size=local_size,
             arguments=(
                 "input", "expansion", "filters", "packed", "output",
-                *(f"operand{i}" for i in range(problem.epilogue.operands)),
+                *problem.epilogue.operand_names,
             ),
         )  # fmt: skip
         packings = {
@@ -181,11 +176,6 @@ def _prelude(problem: InvertedResidualProblem) -> str:
         f"#define DEPTHWISE_EPILOGUE(value, T) {{ {depthwise} }}\n"
         f"{problem.epilogue.prelude()}"
     )
-
-
-def _strips(problem: InvertedResidualProblem) -> BlockStrips:
-    window = problem.separable.window
-    return BlockStrips(problem.batch, window, problem.in_channels, problem.channels, problem.out_channels)
 
 
 FAMILY = InvertedResidualFamily()

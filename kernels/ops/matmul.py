@@ -14,16 +14,16 @@ import numpy as np
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
@@ -60,7 +60,7 @@ class MatMulProblem:
         check_indices("MatMul", (self.m, self.k), (self.k, self.n), (self.m, self.n))
 
 
-class MatMulFamily(KernelFamily):
+class MatMulFamily(TiledFamily):
     """One template: register tiles over packed columns."""
 
     op = "MatMul"
@@ -73,26 +73,28 @@ class MatMulFamily(KernelFamily):
             *(TensorSpec(name, (problem.m, width)) for name, width in _parts(problem).items()),
             TensorSpec("b", (problem.k, problem.n), constant=True),
             *bias,
-            *(TensorSpec(f"operand{i}", (problem.m, problem.n)) for i in range(problem.epilogue.operands)),
+            *operand_specs(problem.epilogue, (problem.m, problem.n)),
         )
 
     def output(self, problem: MatMulProblem) -> TensorSpec:
         return TensorSpec("output", (problem.m, problem.n))
 
-    def space(self, problem: MatMulProblem, limits: DeviceLimits) -> TuningSpace:
-        return _tiling(problem).space(limits)
-
-    def default(self, problem: MatMulProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _tiling(problem).default(limits)
-
-    def guesses(self, problem: MatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _tiling(problem).guesses(limits)
+    def tiling(self, problem: MatMulProblem) -> Tiling:
+        return Tiling(
+            rows=problem.m,
+            columns=problem.n,
+            reduction=problem.k,
+            output_stride=1,
+            input_stride=problem.n,
+            splits=True,
+            prefetches=True,
+        )
 
     def render(self, problem: MatMulProblem, configuration: Configuration) -> Instance:
-        tiling = _tiling(problem)
+        tiling = self.tiling(problem)
         packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
-        operands = tuple(f"operand{i}" for i in range(problem.epilogue.operands))
+        operands = problem.epilogue.operand_names
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("matmul_tiled.cl"),
             entry="matmul_tiled",
@@ -109,13 +111,11 @@ class MatMulFamily(KernelFamily):
         total = left.astype(np.float64) @ inputs["b"].astype(np.float64)
         if problem.bias:
             total += inputs["bias"]
-        operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(total, operands).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
 
     def work(self, problem: MatMulProblem) -> Work:
         each = 2 * problem.k + problem.bias + len(problem.epilogue.steps)
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(problem.m * problem.n * each, moved)
+        return Work(problem.m * problem.n * each, self.moved_bytes(problem))
 
     def tolerance(self, problem: MatMulProblem) -> Tolerance:
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
@@ -135,18 +135,6 @@ def _prelude(problem: MatMulProblem) -> str:
     return (
         f"#define PART_PARAMETERS {parameters}\n#define FIRST_PART {first}\n#define FIRST_WIDTH {width}\n"
         f"#define OTHER_PARTS {' '.join(f'PART({name}, {width})' for name, width in others)}\n"
-    )
-
-
-def _tiling(problem: MatMulProblem) -> Tiling:
-    return Tiling(
-        rows=problem.m,
-        columns=problem.n,
-        reduction=problem.k,
-        output_stride=1,
-        input_stride=problem.n,
-        splits=True,
-        prefetches=True,
     )
 
 

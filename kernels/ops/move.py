@@ -20,30 +20,24 @@ from gputune.kernels.family import (
     TensorSpec,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.indexing.moving import Loop, merged
-from gputune.kernels.space import Configuration, Parameter, TuningSpace
+from gputune.kernels.indexing.moving import CPU_ROWS, Loop, copy_space, merged
+from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
     MOST_ELEMENTS,
-    VECTOR_WIDTHS,
-    busy,
     ceil_div,
     check_indices,
     default_group,
-    default_width,
-    fits,
-    group_constraints,
-    group_parameters,
     round_up,
+    whole_width,
 )
 
 BORDERS = ("constant", "edge", "reflect", "wrap")
 """What a border holds, in the order of move_rows.cl's BORDER."""
 
-ROWS_OF_AN_ITEM = (1, 2, 4, 8, 16, 32)
-CPU_ROWS = 8
 GATHERED_ROWS = 4
 """Neighbouring rows of a work-item where elements are read one by one: they share the lines that they are read from."""
 
@@ -155,37 +149,20 @@ class MoveFamily(KernelFamily):
     survives = MOVES
 
     def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:
-        operands = range(problem.epilogue.operands)
         return (
             TensorSpec("input", (problem.elements,), dtype=problem.dtype),
-            *(TensorSpec(f"operand{k}", problem.sizes) for k in operands),
+            *operand_specs(problem.epilogue, problem.sizes),
         )
 
     def output(self, problem: MoveProblem) -> TensorSpec:
         return TensorSpec("output", problem.sizes, dtype=problem.dtype)
 
     def space(self, problem: MoveProblem, limits: DeviceLimits) -> TuningSpace:
-        inner = problem.sizes[-1]
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-                Parameter("WPT", ROWS_OF_AN_ITEM, "neighbouring rows of a work-item"),
-                *group_parameters(),
-            ),
-            (
-                fits(inner, "a row"),
-                busy(("WPT",), problem.rows, "the number of rows"),
-                busy(("VW", "DIMX"), inner, "the elements of a row"),
-                busy(("WPT", "DIMY"), problem.rows, "the number of rows"),
-                *group_constraints(limits),
-            ),
-        )
+        return copy_space(limits, problem.sizes[-1], "a row", problem.sizes[-1], problem.rows)
 
     def default(self, problem: MoveProblem, limits: DeviceLimits) -> dict[str, int]:
         inner, gathered = problem.sizes[-1], problem.steps[-1] not in (0, 1)
-        width = default_width(limits, inner)
-        divides = math.gcd(width, inner)  # whole vectors everywhere, unless they would be short ones
-        width = divides if divides >= 4 else width
+        width = whole_width(limits, inner)
         rows = 1
         if limits.device_type == "cpu":
             rows = next(few for few in (CPU_ROWS, GATHERED_ROWS, 2, 1) if few <= problem.rows)
@@ -225,7 +202,7 @@ class MoveFamily(KernelFamily):
                 round_up(ceil_div(problem.rows, configuration["WPT"]), down),
             ),
             local_size=(across, down),
-            arguments=("input", "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+            arguments=("input", "output", *problem.epilogue.operand_names),
         )
         return Instance(main)
 
@@ -235,7 +212,7 @@ class MoveFamily(KernelFamily):
         moved = np.where(inside, inputs["input"].reshape(-1)[np.where(inside, place, 0)], fill)
         if not problem.epilogue.steps:
             return moved
-        return problem.epilogue.apply(moved, [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)])
+        return problem.epilogue.apply_to(moved, inputs)
 
     def work(self, problem: MoveProblem) -> Work:
         operands = sum(spec.nbytes for spec in self.inputs(problem)[1:])

@@ -16,6 +16,7 @@ from gputune.kernels.family import (
     TensorSpec,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import NORMS
 from gputune.kernels.indexing.loops import Loops, loops_of
@@ -113,7 +114,7 @@ class NormaliseFamily(KernelFamily):
 
     def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:
         parameters = (TensorSpec(name, problem.parameter_shape) for name in problem.parameters)
-        operands = (TensorSpec(f"operand{k}", problem.shape) for k in range(problem.epilogue.operands))
+        operands = operand_specs(problem.epilogue, problem.shape)
         return (TensorSpec("input", problem.shape), *parameters, *operands)
 
     def output(self, problem: NormaliseProblem) -> TensorSpec:
@@ -142,7 +143,7 @@ class NormaliseFamily(KernelFamily):
                 "input",
                 "output",
                 *problem.parameters,
-                *(f"operand{k}" for k in range(problem.epilogue.operands)),
+                *problem.epilogue.operand_names,
             ),
         )
         return Instance(main)
@@ -158,12 +159,10 @@ class NormaliseFamily(KernelFamily):
             value = value * inputs["scale"].reshape(shape)
         if problem.bias:
             value = value + inputs["bias"].reshape(shape)
-        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(value, operands).astype(np.float32)
+        return problem.epilogue.apply_to(value, inputs).astype(np.float32)
 
     def work(self, problem: NormaliseProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(math.prod(problem.shape) * (6 + len(problem.epilogue.steps)), moved)
+        return Work(math.prod(problem.shape) * (6 + len(problem.epilogue.steps)), self.moved_bytes(problem))
 
     def tolerance(self, problem: NormaliseProblem) -> Tolerance:
         return Tolerance(relative=1e-5, absolute=2e-6)

@@ -16,6 +16,7 @@ from gputune.kernels.family import (
     TensorSpec,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import MOVES, NAN, SMALL, SUMS, Survival
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
@@ -108,10 +109,9 @@ class PoolFamily(KernelFamily):
     op = "Pool"
 
     def inputs(self, problem: PoolProblem) -> tuple[TensorSpec, ...]:
-        operands = range(problem.epilogue.operands)
         return (
             TensorSpec("input", problem.input_shape),
-            *(TensorSpec(f"operand{k}", problem.output_shape) for k in operands),
+            *operand_specs(problem.epilogue, problem.output_shape),
         )
 
     def output(self, problem: PoolProblem) -> TensorSpec:
@@ -184,7 +184,7 @@ class PoolFamily(KernelFamily):
             options=build_options(macros | dict(configuration)),
             global_size=(round_up(vectors, across), round_up(strips, down)),
             local_size=(across, down),
-            arguments=("input", "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+            arguments=("input", "output", *problem.epilogue.operand_names),
         )
         return Instance(main)
 
@@ -216,16 +216,14 @@ class PoolFamily(KernelFamily):
             total = total / count
         elif problem.kind == "lp":
             total = total ** (1 / problem.norm)
-        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(total, operands).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
 
     def survival(self, problem: PoolProblem) -> Survival:
         return SURVIVAL[problem.kind]
 
     def work(self, problem: PoolProblem) -> Work:
         outputs = math.prod(problem.output_shape)
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(outputs * (math.prod(problem.kernel) + len(problem.epilogue.steps)), moved)
+        return Work(outputs * (math.prod(problem.kernel) + len(problem.epilogue.steps)), self.moved_bytes(problem))
 
     def tolerance(self, problem: PoolProblem) -> Tolerance:
         taps = 1 if problem.kind == "max" else math.prod(problem.kernel)

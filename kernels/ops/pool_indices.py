@@ -130,8 +130,7 @@ class PoolIndicesFamily(KernelFamily):
         return np.asarray(plane * (problem.height * problem.width) + chosen, np.int64)
 
     def work(self, problem: PoolIndicesProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(math.prod(problem.output_shape) * math.prod(problem.kernel), moved)
+        return Work(math.prod(problem.output_shape) * math.prod(problem.kernel), self.moved_bytes(problem))
 
     def tolerance(self, problem: PoolIndicesProblem) -> Tolerance:
         return Tolerance(0.0, 0.0)

@@ -164,8 +164,7 @@ class RecurrentFamily(KernelFamily):
 
     def work(self, problem: RecurrentProblem) -> Work:
         cells = problem.steps * problem.batch * problem.directions * problem.hidden
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(cells * problem.gates * (2 * problem.hidden + 4), moved)
+        return Work(cells * problem.gates * (2 * problem.hidden + 4), self.moved_bytes(problem))
 
     def tolerance(self, problem: RecurrentProblem) -> Tolerance:
         return Tolerance(relative=1e-5 + 4e-6 * math.sqrt(problem.hidden), absolute=1e-5)

@@ -18,6 +18,7 @@ from gputune.kernels.family import (
     TensorSpec,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
 from gputune.kernels.indexing.loops import Loops, loops_of
@@ -131,7 +132,7 @@ class ReduceFamily(KernelFamily):
     op = "Reduce"
 
     def inputs(self, problem: ReduceProblem) -> tuple[TensorSpec, ...]:
-        operands = (TensorSpec(f"operand{k}", problem.output) for k in range(problem.epilogue.operands))
+        operands = operand_specs(problem.epilogue, problem.output)
         return (TensorSpec("input", problem.shape, dtype=problem.dtype), *operands)
 
     def output(self, problem: ReduceProblem) -> TensorSpec:
@@ -155,7 +156,7 @@ class ReduceFamily(KernelFamily):
             options=build_options({**loops.macros(), "TYPE": OPENCL_TYPES[problem.dtype], **configuration}),
             global_size=global_size,
             local_size=local_size,
-            arguments=("input", "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+            arguments=("input", "output", *problem.epilogue.operand_names),
         )
         return Instance(main)
 
@@ -165,9 +166,8 @@ class ReduceFamily(KernelFamily):
             value = value.astype(np.float64)
         with np.errstate(all="ignore"):
             result = np.asarray(KINDS[problem.kind].compute(value, problem.axes))
-        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
         if problem.epilogue.steps:
-            result = problem.epilogue.apply(result, operands)
+            result = problem.epilogue.apply_to(result, inputs)
         return result.astype(problem.dtype)
 
     def sample_inputs(self, problem: ReduceProblem, generator: np.random.Generator) -> dict[str, Array]:
@@ -184,9 +184,8 @@ class ReduceFamily(KernelFamily):
         return SURVIVAL[problem.kind]
 
     def work(self, problem: ReduceProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
         steps = len(problem.epilogue.steps)
-        return Work(math.prod(problem.shape) + math.prod(problem.output) * steps, moved)
+        return Work(math.prod(problem.shape) + math.prod(problem.output) * steps, self.moved_bytes(problem))
 
     def tolerance(self, problem: ReduceProblem) -> Tolerance:
         if problem.dtype != "float32":

@@ -9,28 +9,20 @@ import numpy as np
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import WEIGHTED
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.indexing.pixel_strips import PixelStrips
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
-    VECTOR_WIDTHS,
-    busy,
-    ceil_div,
     check_indices,
-    default_group,
-    default_width,
-    fits,
-    group_constraints,
-    group_parameters,
-    round_up,
 )
 from gputune.kernels.tiling.window import Pair
 
@@ -75,12 +67,8 @@ class ResampleProblem:
     def output_shape(self) -> tuple[int, int, int, int]:
         return (self.batch, *self.output, self.channels)
 
-    def strips(self, pixels: int) -> int:
-        """Strips of so many pixels, or fewer at the end of a row, that the output consists of."""
-        return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
 
-
-class ResampleFamily(KernelFamily):
+class ResampleFamily(TiledFamily):
     """One template: a vector of channels of a few output pixels per work-item, places and weights from tables."""
 
     op = "Resample"
@@ -92,7 +80,7 @@ class ResampleFamily(KernelFamily):
         return (
             TensorSpec("input", problem.input_shape),
             *(TensorSpec(name, shape, constant=True, dtype=dtype) for name, shape, dtype in tables),
-            *(TensorSpec(f"operand{k}", problem.output_shape) for k in range(problem.epilogue.operands)),
+            *operand_specs(problem.epilogue, problem.output_shape),
         )
 
     def output(self, problem: ResampleProblem) -> TensorSpec:
@@ -109,46 +97,11 @@ class ResampleFamily(KernelFamily):
             inputs[weights] = (drawn / drawn.sum(axis=1, keepdims=True)).astype(np.float32)
         return inputs
 
-    def space(self, problem: ResampleProblem, limits: DeviceLimits) -> TuningSpace:
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
-                Parameter("WPT", (1, 2, 4, 8, 16, 32), "neighbouring output pixels of a work-item"),
-                *group_parameters(),
-            ),
-            (
-                fits(problem.channels, "the channels"),
-                busy(("WPT",), problem.output[1], "the output's width"),
-                busy(("VW", "DIMX"), problem.channels, "the channels"),
-                Constraint(
-                    ("WPT", "DIMY"),
-                    lambda strip, down: down == 1 or down < 2 * problem.strips(strip),
-                    "DIMY must stay below twice the number of strips; more would have nothing to do",
-                ),
-                *group_constraints(limits),
-            ),
-        )
-
-    def default(self, problem: ResampleProblem, limits: DeviceLimits) -> dict[str, int]:
-        width = default_width(limits, problem.channels)
-        divides = math.gcd(width, problem.channels)
-        width = divides if divides >= 4 else width
-        strip = 8 if limits.device_type == "cpu" and problem.output[1] >= 8 else 1
-        across, down = default_group(limits, ceil_div(problem.channels, width), problem.strips(strip))
-        return {"VW": width, "WPT": strip, "DIMX": across, "DIMY": down}
-
-    def guesses(self, problem: ResampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default = self.default(problem, limits)
-        return [
-            default | {"WPT": 16, "DIMY": 4},
-            default | {"WPT": 4, "DIMX": 1, "DIMY": 16},
-            default | {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
-            default | {"VW": 4, "WPT": 1, "DIMX": 16, "DIMY": 4},
-        ]
+    def tiling(self, problem: ResampleProblem) -> PixelStrips:
+        return PixelStrips(problem.batch, problem.output, problem.channels)
 
     def render(self, problem: ResampleProblem, configuration: Configuration) -> Instance:
-        across, down = configuration["DIMX"], configuration["DIMY"]
-        vectors, strips = ceil_div(problem.channels, configuration["VW"]), problem.strips(configuration["WPT"])
+        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         macros = {
             "MAPS": problem.batch,
             "HEIGHT": problem.height,
@@ -162,9 +115,9 @@ class ResampleFamily(KernelFamily):
             source=outside + problem.epilogue.prelude() + template("resample_taps.cl"),
             entry="resample_taps",
             options=build_options(macros | dict(configuration)),
-            global_size=(round_up(vectors, across), round_up(strips, down)),
-            local_size=(across, down),
-            arguments=("input", *TABLES, "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", *TABLES, "output", *problem.epilogue.operand_names),
         )
         return Instance(main)
 
@@ -177,13 +130,11 @@ class ResampleFamily(KernelFamily):
             value = np.moveaxis(np.tensordot(matrix, value, (1, axis)), 0, axis)
             whole = np.multiply.outer(whole, inputs[weights].sum(axis=1, dtype=np.float64))
         value += (1 - whole.reshape(problem.output))[..., None] * problem.outside
-        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(value, operands).astype(np.float32)
+        return problem.epilogue.apply_to(value, inputs).astype(np.float32)
 
     def work(self, problem: ResampleProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
         steps = 2 * math.prod(problem.taps) + len(problem.epilogue.steps)
-        return Work(math.prod(problem.output_shape) * steps, moved)
+        return Work(math.prod(problem.output_shape) * steps, self.moved_bytes(problem))
 
     def tolerance(self, problem: ResampleProblem) -> Tolerance:
         return Tolerance(relative=1e-5, absolute=1e-6)

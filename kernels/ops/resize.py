@@ -11,27 +11,20 @@ from gputune.kernels.family import (
     Array,
     DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.indexing.pixel_strips import PixelStrips
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
     MOST_ELEMENTS,
-    VECTOR_WIDTHS,
-    busy,
-    ceil_div,
     check_indices,
-    default_group,
-    default_width,
-    fits,
-    group_constraints,
-    group_parameters,
-    round_up,
 )
 from gputune.kernels.tiling.window import Pair
 
@@ -80,68 +73,31 @@ class ResizeProblem:
     def output_shape(self) -> tuple[int, int, int, int]:
         return (self.batch, *self.output, self.channels)
 
-    def strips(self, pixels: int) -> int:
-        """Strips of so many pixels, or fewer at the end of a row, that the output consists of."""
-        return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
 
-
-class ResizeFamily(KernelFamily):
+class ResizeFamily(TiledFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
     op = "Resize"
     survives = MOVES
 
     def inputs(self, problem: ResizeProblem) -> tuple[TensorSpec, ...]:
-        operands = range(problem.epilogue.operands)
         return (
             TensorSpec("input", problem.input_shape),
-            *(TensorSpec(f"operand{k}", problem.output_shape) for k in operands),
+            *operand_specs(problem.epilogue, problem.output_shape),
         )
 
     def output(self, problem: ResizeProblem) -> TensorSpec:
         return TensorSpec("output", problem.output_shape)
 
-    def space(self, problem: ResizeProblem, limits: DeviceLimits) -> TuningSpace:
-        return TuningSpace(
-            (
-                Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
-                Parameter("WPT", (1, 2, 4, 8, 16, 32), "neighbouring output pixels of a work-item"),
-                *group_parameters(),
-            ),
-            (
-                fits(problem.channels, "the channels"),
-                busy(("WPT",), problem.output[1], "the output's width"),
-                busy(("VW", "DIMX"), problem.channels, "the channels"),
-                Constraint(
-                    ("WPT", "DIMY"),
-                    lambda strip, down: down == 1 or down < 2 * problem.strips(strip),
-                    "DIMY must stay below twice the number of strips; more would have nothing to do",
-                ),
-                *group_constraints(limits),
-            ),
-        )
-
-    def default(self, problem: ResizeProblem, limits: DeviceLimits) -> dict[str, int]:
-        width = default_width(limits, problem.channels)
-        divides = math.gcd(width, problem.channels)
-        width = divides if divides >= 4 else width
-        strip = 8 if limits.device_type == "cpu" and problem.output[1] >= 8 else 1
-        across, down = default_group(limits, ceil_div(problem.channels, width), problem.strips(strip))
-        return {"VW": width, "WPT": strip, "DIMX": across, "DIMY": down}
+    def tiling(self, problem: ResizeProblem) -> PixelStrips:
+        return PixelStrips(problem.batch, problem.output, problem.channels)
 
     def guesses(self, problem: ResizeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default = self.default(problem, limits)
-        return [
-            default | {"WPT": 16, "DIMY": 4},
-            default | {"WPT": 4, "DIMX": 1, "DIMY": 16},
-            default | {"VW": 16, "WPT": 32, "DIMX": 1, "DIMY": 1},
-            default | {"VW": 8, "DIMX": 1, "DIMY": 4},
-            default | {"VW": 4, "WPT": 1, "DIMX": 16, "DIMY": 4},
-        ]
+        *others, last = super().guesses(problem, limits)
+        return [*others, self.default(problem, limits) | {"VW": 8, "DIMX": 1, "DIMY": 4}, last]
 
     def render(self, problem: ResizeProblem, configuration: Configuration) -> Instance:
-        across, down = configuration["DIMX"], configuration["DIMY"]
-        vectors, strips = ceil_div(problem.channels, configuration["VW"]), problem.strips(configuration["WPT"])
+        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         macros = {
             "MAPS": problem.batch,
             "HEIGHT": problem.height,
@@ -156,9 +112,9 @@ class ResizeFamily(KernelFamily):
             source=problem.epilogue.prelude() + template("resize_nearest.cl"),
             entry="resize_nearest",
             options=build_options(macros | dict(configuration)),
-            global_size=(round_up(vectors, across), round_up(strips, down)),
-            local_size=(across, down),
-            arguments=("input", "output", *(f"operand{k}" for k in range(problem.epilogue.operands))),
+            global_size=global_size,
+            local_size=local_size,
+            arguments=("input", "output", *problem.epilogue.operand_names),
         )
         return Instance(main)
 
@@ -169,12 +125,10 @@ class ResizeFamily(KernelFamily):
                 problem.size, problem.output, problem.steps, problem.offsets, problem.divisors, strict=True
             )
         )
-        operands = [inputs[f"operand{k}"] for k in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(inputs["input"][:, rows][:, :, columns], operands)
+        return problem.epilogue.apply_to(inputs["input"][:, rows][:, :, columns], inputs)
 
     def work(self, problem: ResizeProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(math.prod(problem.output_shape) * len(problem.epilogue.steps), moved)
+        return Work(math.prod(problem.output_shape) * len(problem.epilogue.steps), self.moved_bytes(problem))
 
     def tolerance(self, problem: ResizeProblem) -> Tolerance:
         return Tolerance(relative=1e-5, absolute=1e-6) if problem.epilogue.steps else Tolerance(0.0, 0.0)

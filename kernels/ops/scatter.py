@@ -151,8 +151,7 @@ class ScatterFamily(KernelFamily):
         return output.reshape(self.output(problem).shape)
 
     def work(self, problem: ScatterProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(0 if problem.reduction == "none" else problem.updates, moved)
+        return Work(0 if problem.reduction == "none" else problem.updates, self.moved_bytes(problem))
 
     def tolerance(self, problem: ScatterProblem) -> Tolerance:
         exact = problem.reduction not in ("add", "mul")

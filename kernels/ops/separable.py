@@ -16,16 +16,16 @@ import numpy as np
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
+    operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import check_indices
@@ -82,7 +82,7 @@ class SeparableProblem:
         return self.batch * math.prod(self.window.output)
 
 
-class SeparableFamily(KernelFamily):
+class SeparableFamily(TiledFamily):
     """One template: a strip of the middle, then register tiles of pixels and channels."""
 
     op = "SeparableConv"
@@ -100,23 +100,25 @@ class SeparableFamily(KernelFamily):
             *first,
             TensorSpec("weight", (channels, outputs), constant=True),
             *second,
-            *(TensorSpec(f"operand{i}", shape) for i in range(problem.epilogue.operands)),
+            *operand_specs(problem.epilogue, shape),
         )
 
     def output(self, problem: SeparableProblem) -> TensorSpec:
         return TensorSpec("output", (problem.batch, *problem.window.output, problem.out_channels))
 
-    def space(self, problem: SeparableProblem, limits: DeviceLimits) -> TuningSpace:
-        return _strips(problem).space(limits)
-
-    def default(self, problem: SeparableProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _strips(problem).default(limits)
-
-    def guesses(self, problem: SeparableProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _strips(problem).guesses(limits)
+    def tiling(self, problem: SeparableProblem) -> Strips:
+        rows, columns = problem.window.output
+        return Strips(
+            lines=problem.batch * rows,
+            columns=columns,
+            channels=problem.channels,
+            outputs=problem.out_channels,
+            stride=problem.strides[1],
+            reach=(problem.kernel[1] - 1) * problem.dilations[1] + 1,
+        )
 
     def render(self, problem: SeparableProblem, configuration: Configuration) -> Instance:
-        strips, filters = _strips(problem), _filters(problem)
+        strips, filters = self.tiling(problem), _filters(problem)
         packed = strips.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         global_size, local_size = strips.launch_sizes(configuration)
         sizes = {
@@ -127,7 +129,7 @@ class SeparableFamily(KernelFamily):
         }
         middle = problem.depthwise_epilogue.source("(value)", vector="T")
         prelude = f"#define DEPTHWISE_EPILOGUE(value, T) {{ {middle} }}\n{problem.epilogue.prelude()}"
-        operands = (f"operand{i}" for i in range(problem.epilogue.operands))
+        operands = problem.epilogue.operand_names
         main = Launch(
             source=prelude + template("separable_strips.cl"),
             entry="separable_strips",
@@ -153,14 +155,14 @@ class SeparableFamily(KernelFamily):
         total = problem.depthwise_epilogue.apply(middle) @ inputs["weight"].astype(np.float64)
         if problem.bias:
             total += inputs["bias"]
-        operands = [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)]
-        return problem.epilogue.apply(total, operands).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
 
     def work(self, problem: SeparableProblem) -> Work:
         middle = 2 * math.prod(problem.kernel) + problem.depthwise_bias + len(problem.depthwise_epilogue.steps)
         each = 2 * problem.channels + problem.bias + len(problem.epilogue.steps)
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(problem.pixels * (problem.channels * middle + problem.out_channels * each), moved)
+        return Work(
+            problem.pixels * (problem.channels * middle + problem.out_channels * each), self.moved_bytes(problem)
+        )
 
     def tolerance(self, problem: SeparableProblem) -> Tolerance:
         """The errors of both sums."""
@@ -171,18 +173,6 @@ class SeparableFamily(KernelFamily):
 def _filters(problem: SeparableProblem) -> Packing:
     taps, channels = math.prod(problem.kernel), problem.channels
     return Packing(channels, 1, channels, output_stride=taps, input_stride=taps, taps=taps)
-
-
-def _strips(problem: SeparableProblem) -> Strips:
-    rows, columns = problem.window.output
-    return Strips(
-        lines=problem.batch * rows,
-        columns=columns,
-        channels=problem.channels,
-        outputs=problem.out_channels,
-        stride=problem.strides[1],
-        reach=(problem.kernel[1] - 1) * problem.dilations[1] + 1,
-    )
 
 
 FAMILY = SeparableFamily()

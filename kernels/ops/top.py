@@ -114,8 +114,7 @@ class TopFamily(KernelFamily):
         return np.asarray(problem.axis - 1 - order[:, : problem.k], np.int64)
 
     def work(self, problem: TopProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(math.prod(problem.shape) * problem.axis, moved)
+        return Work(math.prod(problem.shape) * problem.axis, self.moved_bytes(problem))
 
     def tolerance(self, problem: TopProblem) -> Tolerance:
         return Tolerance(0.0, 0.0)

@@ -12,17 +12,16 @@ import numpy as np
 from gputune.core.dtypes import OPENCL_TYPES
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.typed_functions import TYPED
@@ -56,7 +55,7 @@ class TypedProblem:
         check_indices("Typed", self.shape)
 
 
-class TypedFamily(KernelFamily):
+class TypedFamily(TiledFamily):
     """One template: vectors along the innermost loop, computed lane by lane."""
 
     op = "Typed"
@@ -68,17 +67,11 @@ class TypedFamily(KernelFamily):
     def output(self, problem: TypedProblem) -> TensorSpec:
         return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
-    def space(self, problem: TypedProblem, limits: DeviceLimits) -> TuningSpace:
-        return _loops(problem).space(limits)
-
-    def default(self, problem: TypedProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _loops(problem).default(limits)
-
-    def guesses(self, problem: TypedProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return _loops(problem).guesses(limits)
+    def tiling(self, problem: TypedProblem) -> Loops:
+        return collapse(problem.shape, problem.input_shapes)
 
     def render(self, problem: TypedProblem, configuration: Configuration) -> Instance:
-        loops = _loops(problem)
+        loops = self.tiling(problem)
         global_size, local_size = loops.grid(configuration)
         main = Launch(
             source=_prelude(problem, loops) + template("typed_elements.cl"),
@@ -101,15 +94,10 @@ class TypedFamily(KernelFamily):
         return SURVIVAL.get(problem.function, MOVES)
 
     def work(self, problem: TypedProblem) -> Work:
-        moved = sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem)))
-        return Work(math.prod(problem.shape), moved)
+        return Work(math.prod(problem.shape), self.moved_bytes(problem))
 
     def tolerance(self, problem: TypedProblem) -> Tolerance:
         return Tolerance(relative=1e-6, absolute=0.0)
-
-
-def _loops(problem: TypedProblem) -> Loops:
-    return collapse(problem.shape, problem.input_shapes)
 
 
 def _prelude(problem: TypedProblem, loops: Loops) -> str:

@@ -13,9 +13,15 @@ from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parame
 from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, power_at_most, round_up
-from gputune.kernels.tiling.strips import MOST_LOADS, MOST_UNROLLED, PIXELS
+from gputune.kernels.tiling.strips import MOST_LOADS, PIXELS, cut_unrolling, unrolling_constraint, widest_even
 from gputune.kernels.tiling.window import Window
-from gputune.kernels.tiling.workgroups import least_width, registers, registers_needed
+from gputune.kernels.tiling.workgroups import (
+    accumulators_fit,
+    last_vector_holds,
+    least_width,
+    registers,
+    registers_needed,
+)
 
 STRIP_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 20, 28)
 CPU_STRIP_BYTES = 512 << 10
@@ -96,7 +102,6 @@ class BlockStrips:
         return [self._cut(guess, limits) for guess in GUESSES[1:]]
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
-        most, floats = registers(limits)
         rows, columns = self.window.output
         yield Constraint(("ROWS",), lambda count: count <= rows, f"ROWS must not exceed the output's {rows} rows")
         yield Constraint(("MR",), lambda mr: mr <= columns, f"MR must not exceed the output's width of {columns}")
@@ -104,22 +109,10 @@ class BlockStrips:
             ("MR",), self._loads, f"MR pixels must not need more than {MOST_LOADS} vectors of a row at once"
         )
         widest = max(self.channels, self.outputs)
-        yield Constraint(
-            ("NV", "VW"),
-            lambda nv, vw: (nv - 1) * vw < widest,
-            f"the last of NV vectors must hold one of the {widest} channels",
-        )
-        yield Constraint(
-            ("MR", "NV", "VW"),
-            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
-            f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
-        )
+        yield last_vector_holds(widest, "channels")
+        yield accumulators_fit(limits)
         yield Constraint(("KU",), lambda ku: ku <= self.inputs, f"KU must not exceed the {self.inputs} input channels")
-        yield Constraint(
-            ("KU", "MR", "NV"),
-            lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
-            f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
-        )
+        yield unrolling_constraint()
         yield prefetch_constraint(self._weight_bytes, limits)
         if limits.device_type == "cpu":
             least = min(least_width(limits), power_at_most(widest))
@@ -177,8 +170,7 @@ class BlockStrips:
             and registers_needed(pixels * cut["NV"], cut["VW"], limits) <= registers(limits)[0]
             and self._loads(pixels)
         ]
-        fewest = min((ceil_div(columns, pixels) for pixels in fitting), default=0)
-        cut["MR"] = next((pixels for pixels in fitting if ceil_div(columns, pixels) == fewest), 1)
+        cut["MR"] = widest_even(fitting, columns)
         room = _own_bytes(limits)
         if not cpu and self.strip_bytes(1, cut["NV"], cut["VW"]) <= limits.local_memory_bytes:
             room = limits.local_memory_bytes
@@ -187,8 +179,7 @@ class BlockStrips:
         wanted = ceil_div(rows * self.batch, guess["STRIPS"] * limits.compute_units)
         longest = [each for each in STRIP_ROWS if each <= rows and self.strip_bytes(each, cut["NV"], cut["VW"]) <= room]
         cut["ROWS"] = next((each for each in longest if each >= wanted), max(longest, default=1))
-        while cut["KU"] > 1 and (cut["KU"] > self.inputs or cut["KU"] * cut["MR"] * cut["NV"] > MOST_UNROLLED):
-            cut["KU"] //= 2
+        cut_unrolling(cut, self.inputs)
         return cut
 
 

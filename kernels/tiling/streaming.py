@@ -82,6 +82,13 @@ def default_width(limits: DeviceLimits, extent: int) -> int:
     return power_at_most(min(max(limits.preferred_float_width, 4), VECTOR_WIDTHS[-1], extent))
 
 
+def whole_width(limits: DeviceLimits, extent: int, *others: int) -> int:
+    """The default width, or a narrower one of at least 4 that divides all these axes into whole vectors."""
+    width = default_width(limits, extent)
+    divides = math.gcd(width, extent, *others)
+    return divides if divides >= 4 else width
+
+
 def default_group(limits: DeviceLimits, across: int, down: int) -> tuple[int, int]:
     """A work-group of about 64 work-items for a grid of `across` x `down`, as wide as the grid first."""
     most_x, most_y, _ = limits.max_work_item_sizes

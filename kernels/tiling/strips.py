@@ -4,7 +4,7 @@ A work-group computes MR x RT pixels of the middle with all their channels and k
 local memory; from those it makes tiles of MR pixels x NV vectors of VW columns, every accumulator in a register.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
@@ -12,7 +12,13 @@ from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parame
 from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, fits, power_at_most
-from gputune.kernels.tiling.workgroups import least_width, registers, registers_needed
+from gputune.kernels.tiling.workgroups import (
+    accumulators_fit,
+    last_vector_holds,
+    least_width,
+    registers,
+    registers_needed,
+)
 
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 MOST_LOADS = 48
@@ -38,6 +44,27 @@ GPU_GUESSES = (
     {"MR": 4, "RT": 1, "NV": 1, "VW": 2, "KU": 4, "LN": 64, "SPLIT": 1},
     {"MR": 2, "RT": 4, "NV": 1, "VW": 1, "KU": 4, "LN": 64, "SPLIT": 1},
 )
+
+
+def cut_unrolling(cut: dict[str, int], reduction: int) -> None:
+    """Halves KU until it is within the reduction and compiling does not take too long."""
+    while cut["KU"] > 1 and (cut["KU"] > reduction or cut["KU"] * cut["MR"] * cut["NV"] > MOST_UNROLLED):
+        cut["KU"] //= 2
+
+
+def unrolling_constraint() -> Constraint:
+    """What compilers can take."""
+    return Constraint(
+        ("KU", "MR", "NV"),
+        lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
+        f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
+    )
+
+
+def widest_even(fitting: Sequence[int], columns: int) -> int:
+    """The fewest pixels of a tile that cover a row in as few tiles as the most do; 1 where none fits."""
+    fewest = min((ceil_div(columns, pixels) for pixels in fitting), default=0)
+    return next((pixels for pixels in fitting if ceil_div(columns, pixels) == fewest), 1)
 
 
 @dataclass(frozen=True)
@@ -99,7 +126,6 @@ class Strips:
         return [self._cut(guess, limits) for guess in _guesses(limits)]
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
-        most, floats = registers(limits)
         yield Constraint(
             ("MR",), lambda mr: mr <= self.columns, f"MR must not exceed the output's width of {self.columns}"
         )
@@ -107,22 +133,10 @@ class Strips:
             ("MR",), self._loads, f"MR pixels must not need more than {MOST_LOADS} vectors of the input at once"
         )
         yield fits(self.channels, "the channels")
-        yield Constraint(
-            ("NV", "VW"),
-            lambda nv, vw: (nv - 1) * vw < self.outputs,
-            f"the last of NV vectors must hold one of the {self.outputs} columns",
-        )
-        yield Constraint(
-            ("MR", "NV", "VW"),
-            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
-            f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
-        )
+        yield last_vector_holds(self.outputs, "columns")
+        yield accumulators_fit(limits)
         yield Constraint(("KU",), lambda ku: ku <= self.channels, f"KU must not exceed the {self.channels} channels")
-        yield Constraint(
-            ("KU", "MR", "NV"),
-            lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
-            f"MR*NV*KU must not exceed {MOST_UNROLLED}, or compiling takes too long",
-        )
+        yield unrolling_constraint()
         yield prefetch_constraint(self._weight_bytes, limits)
         if limits.device_type == "cpu":
             least = min(least_width(limits), power_at_most(min(self.channels, self.outputs)))
@@ -205,12 +219,10 @@ class Strips:
             and self.middle_bytes(pixels) <= room
             and self._loads(pixels)
         ]
-        fewest = min((ceil_div(self.columns, pixels) for pixels in fitting), default=0)
-        cut["MR"] = next((pixels for pixels in fitting if ceil_div(self.columns, pixels) == fewest), 1)
+        cut["MR"] = widest_even(fitting, self.columns)
         while cut["RT"] > 1 and (cut["RT"] > self.tiles(cut["MR"]) or self.middle_bytes(cut["MR"] * cut["RT"]) > room):
             cut["RT"] //= 2
-        while cut["KU"] > 1 and (cut["KU"] > self.channels or cut["KU"] * cut["MR"] * cut["NV"] > MOST_UNROLLED):
-            cut["KU"] //= 2
+        cut_unrolling(cut, self.channels)
         return cut
 
 

@@ -14,9 +14,11 @@ from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, st
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width
 from gputune.kernels.tiling.workgroups import (
     Grid,
+    accumulators_fit,
     clip_group,
     group_constraints,
     group_parameters,
+    last_vector_holds,
     least_tiles,
     least_width,
     registers,
@@ -162,18 +164,9 @@ class Tiling:
         return down, self.groups * across
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
-        most, width = registers(limits)
         yield Constraint(("MR",), lambda mr: mr <= self.line, f"MR must not exceed the {self.line} rows")
-        yield Constraint(
-            ("NV", "VW"),
-            lambda nv, vw: (nv - 1) * vw < self.columns,
-            f"the last of NV vectors must hold one of the {self.columns} columns",
-        )
-        yield Constraint(
-            ("MR", "NV", "VW"),
-            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
-            f"MR*NV*VW must not exceed {most * width} floats, or accumulators spill",
-        )
+        yield last_vector_holds(self.columns, "columns")
+        yield accumulators_fit(limits)
         least = min(least_width(limits), self.columns)
         if limits.device_type == "cpu" and (self.rows > FEW_ROWS or self.columns > FEW_COLUMNS):
             yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")

@@ -22,12 +22,13 @@ from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
 from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS
 from gputune.kernels.tiling.workgroups import (
     Grid,
+    accumulators_fit,
     clip_group,
     group_constraints,
+    last_vector_holds,
     launch_sizes,
     least_width,
     registers,
-    registers_needed,
 )
 
 TEMPLATE, PACK_TEMPLATE = "conv_winograd.cl", "pack_winograd.cl"
@@ -146,7 +147,9 @@ class Winograd:
             ),
         )
 
-    def main(self, configuration: Configuration, prelude: str, window: dict[str, int], operands: int) -> Launch:
+    def main(
+        self, configuration: Configuration, prelude: str, window: dict[str, int], operands: tuple[str, ...]
+    ) -> Launch:
         """Transform, multiply and transform back; `prelude` defines the epilogue, `window` the map's macros."""
         grid = self.grid(*(configuration[name] for name in ("MR", "RB", "NV", "VW")))
         global_size, local_size = launch_sizes(grid, configuration)
@@ -173,7 +176,7 @@ class Winograd:
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
-            arguments=("transformed", "packed", "output", *(f"operand{i}" for i in range(operands))),
+            arguments=("transformed", "packed", "output", *operands),
             stages=(transform,),
         )
 
@@ -184,19 +187,10 @@ class Winograd:
 
     def _rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
         cpu = limits.device_type == "cpu"
-        most, floats = registers(limits)
         yield prefetch_constraint(self._weight_bytes, limits)
         yield Constraint(("MR",), lambda mr: mr <= self.tiles, f"MR must not exceed the {self.tiles} tiles")
-        yield Constraint(
-            ("NV", "VW"),
-            lambda nv, vw: (nv - 1) * vw < self.out_channels,
-            f"the last of NV vectors must hold one of the {self.out_channels} channels",
-        )
-        yield Constraint(
-            ("MR", "NV", "VW"),
-            lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
-            f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
-        )
+        yield last_vector_holds(self.out_channels, "channels")
+        yield accumulators_fit(limits)
         least = min(least_width(limits), self.out_channels) if cpu else 1
         yield Constraint(("VW",), lambda vw: vw >= least, f"vectors need VW of at least {least}")
         yield Constraint(

@@ -114,6 +114,25 @@ def registers_needed(vectors: int, width: int, limits: DeviceLimits) -> int:
     return vectors * ceil_div(width, registers(limits)[1])
 
 
+def accumulators_fit(limits: DeviceLimits) -> Constraint:
+    """MR rows of NV vectors of VW floats stay in registers."""
+    most, floats = registers(limits)
+    return Constraint(
+        ("MR", "NV", "VW"),
+        lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
+        f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
+    )
+
+
+def last_vector_holds(elements: int, what: str) -> Constraint:
+    """NV vectors of VW elements are not one more than it takes to hold so many."""
+    return Constraint(
+        ("NV", "VW"),
+        lambda nv, vw: (nv - 1) * vw < elements,
+        f"the last of NV vectors must hold one of the {elements} {what}",
+    )
+
+
 def launch_sizes(grid: Grid, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
     """(global size, local size) for a grid of tiles, rounded up to whole work-groups."""
     lm, ln = configuration["LM"], configuration["LN"]
