@@ -9,7 +9,6 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gputune.cache.file import (
@@ -28,11 +27,12 @@ from gputune.cache.file import (
     suspicion,
 )
 from gputune.cache.record import RecordError
+from gputune.core.opened import Closing
 
 _Parsed = TypeVar("_Parsed")
 
 
-class Database:
+class Database(Closing):
     """An open performance cache file; use open or open_readonly, and close or a with statement.
 
     path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their contents
@@ -109,14 +109,6 @@ class Database:
     def close(self) -> None:
         """Release the file; the last process to do so also removes its -wal and -shm companions."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextlib.contextmanager
     def _keeping(self, doing: str) -> Iterator[None]:

@@ -1,10 +1,13 @@
 """What is open belongs to the process that opened it: a fork has its handles, but neither the threads of an OpenCL
-driver, for which it would wait for ever, nor a connection of its own."""
+driver, for which it would wait for ever, nor a connection of its own. It is closed where it was opened."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 from gputune.core.errors import ForkedProcess
 
@@ -28,3 +31,19 @@ class Opened:
                 f"{self.what} was opened by process {self.process} and cannot be used in its fork {os.getpid()}: fork "
                 "before anything is opened and load in each child, or start processes with multiprocessing's 'spawn'"
             )
+
+
+class Closing(ABC):
+    """Leaving a with statement closes it, whatever was raised in there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives back what is held. May be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

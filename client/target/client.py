@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import Link, OnProgress, Session
 from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
 from gputune.client.target.transport.credentials import NONE, Credentials
+from gputune.core.opened import Closing
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -60,7 +60,7 @@ Data: TypeAlias = NDArray[Any] | Blob
 __all__ = ["TargetClient", "TargetError"]
 
 
-class TargetClient:
+class TargetClient(Closing):
     """Connected when it is made. For one thread; another keeps the connection alive while it idles.
 
     Handles are this client's own: they outlive the connection. Every method raises TargetError: lost_again when the
@@ -92,14 +92,6 @@ class TargetClient:
     def close(self) -> None:
         """Ends the session; the server frees its buffers. May be called twice."""
         self._session.close()
-
-    def __enter__(self) -> TargetClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- the server -------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Protocol
 
 from gputune.client.errors import ConfigError, TargetError
@@ -21,6 +20,7 @@ from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
 from gputune.client.target.transport.connection import CONNECT_SECONDS, TargetConnection, dial, probe
 from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials
 from gputune.client.target.transport.stream import address_text
+from gputune.core.opened import Closing
 from gputune.server.protocol.messages import DEFAULT_PORT
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def parse_address(text: str, origin: str) -> tuple[str, int]:
 
 
 @dataclass
-class Target:
+class Target(Closing):
     """A target server to connect to. Close it at the end: that stops a server of our own.
 
     `explanation` says in lines for people which server it is and what was passed over. `notice` hears when the target
@@ -103,14 +103,6 @@ class Target:
         """Stops the server, if it is our own."""
         if self.server is not None:
             self.server.stop()
-
-    def __enter__(self) -> Target:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def choose_target(

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 
 from gputune.client.errors import ConfigError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import AdbRequest, Target, choose_target, parse_address
 from gputune.client.target.reconnecting import MEMORY
 from gputune.client.target.transport.credentials import NONE, Credentials
+from gputune.core.opened import Closing
 
 
-class Targets:
+class Targets(Closing):
     """One target or several, with the sessions that were opened on them. Close it at the end: that ends the sessions
     and stops a server of our own.
 
@@ -45,14 +45,6 @@ class Targets:
     def close(self) -> None:
         """Ends the sessions, then the servers of our own. May be called twice."""
         self._open.close()
-
-    def __enter__(self) -> Targets:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def choose_targets(

@@ -1,7 +1,7 @@
 """What tuning found for one task."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gputune.cache import WinnerRecord
@@ -64,26 +64,24 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
 
 def pinned(search: TaskSearch, configuration: Configuration, drift: Drift | None) -> Outcome:
     """The configuration that a user has pinned; drift is None when it was known to work before."""
-    return Outcome(
-        key=search.key.digest,
-        op=search.task.op,
-        problem=search.key.problem,
-        weight=search.task.weight,
-        hit=drift is None,
-        resumed=search.resumed,
-        space_size=search.space.size,
-        trials=search.statuses(),
-        measured=search.measured,
-        drift=None if drift is None else drift.furthest,
-        default_ns=search.time_ns(search.default),
-        tuned_ns=search.time_ns(configuration),
-        configuration=configuration,
-        binary=b"",
-    )
+    default_ns, tuned_ns = search.time_ns(search.default), search.time_ns(configuration)
+    return _searched(search, drift, configuration, search.statuses(), default_ns, tuned_ns)
 
 
 def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outcome:
     """What a search has led to; drift is None for a winner from the cache."""
+    found = _searched(search, drift, winner.configuration, winner.trials, winner.default_ns, winner.median_ns)
+    return replace(found, binary=winner.binary)
+
+
+def _searched(
+    search: TaskSearch,
+    drift: Drift | None,
+    configuration: Configuration,
+    trials: Mapping[str, int],
+    default_ns: float | None,
+    tuned_ns: float | None,
+) -> Outcome:
     return Outcome(
         key=search.key.digest,
         op=search.task.op,
@@ -92,11 +90,11 @@ def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outc
         hit=drift is None,
         resumed=search.resumed,
         space_size=search.space.size,
-        trials=winner.trials,
+        trials=trials,
         measured=search.measured,
         drift=None if drift is None else drift.furthest,
-        default_ns=winner.default_ns,
-        tuned_ns=winner.median_ns,
-        configuration=winner.configuration,
-        binary=winner.binary,
+        default_ns=default_ns,
+        tuned_ns=tuned_ns,
+        configuration=configuration,
+        binary=b"",
     )
