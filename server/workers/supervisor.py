@@ -41,7 +41,7 @@ from gputune.server.worker.link import (
     PutSources,
     WorkerReady,
 )
-from gputune.server.workers.batch import Batch
+from gputune.server.workers.crash_recovery import Batch
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
 from gputune.server.workers.second_compiler import SecondCompiler, with_what_it_took
 from gputune.server.workers.watchdog import Worker, WorkerLost, watched

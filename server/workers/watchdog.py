@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gputune.server.protocol.messages import Limits
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import WorkerReady
-from gputune.server.workers.batch import Death, Missed
+from gputune.server.workers.crash_recovery import Death, Missed
 from gputune.server.workers.process import OnProgress, WorkerEnded
 
 GLANCE_SECONDS = 0.5  # shorter than the shortest limit of a step, so each deadline is known before it passes

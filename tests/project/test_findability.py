@@ -28,6 +28,7 @@ TASKS = {
     "run profile inference": ("client/run/net_run.py", "runtime/execution/executor.py"),
     "target reconnect": ("client/target/reconnecting.py",),
     "worker hang watchdog": ("server/workers/watchdog.py",),
+    "crash worker": ("server/workers/crash_recovery.py",),
     "context memory plan": ("client/context/memory_planner.py",),
     "context binary format": ("runtime/context/format.py",),
 }

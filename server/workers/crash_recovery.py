@@ -1,7 +1,30 @@
-"""A ProfileKernel request that outlives workers: what is concluded already, and what is left to ask for.
+"""A ProfileKernel request that outlives workers: which variant a crash is blamed on, and what is left to ask for.
+
+A variant may crash the worker, or hang so that the watchdog ends it. Its trial is then a crash or a timeout, and the
+others are asked of the next worker. The difficulty is to blame the right one: a wrong verdict is stored in the
+performance cache and keeps a good variant from ever being measured again. What is known of a death is how the process
+ended, and what the heartbeat page said at that moment: the step, and the variant. By these, in this order:
+
+1. The request as a whole had no time left: it ends with an error, and no variant is blamed.
+2. It died while it compiled a program that several variants share. Which of them it was cannot be seen from outside, so
+   none is blamed, and everything is asked again with a program for each.
+3. The page names no variant, or one that has its verdict already. No variant can be blamed: the batch is tried again,
+   and the second time (after SIGKILL, the third) the request ends with an error.
+4. The variant is certainly the culprit when it missed a limit, when its own code was running (_RUNS), or when the
+   worker had run nothing else of this batch: it gets its trial at once.
+5. Otherwise an earlier variant may have damaged memory, which was only noticed now (while the next one was built or its
+   output was checked). It is not blamed, but *doubted*: in the next worker it comes first, before all that could have
+   damaged anything. If the worker dies of it there, too, it was alone (4), or is suspected for the
+   second time, which is enough.
+6. SIGKILL that was not ours is no evidence, because that is how a system takes memory back: the same is tried again,
+   and blamed after KILLS_FORGIVEN times.
+7. The baseline is no variant that could be blamed, unless it is also one of them: the batch goes on without it.
+
+It ends because each death concludes a variant, drops the baseline, gives up sharing programs or counts one more
+suspicion, and none of these goes on for ever.
 
 The worker counts the variants of what it is asked for, which are fewer after each death; all numbers are translated
-here. No input and output: supervision.py runs it.
+here. No input and output: supervisor.py runs it.
 """
 
 from __future__ import annotations
@@ -97,11 +120,11 @@ class Batch:
         self._asked: tuple[int, ...] = ()
         self._concluded: set[int] = set()  # by the worker that is at it
         self._suspected: Counter[int | None] = Counter()
-        self._doubted: set[int] = set()  # who was only at hand, perhaps, when what another one had damaged was noticed
+        self._doubted: set[int] = set()  # may only have been at work when what another one had damaged was noticed
 
     def remaining(self) -> ProfileKernel | None:
         """The request for all that has no verdict yet; None when every variant has failed. What the worker says
-        next is about this. Who may have died of what another one did comes first, before that one."""
+        next is about this. Doubted variants come first."""
         variants = self._request.variants
         left = (index for index in range(len(variants)) if index not in self._failed)
         self._asked = tuple(sorted(left, key=lambda index: index not in self._doubted))

@@ -8,7 +8,7 @@ import pytest
 
 from gputune.core.launches import Trial
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
-from gputune.server.workers.batch import Batch, Death, Missed
+from gputune.server.workers.crash_recovery import Batch, Death, Missed
 
 Make = Callable[..., ProfileKernel]
 SEGFAULT = Death("SIGSEGV", "launching", 0)
