@@ -1,8 +1,29 @@
-"""What is done next, for every target that asks: begin a task, go on with one, conclude one, or leave it untouched.
+r"""What is done next, for every target that asks: begin a task, go on with one, conclude one, or leave it untouched.
 
-The trials of all tasks are one budget, and a budget of time is one deadline: what they are spent on is decided batch by
-batch, by what schedule.py expects of it. Every task is begun before any gets a second batch, and time is kept back to
-conclude what was begun.
+The trials of all tasks are one budget, and a budget of time is one deadline. Each target has a thread, which takes an
+entry, measures a batch of it and gives it back; so a choice is made for one batch at a time, by what is known then.
+
+    not begun --STEP--> begun --STEP--> ... --CONCLUDE--> finished
+        \--SKIP--> finished                (the finalists of several batches are compared, the winner is stored)
+
+What a target is given, first rule first (TaskScheduler._choose):
+
+1. A task that is not begun, unless it is late. So every task has a first batch before any has a second: an unmeasured
+   task could be the one that matters most. They are begun in the order of their guessed share of an inference, which
+   decides what is left out when the budget of time runs out.
+2. A begun task whose search is over, or whose strategy has nothing more to ask for, is concluded: its winner is stored
+   while others go on.
+3. A begun task whose first batch was cut short is measured, whatever is left.
+4. While there are trials and time, the batch that is expected to save most of an inference (expected_gain.py), if that
+   is worth it at all. Tasks below SMALL_SHARE of an inference are no candidates.
+5. Nothing pays any more, or it is late: what was begun is concluded.
+6. Only unbegun tasks are left, and no time: they are skipped, and keep their default.
+
+"Late" is when the time that is left is needed to conclude what was begun: the mean of what conclusions have taken so
+far (before there are any: of what the first batch took), for each begun task and one more.
+
+A task stays with the target where it was begun, because its inputs are there and times of two devices of one model are
+not compared. Expected gains need the times of all tasks, those of other targets included, so one lock guards them all.
 """
 
 import threading

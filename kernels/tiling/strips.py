@@ -2,6 +2,13 @@
 
 A work-group computes MR x RT pixels of the middle with all their channels and keeps them, in a CPU's first cache or in
 local memory; from those it makes tiles of MR pixels x NV vectors of VW columns, every accumulator in a register.
+
+Three things pull in different directions. A longer strip reads each packed weight fewer times, but must fit where it is
+kept (`middle_bytes`). A wider tile of pixels shares what neighbouring windows see, but must stay in registers, and is
+wasted where it does not divide a line: so it is no wider than it takes to cover a line in as few tiles (`widest_even`).
+And SPLIT work-groups that share a strip's columns give more cores work, but each computes the middle for itself.
+`_cut` goes by this order: vectors within the channels, work-items and splits that all find something to do, the widest
+tile that fits all that, then the strip, then the unrolling.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,25 @@
 """Register tiles: the tuning space, the guesses and the packing that matrix product and convolution share.
 
-A work-item computes MR rows x NV vectors of VW columns of the output; every accumulator lives in a register.
+How a product is cut, from the inside out:
+
+* A work-item computes a tile of MR rows x NV vectors of VW columns, every accumulator in a register. For each element
+  of the reduction it reads MR numbers and NV vectors and does MR * NV multiply-adds, so a larger tile reads less for as
+  much arithmetic. What bounds it is the number of registers: one accumulator too many is spilt to memory in the
+  innermost loop, which costs more than the tile gains (`accumulators_fit`).
+* An FMA has a latency of a few cycles, so a tile needs several independent accumulators. Where there are too few rows
+  for that, the reduction is split among KA sets of accumulators, which are added at the end. KU unrolls it on top.
+* LM x LN tiles form a work-group (workgroups.py). On GPUs they share what they read; on CPUs, where a work-group runs
+  on one core, it is a matter of how much is handed out at once, and every core should get some.
+* The right side was packed into panels of as many columns as a work-group's tiles have, in the order in which the
+  reduction reads them, so that packing depends on NV, VW and LN alone. Columns are padded with zeros up to whole tiles.
+
+Where tiles do not divide the rows, the last one computes its last row several times and does not store that. So a
+tile's height is cut as the problem has it (`_cut`): 49 rows in tiles of at most 14 take four, and four tiles of 13 do
+that, too, with less computed for nothing. For the same reason the last vector of a tile must hold a column that exists.
+
+A guess is a tile that won on another device. `_cut` makes it legal step by step: within the problem, then within the
+registers (first fewer rows, then fewer vectors, then narrower ones), then evenly tall, then the reduction, and at last
+the work-group for the grid that follows.
 """
 
 import math
