@@ -2,7 +2,7 @@
 
 First kernels are timed inside contexts of launches by the device's clock, which tells the tasks apart and is disturbed
 little by other programs. That is the estimate, and it makes the first of a few candidates: contexts in the very form
-that would ship. Those take turns in whole inferences (whole_contexts.py), the context without any tuning among them, by
+that would ship. Those take turns in whole inferences (context_runner.py), the context without any tuning among them, by
 whose time the gain is told.
 """
 

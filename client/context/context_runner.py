@@ -64,7 +64,7 @@ class ContextRunner:
         deadline: float | None = None,
     ) -> None:
         """maker: compiles and packs for the target; write: makes the file of a graph; compiled: hears of binaries as
-        context_builder has it; deadline: when there is no more time, by time.monotonic."""
+        context/builder.py has it; deadline: when there is no more time, by time.monotonic."""
         self._target = target
         self._maker = maker
         self._write = write

@@ -65,7 +65,7 @@ class LocalDevice:
             with open_context(path) as file:
                 return Executor(self._backend, file, file.header.graphs[0], binaries=False, strict=False)
 
-    # --- what context_builder.Maker asks for ---
+    # --- what builder.Maker asks for ---
 
     def upload(self, data: Any) -> int:
         handle = next(self._handles)

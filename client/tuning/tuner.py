@@ -1,7 +1,7 @@
 """Finds the fastest verified configuration of every task of a model, on one target or on several alike.
 
 A concluded winner in the performance cache is used after it was validated against today's space and code, and a pinned
-configuration when it is known to work. All other tasks are tuned in batches, in the order of scheduler.py. What an
+configuration when it is known to work. All other tasks are tuned in batches, in the order of task_scheduler.py. What an
 interrupted run left in the cache is told to the strategy and not measured again.
 
 A task stays on the target where it was begun, so that its times are of one device. Several targets work side by side,

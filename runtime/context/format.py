@@ -48,7 +48,7 @@ def write_context(path: Path | str, context: Context) -> int:
     """Writes a context binary and returns its bytes. The file appears complete or not at all, with the permissions that
     the umask leaves.
 
-    Raises MalformedHeader when the records contradict each other (see context_records.py), OSError from the
+    Raises MalformedHeader when the records contradict each other (see records.py), OSError from the
     disk.
     """
     contents: list[bytes | memoryview] = []

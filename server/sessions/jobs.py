@@ -12,7 +12,7 @@ from gputune.server.sessions.session import Materials, Session
 
 
 class Client(Protocol):
-    """A client (client_link.py). tenant: with which other clients it shares the device's time (tenants.py)."""
+    """A client (connection.py). tenant: with which other clients it shares the device's time (tenants.py)."""
 
     tenant: str
 

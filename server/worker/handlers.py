@@ -1,4 +1,4 @@
-"""What the worker does for each request; the same names in the same order as in worker_link.py.
+"""What the worker does for each request; the same names in the same order as in link.py.
 
 Handlers translate: messages in, gputune.runtime calls, messages out. The daemon has checked who owns what.
 """

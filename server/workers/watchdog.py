@@ -24,7 +24,7 @@ _LIMIT = {
 
 
 class Worker(Protocol):
-    """What is needed of a worker process (worker_process.py)."""
+    """What is needed of a worker process (process.py)."""
 
     ready: WorkerReady
     page: HeartbeatPage

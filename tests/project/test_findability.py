@@ -14,6 +14,8 @@ PATHS = sorted(
     if "__pycache__" not in path.parts
 )
 HITS = 3
+OTHERS = ("examples", "scripts", "tests")
+HISTORY = ("CHANGELOG.md",)
 
 # From the words that describe a task before the code is known, to the files where work on it begins; a folder stands
 # for all of its files.
@@ -59,3 +61,17 @@ def test_the_words_of_a_task_lead_to_its_file(words: str) -> None:
 
 def test_the_files_of_tasks_are_there() -> None:
     assert [file for files in TASKS.values() for file in files if not (ROOT / file).exists()] == []
+
+
+def test_modules_that_texts_name_are_there() -> None:
+    """What a docstring, a comment or a page of documentation calls a module has not been moved since."""
+    texts = [ROOT / path for path in PATHS] + sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+    known = [*PATHS, *(path.relative_to(ROOT).as_posix() for room in OTHERS for path in (ROOT / room).rglob("*.py"))]
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in texts
+        if path.name not in HISTORY
+        for name in re.findall(r"(?<![\w./-])(?:[a-z_]+/)*[a-z_]+\.py\b", path.read_text(encoding="utf-8"))
+        if not any(f"/{one}".endswith(f"/{name}") for one in known)
+    ]
+    assert missing == []

@@ -161,6 +161,6 @@ def _cost(stencil: bool, device: Device, c: Configuration) -> float | None:
 
 
 def all_made_up() -> list[Recording]:
-    """Both kernels on every made-up device, and the kernels of `search_landscapes.py`."""
+    """Both kernels on every made-up device, and the kernels of `landscapes.py`."""
     ours = [made_up(kernel, number) for kernel in ("stencil", "gemm") for number in range(DEVICES)]
     return ours + all_landscapes()

@@ -1,7 +1,7 @@
 """Replays recorded spaces through Kernel Tuner's strategies, in its simulation mode. Runs under an interpreter that has
-kernel_tuner installed and needs nothing of gputune: `search_bench.py` starts it as
+kernel_tuner installed and needs nothing of gputune: `bench.py` starts it as
 
-    PYTHON search_kernel_tuner.py JOB.json
+    PYTHON with_kernel_tuner.py JOB.json
 
 and reads from its standard output one JSON line per run: {"strategy", "seed", "costs"}, the costs in milliseconds of
 the configurations in the order in which they were evaluated first, null for one that failed. JOB.json names the cache

@@ -1,7 +1,7 @@
 """Evaluates given configurations of one kernel with Kernel Tuner, verification on. Runs under an interpreter that has
-kernel_tuner and pyopencl, and needs nothing of gputune: `tune_peer.py` starts it as
+kernel_tuner and pyopencl, and needs nothing of gputune: `peer.py` starts it as
 
-    PYTHON tune_kernel_tuner.py FOLDER
+    PYTHON with_kernel_tuner.py FOLDER
 
 FOLDER holds job.json and the arrays of arguments and answer as .npy files. Prints one JSON line: the seconds of
 tune_kernel, which include its uploads but neither imports nor opening the device, and the milliseconds that it measured

@@ -461,4 +461,6 @@ def test_of_fifty_clients_none_is_left_out(shared_server: Any, make_batch: Make)
 
     in_threads(work, 50)
     assert enough.is_set()
-    assert min(served) > 0, "how evenly is the queue's (test_turns.py), and here the system's, which runs 50 threads"
+    assert min(served) > 0, (
+        "how evenly is the queue's (test_fair_queue.py), and here the system's, which runs 50 threads"
+    )
