@@ -52,7 +52,7 @@ _POCL_MARCHES = (
     ),
     ("cpu-neon", r"cortex|neoverse|apple|exynos|kryo|falkor|thunderx|a64fx|ampere"),
 )
-# Who built a CPU; the first that is found in its name.
+# Makers of CPUs; the first that is found in its name.
 _CPU_VENDORS = (
     ("amd", r"\bAMD\b|EPYC|Ryzen|Threadripper|znver|bdver|btver"),
     ("intel", r"Intel|Xeon|Atom|Celeron|Pentium"),

@@ -1,4 +1,4 @@
-"""Bounds of the values in the records that travel between programs: part of their types, checked by who reads them."""
+"""Bounds of the values in the records that travel between programs: part of their types, checked by their readers."""
 
 from __future__ import annotations
 

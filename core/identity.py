@@ -1,4 +1,4 @@
-"""Who a device is and what it allows; stored in contexts and caches, sent to the host."""
+"""Which device it is and what it allows; stored in contexts and caches, sent to the host."""
 
 from __future__ import annotations
 

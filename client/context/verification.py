@@ -33,7 +33,7 @@ KEPT_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Questions:
-    """Who knows what is right, and on which inputs each graph is compared, by the graph's name."""
+    """What knows the right outputs, and on which inputs each graph is compared, by the graph's name."""
 
     oracle: Oracle
     inputs: Mapping[str, Sequence[Mapping[str, Array]]]

@@ -1,4 +1,4 @@
-"""onnxruntime, as the one who knows what a model computes. The door to that library, which is optional."""
+"""onnxruntime, as the oracle of what a model computes. The door to that library, which is optional."""
 
 from __future__ import annotations
 

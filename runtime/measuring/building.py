@@ -61,9 +61,9 @@ class VariantBuilder:
         self._scratch: dict[str, GuardedBuffer] = {}
 
     def build_all(self) -> Iterator[tuple[int, Verified | Exception]]:
-        """Every variant of the request and the baseline, which comes first, by index: verified, or what it failed
-        with. Those that are compiled ahead come last, and backwards, to meet who compiles them. Nothing is compiled any
-        more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
+        """Every variant of the request and the baseline, which comes first, by index: verified, or what it failed with.
+        Those that are compiled ahead come last, and backwards, to meet the process that compiles them. Nothing is
+        compiled any more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
         variants, baseline = self._request.numbered, self._request.baseline_index
         ahead = [index for index in self._ahead if index != baseline]
         together = self._groups()
@@ -126,7 +126,7 @@ class VariantBuilder:
         return found
 
     def _found(self, variant: Variant) -> Verified | Exception:
-        """What becomes of a variant. Who fails in a shared program is tried in one of its own."""
+        """What becomes of a variant. What fails in a shared program is tried in one of its own."""
         shared = self._request.together
         try:
             return self._build_and_verify(variant, shared)

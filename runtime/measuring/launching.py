@@ -129,7 +129,7 @@ def compile_ahead(
             built = launcher.build(variant.main, given, shared=True)
             backend.finish()
             took.append((built.compile_ns, launcher.run(built.bound).wall_ns))
-        except DeviceError:  # who needs it finds out again, and says so
+        except DeviceError:  # its own launch fails again, and says so
             took.append((0, 0))
     return took + [(0, 0)] * (len(variants) - len(took))
 

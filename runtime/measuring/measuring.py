@@ -126,7 +126,7 @@ class _Batch:
                 self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
                 self._watcher.verified(index, self._trials[index])
             self._course.yield_device()
-        self._course.yield_device()  # also to those that would have disturbed who compiled ahead
+        self._course.yield_device()  # also to those that would have disturbed compiling ahead
 
     def time_all(self) -> None:
         """Warms up with the fastest and samples everything that works, the same code once."""
@@ -182,7 +182,7 @@ class _Batch:
         self._builder.release()
 
     def _warm_up(self, runners: dict[int, Runner]) -> bool:
-        """Warms up with the fastest that lives through it, and says whether the clock was stable at the end. Who fails
+        """Warms up with the fastest that lives through it, and says whether the clock was stable at the end. What fails
         is no runner any more."""
         protocol = self._request.protocol
         for runner in sorted(runners.values(), key=lambda runner: runner.estimate_ns):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 Stopped = Literal["settled", "all", "slower"]
-"""Why a runner gets no more samples: more would not change who wins, it has all that were allowed, or others are
+"""Why a runner gets no more samples: more would not change which wins, it has all that were allowed, or others are
 faster."""
 
 ROUNDS = (1, 3, 7, 16, 24)
@@ -158,8 +158,8 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def settled(samples: Mapping[int, Sequence[float]], running: Sequence[int], tie: float = 0.0) -> bool:
-    """Whether more samples would not change who wins: the best is ahead of each other one for certain, or what is left
-    between them is certainly within `tie`, a share of the best's median.
+    """Whether more samples would not change which wins: the best is ahead of each other one for certain, or what is
+    left between them is certainly within `tie`, a share of the best's median.
 
     One runner alone is settled when it has ENOUGH samples for a median, none at all at once.
     """

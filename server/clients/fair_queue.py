@@ -39,7 +39,7 @@ class _Line(Generic[Item]):
 
 @dataclass
 class _Tenant(Generic[Owner, Item]):
-    """The owners of one tenant. level: the least that an owner had used who waited when one was served last."""
+    """The owners of one tenant. level: the least that an owner had used which waited when one was served last."""
 
     used: float
     since: int = 0
@@ -52,7 +52,7 @@ class _Tenant(Generic[Owner, Item]):
 
 class FairQueue(Generic[Owner, Item]):
     """Items of one owner keep their order. Between tenants, and between the owners of one, the one that has used least
-    goes first; those who differ by less than `tolerance` seconds count as equal, and of equals the one that has waited
+    goes first; those that differ by less than `tolerance` seconds count as equal, and of equals the one that has waited
     longest goes first. So equal requests are served in turns whatever a stutter adds to one of them, and no tenant
     gains more than the tolerance, however many owners it has.
 

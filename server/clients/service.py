@@ -67,7 +67,7 @@ class Service:
         self._work = asyncio.Event()
         self._stopping = False
         self._status = status
-        self._telling: set[asyncio.Task[None]] = set()  # the status, to those who have asked
+        self._telling: set[asyncio.Task[None]] = set()  # the status, to those that have asked
         self._at_once: Mapping[type, Callable[[Session, Any], Any]] = {
             UploadBuffer: Session.upload,
             DownloadBuffer: lambda session, request: session.download(request.buffer),
@@ -332,7 +332,7 @@ class Service:
         return ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
 
     def tell_places(self, now: float) -> None:
-        """Tells those who wait how many are before them, when that has changed and every heartbeat."""
+        """Tells those that wait how many are before them, when that has changed and every heartbeat."""
         for before, job in enumerate(self._fair_queue.order(), start=len(self._running)):
             if job.client in self._held_back:
                 continue

@@ -1,8 +1,9 @@
 """A second process that compiles half of a batch while the worker compiles the other half; for CPU devices.
 
 What it has compiled lies in the folder that both share, where the worker finds it. It saves time and nothing else:
-verdicts are the worker's, who compiles by itself what is not there. Nothing may be compiled while anything is measured,
-so the worker waits, before it measures, until the page says that it is alone; whatever happens here, that comes soon.
+verdicts are the worker's, which compiles by itself what is not there. Nothing may be compiled while anything is
+measured, so the worker waits, before it measures, until the page says that it is alone; whatever happens here, that
+comes soon.
 """
 
 from __future__ import annotations

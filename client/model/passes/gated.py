@@ -65,7 +65,7 @@ def recognise_gated(graph: Graph) -> Graph:
 
 
 class _Search:
-    """A graph with who computes and who reads each tensor."""
+    """A graph with the producer and the readers of each tensor."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

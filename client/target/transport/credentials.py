@@ -44,7 +44,7 @@ def read_credentials(
 ) -> Credentials:
     """What the options and GPUTUNE_TOKEN say; a token file comes before the variable. Raises ConfigError.
 
-    tls_ca: certificates of those who may have signed the server's; tls_cert and tls_key: this side's own.
+    tls_ca: certificates of the authorities that may have signed the server's; tls_cert and tls_key: this side's own.
     """
     options = {"--token_file": token_file, "--tls_ca": tls_ca, "--tls_cert": tls_cert, "--tls_key": tls_key}
     given = Credentials(
@@ -69,7 +69,7 @@ def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext
         if cert is not None:
             raise ConfigError("--tls_cert needs --tls_ca: the certificate that the server's is checked against")
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and whom it was made for
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and the name that it was made for
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with _reading(f"--tls_ca {ca}"):
         context.load_verify_locations(ca)
