@@ -17,7 +17,7 @@ def test_reference_agrees_with_onnxruntime(name: str) -> None:
     problem = CONVS[name]
     inputs = random_inputs("Conv", problem)
     want = run_convolution(problem, inputs, problem.groups)
-    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    want = problem.epilogue.apply_to(want, inputs)
     got = FAMILY.reference(problem, inputs)
     assert got.dtype == np.float32
     assert got.shape == FAMILY.output(problem).shape == (problem.batch, *problem.output_size, problem.out_channels)

@@ -14,7 +14,7 @@ def test_reference_agrees_with_onnxruntime(name: str) -> None:
     problem = DEPTHWISE[name]
     inputs = random_inputs("DepthwiseConv", problem)
     want = run_convolution(problem, inputs, problem.channels)
-    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    want = problem.epilogue.apply_to(want, inputs)
     got = FAMILY.reference(problem, inputs)
     assert got.dtype == np.float32
     assert got.shape == FAMILY.output(problem).shape

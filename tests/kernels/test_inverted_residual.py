@@ -27,7 +27,7 @@ def test_reference_agrees_with_onnxruntime_and_numpy(name: str) -> None:
     middle = run_convolution(depthwise_of(problem.separable), first, problem.channels)
     middle = problem.depthwise_epilogue.apply(middle).astype(np.float64)
     want = middle @ inputs["weight"] + inputs.get("bias", nothing)
-    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    want = problem.epilogue.apply_to(want, inputs)
     got = FAMILY.reference(problem, inputs)
     assert got.dtype == np.float32
     assert got.shape == FAMILY.output(problem).shape

@@ -27,7 +27,7 @@ def test_reference_agrees_with_onnxruntime(name: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     want = session.run(None, {name: inputs[name] for name in names})[0]
-    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    want = problem.epilogue.apply_to(want, inputs)
     got = FAMILY.reference(problem, inputs)
     assert got.dtype == np.float32
     assert got.shape == (problem.m, problem.n)

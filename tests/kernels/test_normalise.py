@@ -13,7 +13,7 @@ from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.lrn import LrnProblem
 from gputune.kernels.ops.normalise import NormaliseProblem
 from tests.kernels.problems import DEVICES
-from tests.kernels.test_streaming import check_launch, devices
+from tests.kernels.test_streaming import check_default_and_starters, devices
 
 PROBLEMS: list[tuple[str, Any]] = [
     ("Normalise", NormaliseProblem("deviation", (128, 384), (1,), (1,), True, True, 1e-5)),
@@ -86,13 +86,7 @@ def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) ->
 @settings(max_examples=10)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
-    family = family_of(op)
-    space = family.space(problem, limits)
-    default, starters = family.default(problem, limits), family.starters(problem, limits)
-    for one in (default, *starters):
-        assert space.violations(one) == []
-        check_launch(family, problem, one, limits)
-    assert default not in starters
+    check_default_and_starters(op, problem, limits)
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)

@@ -15,7 +15,7 @@ from gputune.kernels.ops.arg import ArgProblem
 from gputune.kernels.ops.reduce import KINDS, ReduceProblem
 from gputune.kernels.ops.scan import ScanProblem
 from tests.kernels.problems import DEVICES, GPU
-from tests.kernels.test_streaming import check_launch, devices
+from tests.kernels.test_streaming import check_default_and_starters, devices
 
 SPELLINGS = {
     "sum": "ReduceSum",
@@ -106,13 +106,7 @@ def test_running_sums_are_what_loops_give(product: bool, exclusive: bool, revers
 @settings(max_examples=10)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
-    family = family_of(op)
-    space = family.space(problem, limits)
-    default, starters = family.default(problem, limits), family.starters(problem, limits)
-    for one in (default, *starters):
-        assert space.violations(one) == []
-        check_launch(family, problem, one, limits)
-    assert default not in starters
+    check_default_and_starters(op, problem, limits)
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)

@@ -35,7 +35,7 @@ def test_reference_agrees_with_onnxruntime_and_numpy(name: str) -> None:
     want = middle.astype(np.float64) @ inputs["weight"]
     if problem.bias:
         want += inputs["bias"]
-    want = problem.epilogue.apply(want, [inputs[f"operand{i}"] for i in range(problem.epilogue.operands)])
+    want = problem.epilogue.apply_to(want, inputs)
     got = FAMILY.reference(problem, inputs)
     assert got.dtype == np.float32
     assert got.shape == FAMILY.output(problem).shape

@@ -47,6 +47,10 @@ def devices(draw: st.DrawFn) -> DeviceLimits:
 @settings(max_examples=30)
 @given(limits=devices())
 def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
+    check_default_and_starters(op, problem, limits)
+
+
+def check_default_and_starters(op: str, problem: Any, limits: DeviceLimits) -> None:
     family = family_of(op)
     space = family.space(problem, limits)
     default = family.default(problem, limits)
