@@ -355,21 +355,6 @@ class Error:
     details: Facts = field(default_factory=dict)
 
 
-Reply: TypeAlias = (
-    Pong
-    | StatusReport
-    | BufferReady
-    | BufferData
-    | Done
-    | Compiled
-    | Profiled
-    | Executed
-    | ContextLoaded
-    | ContextExecuted
-    | ContextProfiled
-    | Error
-)
-
 REPLIES: Mapping[type, type] = MappingProxyType(
     {
         Ping: Pong,

@@ -35,12 +35,20 @@ class Work(Additions):
         super().__init__(graph)
         self.graph = graph
         self.uses = graph.uses()
+        self.nodes: list[Node] = []
+        """Those of the new graph so far, for passes that make one from the first node to the last."""
+
+    def info(self, tensor: str) -> TensorInfo:
+        """The shape and type of a tensor, a new one or not."""
+        return self.tensors[tensor] if tensor in self.tensors else self.graph.tensors[tensor]
 
     def known(self, node: Node, index: int, what: str) -> Array | None:
         """The constant input number `index`, None when it is absent."""
         name = node.inputs[index] if index < len(node.inputs) else ""
-        if not name:
-            return None
+        return self.value(node, name, what) if name else None
+
+    def value(self, node: Node, name: str, what: str) -> Array:
+        """The constant input of this name. Raises ModelError for one that is computed."""
         if name not in self.graph.constants:
             raise node.unsupported(f"its {what} {name!r} is computed at run time")
         return self.graph.constants[name]

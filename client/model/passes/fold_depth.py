@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gputune.client.model.graph import Array, Graph, Node, TensorInfo
-from gputune.client.model.passes.additions import Additions
+from gputune.client.model.passes.additions import Work
 
 POOLINGS = frozenset(("AveragePool", "LpPool", "MaxPool"))
 GLOBAL_POOLINGS = frozenset(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"))
@@ -39,14 +39,8 @@ def fold_depth(graph: Graph) -> Graph:
     return graph.rewritten(work.nodes, work.constants, work.tensors)
 
 
-class _Work(Additions):
+class _Work(Work):
     """The graph that is read, and what it becomes."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-        self.graph = graph
-        self.uses = graph.uses()
-        self.nodes: list[Node] = []
 
     def step(
         self,

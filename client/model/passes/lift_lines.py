@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputune.client.model.graph import Graph, Node, TensorInfo
-from gputune.client.model.passes.additions import Additions
+from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE
 
 # fmt: off
@@ -31,16 +31,14 @@ def lift_lines(graph: Graph) -> Graph:
     lift = _Lift(graph)
     for node in graph.nodes:
         lift.take(node)
-    return graph.rewritten(lift.nodes, lift.added.constants, lift.added.tensors)
+    return graph.rewritten(lift.nodes, lift.constants, lift.tensors)
 
 
-class _Lift:
+class _Lift(Work):
     """The nodes so far; `maps` knows the map of each tensor that has one, `computed` the lines that came as maps."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes: list[Node] = []
-        self.added = Additions(graph)
+        super().__init__(graph)
         self.maps: dict[str, str] = {}
         self.computed: set[str] = set()
 
@@ -65,7 +63,7 @@ class _Lift:
             return self.maps.get(tensor, tensor)
         if tensor in self.graph.constants:
             value = self.graph.constants[tensor].reshape(self._info(tensor).shape)
-            lifted = self.maps[tensor] = self.added.exact(f"{tensor}/map", value)
+            lifted = self.maps[tensor] = self.exact(f"{tensor}/map", value)
         else:
             lifted = self._computed(tensor)
             self.nodes.append(Node("Reshape", lifted, (tensor,), (lifted,)))
@@ -73,7 +71,7 @@ class _Lift:
 
     def _computed(self, tensor: str) -> str:
         """A new tensor, the map of this one."""
-        name = self.maps[tensor] = self.added.tensor(f"{tensor}/map", self._info(tensor))
+        name = self.maps[tensor] = self.tensor(f"{tensor}/map", self._info(tensor))
         return name
 
     def _info(self, tensor: str) -> TensorInfo:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from gputune.client.model.graph import Array, Graph, Node, TensorInfo
-from gputune.client.model.passes.additions import Additions
+from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.refusing import refusing
 from gputune.kernels.indexing.cells import GATES
 
@@ -29,21 +29,16 @@ def project_inputs(graph: Graph) -> Graph:
     return graph.rewritten(work.nodes, work.constants, work.tensors)
 
 
-class _Work(Additions):
+class _Work(Work):
     """The graph being read, and the nodes and tensors of the new one."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-        self.graph = graph
-        self.nodes: list[Node] = []
 
     def take(self, node: Node) -> None:
         source, *weights = (*node.inputs, *[""] * (ONNX_INPUTS - len(node.inputs)))
-        weight, recurrent = (self._known(node, name, what) for name, what in zip(weights, "WR", strict=False))
+        weight, recurrent = (self.value(node, name, what) for name, what in zip(weights, "WR", strict=False))
         gates, directions, hidden = GATES[node.op], recurrent.shape[0], recurrent.shape[2]
         steps = self.graph.shape(source)[1 if node.attributes.get("layout", 0) else 0]
         bias, lengths = weights[2:4]
-        biases = self._known(node, bias, "B") if bias else np.zeros((directions, 2 * gates * hidden), np.float32)
+        biases = self.value(node, bias, "B") if bias else np.zeros((directions, 2 * gates * hidden), np.float32)
         biases = biases.reshape(directions, 2, gates, hidden)
         added, after = biases.sum(axis=1), ""
         if node.attributes.get("linear_before_reset", 0):
@@ -68,8 +63,3 @@ class _Work(Additions):
             Node("Add", f"{node.name}/shift", (product, shift), (result,), origins=node.origins),
         ]
         return result
-
-    def _known(self, node: Node, name: str, what: str) -> Array:
-        if name not in self.graph.constants:
-            raise node.unsupported(f"its {what} {name!r} is computed at run time")
-        return self.graph.constants[name]

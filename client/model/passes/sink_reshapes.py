@@ -7,7 +7,7 @@ sunk Reshape the bias and the activation are the convolution's, and maps stay as
 from dataclasses import replace
 
 from gputune.client.model.graph import Graph, Node, TensorInfo
-from gputune.client.model.passes.additions import Additions
+from gputune.client.model.passes.additions import Work
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE
 
 
@@ -17,16 +17,14 @@ def sink_reshapes(graph: Graph) -> Graph:
     work = _Work(graph)
     for node in graph.nodes:
         work.add(node)
-    return graph.rewritten(work.nodes, work.added.constants, work.added.tensors)
+    return graph.rewritten(work.nodes, work.constants, work.tensors)
 
 
-class _Work:
+class _Work(Work):
     """The nodes so far; `maps` knows the map that each reshaped tensor was, `kept` the axes that it kept of it."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes: list[Node] = []
-        self.added = Additions(graph)
+        super().__init__(graph)
         self.maps: dict[str, str] = {}
         self.kept: dict[str, tuple[int, ...]] = {}
 
@@ -34,7 +32,7 @@ class _Work:
         if node.op == "Reshape":
             source = self.maps.get(node.inputs[0], node.inputs[0])
             node = replace(node, inputs=(source,))
-            kept = _kept(self._info(source), self._info(node.output))
+            kept = _kept(self.info(source), self.info(node.output))
             if kept is not None:
                 self.maps[node.output], self.kept[node.output] = source, kept
         elif node.op in ELEMENTWISE and self.graph.is_float(node) and self._sink(node):
@@ -44,12 +42,12 @@ class _Work:
     def _sink(self, node: Node) -> bool:
         """Computes a node on maps and reshapes then, where all that it reads was a map of one shape or is known."""
         computed = {name for name in node.reads if name not in self.graph.constants}
-        shapes = {(self.kept.get(name), self._info(self.maps.get(name, name)).shape) for name in computed}
+        shapes = {(self.kept.get(name), self.info(self.maps.get(name, name)).shape) for name in computed}
         kept, shape = next(iter(shapes)) if len(shapes) == 1 else (None, ())
-        line = self._info(node.output)
-        if kept is None or any(self._info(name).shape != line.shape for name in computed):
+        line = self.info(node.output)
+        if kept is None or any(self.info(name).shape != line.shape for name in computed):
             return False
-        whole = self.added.tensor(f"{node.output}/map", TensorInfo(shape))
+        whole = self.tensor(f"{node.output}/map", TensorInfo(shape))
         inputs = tuple(name and (self.maps.get(name) or self._over_maps(name, kept)) for name in node.inputs)
         self.nodes.append(replace(node, inputs=inputs, outputs=(whole,)))
         self.nodes.append(Node("Reshape", f"{node.name}/line", (whole,), node.outputs, origins=node.origins))
@@ -64,10 +62,7 @@ class _Work:
         shape = [1] * 4
         for axis, size in zip(reversed(kept), reversed(value.shape), strict=False):
             shape[axis] = size
-        return self.added.exact(f"{constant}/map", value.reshape(shape))
-
-    def _info(self, tensor: str) -> TensorInfo:
-        return self.added.tensors[tensor] if tensor in self.added.tensors else self.graph.tensors[tensor]
+        return self.exact(f"{constant}/map", value.reshape(shape))
 
 
 def _kept(before: TensorInfo, after: TensorInfo) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from gputune.client.model.graph import Graph, Node, TensorInfo
-from gputune.client.model.passes.additions import Additions
+from gputune.client.model.passes.additions import Work
 
 
 def order_transposes(graph: Graph) -> Graph:
@@ -19,16 +19,14 @@ def order_transposes(graph: Graph) -> Graph:
     work = _Work(graph)
     for node in graph.nodes:
         work.add(node)
-    return graph.rewritten(work.nodes, tensors=work.added.tensors)
+    return graph.rewritten(work.nodes, tensors=work.tensors)
 
 
-class _Work:
+class _Work(Work):
     """The nodes so far, by what they compute, and the tensors between those that are new."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes: list[Node] = []
-        self.added = Additions(graph)
+        super().__init__(graph)
         self._makers: dict[str, Node] = {}
 
     def add(self, node: Node) -> None:
@@ -81,8 +79,8 @@ class _Work:
         second: str, others: dict[str, object], before: Node, node: Node,
     ) -> None:  # fmt: skip
         """Two nodes in the place of `before` and `node`, with a tensor of `shape` between them."""
-        info = TensorInfo(shape, self._info(node.output).dtype)
-        between = self.added.tensor(f"{node.output}/{first.lower()}", info)
+        info = TensorInfo(shape, self.info(node.output).dtype)
+        between = self.tensor(f"{node.output}/{first.lower()}", info)
         origins = (*before.origins, *node.origins)
         self.add(Node(first, f"{node.name}/{first.lower()}", before.inputs, (between,), attributes, origins=origins))
         self.add(Node(second, node.name, (between,), node.outputs, others, origins=origins))
@@ -98,10 +96,7 @@ class _Work:
         return tuple(node.attributes.get("perm", range(rank)[::-1]))
 
     def _shape(self, tensor: str) -> tuple[int, ...]:
-        return self._info(tensor).shape
-
-    def _info(self, tensor: str) -> TensorInfo:
-        return self.added.tensors[tensor] if tensor in self.added.tensors else self.graph.tensors[tensor]
+        return self.info(tensor).shape
 
 
 def _behind(before: Node, node: Node) -> Node:
