@@ -1,5 +1,7 @@
 """Shared by the families whose templates include rows.cl: parameters, constraints, guesses and the grid."""
 
+from dataclasses import dataclass
+
 from gputune.core.dtypes import OPENCL_TYPES
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.indexing.loops import Loops
@@ -19,78 +21,92 @@ SHARED_FROM = 64
 """Rows of fewer vectors are not worth sharing among work-items by default."""
 
 
-def row_space(
-    loops: Loops, limits: DeviceLimits, size: int = 4, accumulators: tuple[int, ...] = (1, 2, 4, 8)
-) -> TuningSpace:
-    """How rows are read and shared; a work-item hands over a result of `size` bytes an element."""
-    local = limits.local_memory_bytes
-    return TuningSpace(
-        (
-            Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
-            Parameter("ACC", accumulators, "accumulators of a work-item"),
-            Parameter("LANES", GROUP_SIZES, "work-items that share a row"),
-            Parameter("DIMY", GROUP_SIZES, "rows of a work-group"),
-        ),
-        (
-            fits(loops.extent, "the innermost loop"),
-            Constraint(
-                ("VW", "ACC"),
-                lambda width, parts: parts == 1 or parts <= loops.steps(width),
-                "ACC must not exceed the vectors of a row",
-            ),
-            Constraint(
-                ("VW", "ACC", "LANES"),
-                lambda width, parts, lanes: lanes == 1 or parts * lanes < 2 * loops.steps(width),
-                "ACC*LANES must stay below twice the vectors of a row; more would have nothing to do",
-            ),
-            Constraint(
-                ("VW", "DIMY"),
-                lambda width, down: down == 1 or down < 2 * loops.rows(width),
-                "DIMY must stay below twice the number of rows; more would have nothing to do",
-            ),
-            *group_constraints(limits, "LANES", "DIMY"),
-            DeviceLimit(
-                ("VW", "LANES", "DIMY"),
-                lambda width, x, y: x == 1 or x * y * (1 if loops.along else width) * size <= local,
-                f"partial results of a work-group must fit the device's {local} bytes of local memory",
-            ),
-        ),
-    )
+@dataclass(frozen=True)
+class Rows:
+    """The rows of `loops`; work-items that share one hand over results of `size` bytes an element. `accumulators`: how
+    many of them a work-item may have."""
 
+    loops: Loops
+    size: int = 4
+    accumulators: tuple[int, ...] = (1, 2, 4, 8)
 
-def row_default(loops: Loops, limits: DeviceLimits, size: int = 4) -> dict[str, int]:
-    """A work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere long rows are shared."""
-    width = default_width(limits, loops.extent)
-    steps, rows = loops.steps(width), loops.rows(width)
-    cpu = limits.device_type == "cpu"
-    lanes = 1
-    if not cpu and steps >= SHARED_FROM:
-        local = limits.local_memory_bytes // (1 if loops.along else width) // size
-        most = min(64, limits.max_work_group_size, limits.max_work_item_sizes[0], max(local, 1))
-        lanes = power_at_most(min(most, steps))
-    down = min(16 if cpu else max(64 // lanes, 1), limits.max_work_group_size // lanes, limits.max_work_item_sizes[1])
-    if cpu:
-        down = min(down, max(rows // (4 * limits.compute_units), 1))
-    return {
-        "VW": width,
-        "ACC": power_at_most(min(4, max(steps // lanes, 1))),
-        "LANES": lanes,
-        "DIMY": power_at_most(min(down, power_at_least(rows))) if lanes == 1 else 1,
-    }
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """How rows are read and shared."""
+        local = limits.local_memory_bytes
+        return TuningSpace(
+            (
+                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
+                Parameter("ACC", self.accumulators, "accumulators of a work-item"),
+                Parameter("LANES", GROUP_SIZES, "work-items that share a row"),
+                Parameter("DIMY", GROUP_SIZES, "rows of a work-group"),
+            ),
+            (
+                fits(self.loops.extent, "the innermost loop"),
+                Constraint(
+                    ("VW", "ACC"),
+                    lambda width, parts: parts == 1 or parts <= self.loops.steps(width),
+                    "ACC must not exceed the vectors of a row",
+                ),
+                Constraint(
+                    ("VW", "ACC", "LANES"),
+                    lambda width, parts, lanes: lanes == 1 or parts * lanes < 2 * self.loops.steps(width),
+                    "ACC*LANES must stay below twice the vectors of a row; more would have nothing to do",
+                ),
+                Constraint(
+                    ("VW", "DIMY"),
+                    lambda width, down: down == 1 or down < 2 * self.loops.rows(width),
+                    "DIMY must stay below twice the number of rows; more would have nothing to do",
+                ),
+                *group_constraints(limits, "LANES", "DIMY"),
+                DeviceLimit(
+                    ("VW", "LANES", "DIMY"),
+                    lambda width, x, y: x == 1 or x * y * (1 if self.loops.along else width) * self.size <= local,
+                    f"partial results of a work-group must fit the device's {local} bytes of local memory",
+                ),
+            ),
+        )
 
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """A work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere long rows are
+        shared."""
+        width = default_width(limits, self.loops.extent)
+        steps, rows = self.loops.steps(width), self.loops.rows(width)
+        cpu = limits.device_type == "cpu"
+        lanes = 1
+        if not cpu and steps >= SHARED_FROM:
+            local = limits.local_memory_bytes // (1 if self.loops.along else width) // self.size
+            most = min(64, limits.max_work_group_size, limits.max_work_item_sizes[0], max(local, 1))
+            lanes = power_at_most(min(most, steps))
+        down = min(
+            16 if cpu else max(64 // lanes, 1), limits.max_work_group_size // lanes, limits.max_work_item_sizes[1]
+        )
+        if cpu:
+            down = min(down, max(rows // (4 * limits.compute_units), 1))
+        return {
+            "VW": width,
+            "ACC": power_at_most(min(4, self.accumulators[-1], max(steps // lanes, 1))),
+            "LANES": lanes,
+            "DIMY": power_at_most(min(down, power_at_least(rows))) if lanes == 1 else 1,
+        }
 
-def row_guesses(default: dict[str, int], limits: DeviceLimits) -> list[dict[str, int]]:
-    """Other guesses than the default."""
-    wanted = [default | {"ACC": 1}, default | {"ACC": 8}, default | {"DIMY": 4}]
-    if limits.device_type == "cpu":
-        wanted += [default | {"LANES": 4, "ACC": 1, "DIMY": 1}]
-    else:
-        wanted += [
-            default | {"VW": 4, "ACC": 1, "LANES": 32, "DIMY": 4},
-            default | {"VW": 1, "ACC": 1, "LANES": 128, "DIMY": 1},
-            default | {"VW": 1, "ACC": 4, "LANES": 1, "DIMY": 64},
-        ]
-    return wanted
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """Other guesses than the default."""
+        default = self.default(limits)
+        wanted = [default | {"ACC": 1}, default | {"ACC": 8}, default | {"DIMY": 4}]
+        if limits.device_type == "cpu":
+            wanted += [default | {"LANES": 4, "ACC": 1, "DIMY": 1}]
+        else:
+            wanted += [
+                default | {"VW": 4, "ACC": 1, "LANES": 32, "DIMY": 4},
+                default | {"VW": 1, "ACC": 1, "LANES": 128, "DIMY": 1},
+                default | {"VW": 1, "ACC": 4, "LANES": 1, "DIMY": 64},
+            ]
+        return wanted
+
+    def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Global and local size."""
+        lanes, down = configuration["LANES"], configuration["DIMY"]
+        return (lanes, round_up(self.loops.rows(configuration["VW"]), down)), (lanes, down)
 
 
 def extremes(dtype: str) -> tuple[str, str]:
@@ -99,9 +115,3 @@ def extremes(dtype: str) -> tuple[str, str]:
         return "-INFINITY", "INFINITY"
     name = {"short": "SHRT", "ushort": "USHRT"}.get(OPENCL_TYPES[dtype], OPENCL_TYPES[dtype].upper())
     return "0" if name.startswith("U") else f"{name}_MIN", f"{name}_MAX"
-
-
-def row_grid(loops: Loops, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Global and local size."""
-    lanes, down = configuration["LANES"], configuration["DIMY"]
-    return (lanes, round_up(loops.rows(configuration["VW"]), down)), (lanes, down)

@@ -9,18 +9,17 @@ import numpy as np
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_guesses, row_space
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.indexing.rows import Rows, extremes
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 
@@ -57,7 +56,7 @@ class ArgProblem:
         return loops_of(self.shape, (1,))
 
 
-class ArgFamily(KernelFamily):
+class ArgFamily(TiledFamily):
     """One template: vectors along the axis where it is innermost, else across it."""
 
     op = "ArgMax"
@@ -71,18 +70,12 @@ class ArgFamily(KernelFamily):
             return TensorSpec("output", problem.shape)
         return TensorSpec("output", (problem.outer, problem.inner), dtype="int64")
 
-    def space(self, problem: ArgProblem, limits: DeviceLimits) -> TuningSpace:
-        return row_space(problem.loops, limits, _size(problem), accumulators=(1,))
-
-    def default(self, problem: ArgProblem, limits: DeviceLimits) -> dict[str, int]:
-        return row_default(problem.loops, limits, _size(problem)) | {"ACC": 1}
-
-    def guesses(self, problem: ArgProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return row_guesses(self.default(problem, limits), limits)
+    def tiling(self, problem: ArgProblem) -> Rows:
+        return Rows(problem.loops, _size(problem), accumulators=(1,))
 
     def render(self, problem: ArgProblem, configuration: Configuration) -> Instance:
         loops = problem.loops
-        global_size, local_size = row_grid(loops, configuration)
+        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         macros: dict[str, int | str] = {
             "TYPE": OPENCL_TYPES[problem.dtype],
             "LARGEST": int(problem.largest),

@@ -9,17 +9,16 @@ import numpy as np
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 
@@ -69,7 +68,7 @@ class GatherProblem:
         return Loops((*self.sizes, self.inner), ((*self.steps, 1), (*self.lookups, 0)))
 
 
-class GatherFamily(KernelFamily):
+class GatherFamily(TiledFamily):
     """One template: vectors of what an index points at, every loop around it folded into rows."""
 
     op = "Gather"
@@ -90,14 +89,8 @@ class GatherFamily(KernelFamily):
         indices = generator.integers(-least, least, problem.indices).astype(problem.index_dtype)
         return super().sample_inputs(problem, generator) | {"indices": indices}
 
-    def space(self, problem: GatherProblem, limits: DeviceLimits) -> TuningSpace:
-        return problem.loops.space(limits)
-
-    def default(self, problem: GatherProblem, limits: DeviceLimits) -> dict[str, int]:
-        return problem.loops.default(limits)
-
-    def guesses(self, problem: GatherProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return problem.loops.guesses(limits)
+    def tiling(self, problem: GatherProblem) -> Loops:
+        return problem.loops
 
     def render(self, problem: GatherProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

@@ -8,17 +8,16 @@ import numpy as np
 
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import WEIGHTED
 from gputune.kernels.indexing.broadcasting import Loops
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.window import Pair
@@ -69,7 +68,7 @@ class GridSampleProblem:
         return Loops((self.batch * math.prod(self.output), self.channels), ((self.channels, 1),))
 
 
-class GridSampleFamily(KernelFamily):
+class GridSampleFamily(TiledFamily):
     """One template: a vector of channels of an output pixel."""
 
     op = "GridSample"
@@ -94,14 +93,8 @@ class GridSampleFamily(KernelFamily):
         scaled = 2 * place / np.maximum(sizes - 1, 1) - 1 if problem.aligned else (2 * place + 1) / sizes - 1
         return inputs | {"grid": scaled.astype(np.float32)}
 
-    def space(self, problem: GridSampleProblem, limits: DeviceLimits) -> TuningSpace:
-        return problem.loops.space(limits)
-
-    def default(self, problem: GridSampleProblem, limits: DeviceLimits) -> dict[str, int]:
-        return problem.loops.default(limits)
-
-    def guesses(self, problem: GridSampleProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return problem.loops.guesses(limits)
+    def tiling(self, problem: GridSampleProblem) -> Loops:
+        return problem.loops
 
     def render(self, problem: GridSampleProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

@@ -9,19 +9,18 @@ import numpy as np
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
     operand_specs,
 )
 from gputune.kernels.hard_values import NORMS
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import row_default, row_grid, row_guesses, row_space
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.indexing.rows import Rows
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 
@@ -106,7 +105,7 @@ class NormaliseProblem:
         return loops_of(self.shape, self.axes, self.varies)
 
 
-class NormaliseFamily(KernelFamily):
+class NormaliseFamily(TiledFamily):
     """One template: vectors along the rows where the innermost axis belongs to them, else across them."""
 
     op = "Normalise"
@@ -120,18 +119,12 @@ class NormaliseFamily(KernelFamily):
     def output(self, problem: NormaliseProblem) -> TensorSpec:
         return TensorSpec("output", problem.shape)
 
-    def space(self, problem: NormaliseProblem, limits: DeviceLimits) -> TuningSpace:
-        return row_space(problem.loops, limits)
-
-    def default(self, problem: NormaliseProblem, limits: DeviceLimits) -> dict[str, int]:
-        return row_default(problem.loops, limits)
-
-    def guesses(self, problem: NormaliseProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return row_guesses(self.default(problem, limits), limits)
+    def tiling(self, problem: NormaliseProblem) -> Rows:
+        return Rows(problem.loops)
 
     def render(self, problem: NormaliseProblem, configuration: Configuration) -> Instance:
         loops, kind = problem.loops, KINDS[problem.kind]
-        global_size, local_size = row_grid(loops, configuration)
+        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         macros = {"CENTRED": int(kind.centred), "SCALE": int(problem.scale), "BIAS": int(problem.bias)}
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("normalise_rows.cl"),

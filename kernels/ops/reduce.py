@@ -11,19 +11,18 @@ from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
     operand_specs,
 )
 from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
 from gputune.kernels.indexing.loops import Loops, loops_of
-from gputune.kernels.indexing.rows import extremes, row_default, row_grid, row_guesses, row_space
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.indexing.rows import Rows, extremes
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 
@@ -126,7 +125,7 @@ class ReduceProblem:
         return loops_of(self.shape, self.axes)
 
 
-class ReduceFamily(KernelFamily):
+class ReduceFamily(TiledFamily):
     """One template: vectors along the rows where the innermost axis is reduced, else across them."""
 
     op = "Reduce"
@@ -138,18 +137,12 @@ class ReduceFamily(KernelFamily):
     def output(self, problem: ReduceProblem) -> TensorSpec:
         return TensorSpec("output", problem.output, dtype=problem.dtype)
 
-    def space(self, problem: ReduceProblem, limits: DeviceLimits) -> TuningSpace:
-        return row_space(problem.loops, limits, np.dtype(problem.dtype).itemsize)
-
-    def default(self, problem: ReduceProblem, limits: DeviceLimits) -> dict[str, int]:
-        return row_default(problem.loops, limits, np.dtype(problem.dtype).itemsize)
-
-    def guesses(self, problem: ReduceProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return row_guesses(self.default(problem, limits), limits)
+    def tiling(self, problem: ReduceProblem) -> Rows:
+        return Rows(problem.loops, np.dtype(problem.dtype).itemsize)
 
     def render(self, problem: ReduceProblem, configuration: Configuration) -> Instance:
         loops = problem.loops
-        global_size, local_size = row_grid(loops, configuration)
+        global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("reduce_rows.cl"),
             entry="reduce_rows",

@@ -8,18 +8,17 @@ import numpy as np
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
-    DeviceLimits,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import Survival
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.ops.gather import INDEX_TYPES
-from gputune.kernels.space import Configuration, TuningSpace
+from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 
@@ -86,7 +85,7 @@ class ScatterProblem:
         return Loops((*self.sizes, self.inner), ((*self.lookups, 1), (*self.heres, 0)))
 
 
-class ScatterFamily(KernelFamily):
+class ScatterFamily(TiledFamily):
     """One template: each row of the output looks through the updates for its own."""
 
     op = "Scatter"
@@ -108,14 +107,8 @@ class ScatterFamily(KernelFamily):
         indices = generator.integers(-least, least, problem.indices).astype(problem.index_dtype)
         return super().sample_inputs(problem, generator) | {"indices": indices}
 
-    def space(self, problem: ScatterProblem, limits: DeviceLimits) -> TuningSpace:
-        return problem.loops.space(limits)
-
-    def default(self, problem: ScatterProblem, limits: DeviceLimits) -> dict[str, int]:
-        return problem.loops.default(limits)
-
-    def guesses(self, problem: ScatterProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        return problem.loops.guesses(limits)
+    def tiling(self, problem: ScatterProblem) -> Loops:
+        return problem.loops
 
     def render(self, problem: ScatterProblem, configuration: Configuration) -> Instance:
         loops = problem.loops
