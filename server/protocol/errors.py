@@ -72,16 +72,7 @@ class RemoteProtocolError(ProtocolError):
     `arrived` holds the messages, as (request id, message), that the same bytes completed before the fault.
     """
 
-    def __init__(
-        self,
-        name: str,
-        message: str,
-        details: Mapping[str, object] | None = None,
-        *,
-        request_id: int = 0,
-    ) -> None:
-        super().__init__(name, message, details, request_id=request_id)
-        self.arrived: Sequence[tuple[int, object]] = ()
+    arrived: Sequence[tuple[int, object]] = ()
 
 
 def limit_exceeded(
