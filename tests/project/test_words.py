@@ -33,7 +33,7 @@ BANNED = {
     "lane": ("client/", "server/"),
     "guard": ("server/clients/",),
     "walk": ("client/", "kernels/"),
-    "jump": ("client/", "kernels/"),
+    "jump": ("client/model/", "kernels/"),
     "rac(?:e|ed|ing)": ("ARCHITECTURE.md", "client/", "core/", "kernels/", "runtime/", "scripts/", "server/"),
     "prove[nr]": ("runtime/",),
     "part(?:y|ie)": ("server/",),
