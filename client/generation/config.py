@@ -123,6 +123,7 @@ SUPPORTED: dict[str, Read] = {
     "precision_mode": _precision,
     "persistent_kernels": _flag,
     "memory_search_steps": _count,
+    "memory_limit_hint": _count,
     **{key: read for key, (_, read) in _TUNING.items()},
 }
 NEEDS_TUNING_MODE = (
@@ -160,6 +161,7 @@ class Config:
     precision_mode: str = PRECISIONS[0]
     persistent_kernels: bool = True
     memory_search_steps: int = SEARCH_STEPS
+    memory_limit_hint: int = 0
     tuning: TuningOptions = field(default_factory=TuningOptions)
 
 

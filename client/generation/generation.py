@@ -26,6 +26,7 @@ from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.config import Config, check_precision
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.explaining import summary_line
+from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.trusted_caches import check_trusted
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.graphs import Graphs
@@ -139,6 +140,7 @@ class Generation:
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
         self.verified: Mapping[str, Mapping[str, float]] | None = None
+        self.fitted: Fitted | None = None
         check_precision(request.config, self._device)
         request.memory_types.check(
             {tensor.name for model in graphs.models for tensor in (*model.plan.inputs, *model.plan.outputs)}
@@ -164,7 +166,8 @@ class Generation:
             limits = device_limits(self._device)
             outcomes = _by_key(untuned(task, limits) for task in self._tasks)
             plans = [model.plan for model in self._graphs.models]
-            self._make([Decision(plan, _of(plan.tasks, outcomes), self._persistent) for plan in plans], None)
+            untuned_ones = [Decision(plan, _of(plan.tasks, outcomes), self._persistent) for plan in plans]
+            self._make(self._within_limit(untuned_ones, lambda task: ()), None)
             return
         mode = self._mode
         with ExitStack() as stack:
@@ -184,7 +187,8 @@ class Generation:
             with self._clock.phase("tune"):
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
-                decisions = self._decide(outcomes, tuner, cache, deadline)
+                decided = self._decide(outcomes, tuner, cache, deadline)
+            decisions = self._within_limit(decided, tuner.measured)
             self._make(decisions, *((None, None) if mode == "frozen" else (tuner, cache)))
             if mode != "frozen":
                 cache.finish_generation(self._fingerprint)
@@ -271,6 +275,16 @@ class Generation:
         with PerformanceCache.open_readonly(path, warn=log.warning) as system:
             taken = tuner.borrow(self._tasks, system)
         log.info(f"system performance cache {path}: {taken} tasks are taken from there")
+
+    def _within_limit(self, decisions: Sequence[Decision], measured: Measured) -> Sequence[Decision]:
+        """The decisions, changed as far as a limit of memory needs it, where there is one."""
+        config = self._request.config
+        if not config.memory_limit_hint:
+            return decisions
+        with self._clock.phase("finalize"):
+            self.fitted = fit(decisions, config.memory_limit_hint, measured, self._device, config.memory_search_steps)
+        log.log(logging.INFO if self.fitted.met else logging.WARNING, self.fitted.line)
+        return self.fitted.decisions
 
     def _make(self, decisions: Sequence[Decision], tuner: Tuner | None, cache: PerformanceCache | None = None) -> None:
         """Finalizes, writes and verifies what was decided."""
@@ -410,6 +424,7 @@ class Generation:
             "persistent_kernels": request.config.persistent_kernels,
             OPTION: str(request.memory_types),
             "memory_search_steps": request.config.memory_search_steps,
+            "memory_limit_hint": request.config.memory_limit_hint,
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": [
                 {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions

@@ -49,6 +49,7 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], progres
         generation.verified,
         generation.end_to_end,
         len(generation.decisions),
+        None if generation.fitted is None else generation.fitted.summary,
     )
     if request.summary_json is not None:
         write_json(request.summary_json, summary)

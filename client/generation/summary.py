@@ -25,6 +25,7 @@ def summarise(
     verified: Mapping[str, Mapping[str, float]] | None,
     end_to_end: Mapping[str, Mapping[str, Any]],
     graphs: int,
+    memory_limit: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The summary as JSON values; tasks in the order in which the graph needs them, those of weight 0 for what is not
     fused, or was.
@@ -32,7 +33,7 @@ def summarise(
     By the name of a graph: in_chain, what the comparison of whole contexts has led to; end_to_end, what an inference
     takes and by what it is faster than an untuned one; verified, the error of each output, None where nothing was
     verified. In the summary the first two are those of the only graph, by name where there are several, null where
-    nothing was compared.
+    nothing was compared. memory_limit: what a limit of memory has led to, null without one.
     """
     hits = sum(outcome.hit for outcome in outcomes)
     return {
@@ -58,6 +59,7 @@ def summarise(
         "in_chain": _by_graph(in_chain, graphs),
         "verified": None if verified is None else {graph: dict(errors) for graph, errors in verified.items()},
         "end_to_end": _by_graph(end_to_end, graphs),
+        "memory_limit": None if memory_limit is None else dict(memory_limit),
         "totals": {
             "tasks": len(outcomes),
             "cache_hits": hits,

@@ -252,6 +252,22 @@ class Tuner:
             for configuration in others
         ]
 
+    def measured(self, task: Task) -> list[tuple[Configuration, float, float]]:
+        """Every configuration of a task that works, with its time as on the device as it was at first, by which they
+        compare, and its median; nanoseconds, fastest first. Nothing where the user has chosen. Raises CacheError."""
+        search = self._search(task)
+        if not self.is_free(task):
+            return []
+        if not search.known:
+            search.resume(self._cache.trials_of(search.key, search.validity))
+        found = [
+            (record.configuration, cost, time_ns)
+            for record in search.known.values()
+            if (cost := search.cost(record.configuration)) is not None
+            and (time_ns := search.time_ns(record.configuration)) is not None
+        ]
+        return sorted(found, key=lambda one: (one[1], configuration_key(one[0])))
+
     def still_holds(self, task: Task, winner: WinnerRecord) -> bool:
         """Whether what was chosen for a task is legal today and renders to the launches that were measured."""
         return self._search(task).still_holds(winner.configuration, winner.rendered_sha256)
