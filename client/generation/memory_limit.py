@@ -30,14 +30,15 @@ Measured = Callable[[Task], Sequence[tuple[Configuration, float, float]]]
 @dataclass(frozen=True)
 class Fitted:
     """What is written under a limit. Bytes are those of all graphs' arenas and of the weights that they share;
-    cost_ns: the time that kernels of one inference of each graph take more, together; changed: tasks that run another
-    configuration."""
+    cost_ns: the time that kernels of one inference of each graph take more, together; kernels_ns: what those of all
+    tasks that were measured take without a limit; changed: tasks that run another configuration."""
 
     decisions: Sequence[Decision]
     limit_bytes: int
     unlimited_bytes: int
     needed_bytes: int
     cost_ns: float
+    kernels_ns: float
     changed: int
 
     @property
@@ -54,6 +55,7 @@ class Fitted:
             "unlimited_bytes": self.unlimited_bytes,
             "needed_bytes": self.needed_bytes,
             "cost_ns": self.cost_ns,
+            "kernels_ns": self.kernels_ns,
             "changed_tasks": self.changed,
         }
 
@@ -66,7 +68,7 @@ class Fitted:
         if not self.changed:
             return f"memory_limit_hint of {limit}: arenas and weights need {need}"
         tasks = "1 task runs" if self.changed == 1 else f"{self.changed} tasks run"
-        price = f"{self.cost_ns / 1e6:+.3f} ms of kernel time"
+        price = f"{self.cost_ns / 1e6:+.2f} ms ({self.cost_ns / self.kernels_ns:+.1%}) of kernel time"
         return f"memory_limit_hint of {limit}: {need} instead of {before}; {tasks} another configuration, {price}"
 
     @property
@@ -88,6 +90,7 @@ def fit(
         unlimited_bytes=unlimited,
         needed_bytes=fitting.needed_bytes(chosen),
         cost_ns=sum(fitting.cost_ns(key, option) for key, option in chosen.items()),
+        kernels_ns=fitting.kernels_ns,
         changed=len(chosen),
     )
 
@@ -175,6 +178,16 @@ class _Fitting:
             return replace(decision, outcomes=outcomes)
         summary = {name: value for name, value in (decision.summary or {}).items() if name != "end_to_end"}
         return replace(decision, outcomes=outcomes, summary=None if decision.summary is None else summary)
+
+    @property
+    def kernels_ns(self) -> float:
+        """The time of what was decided, in all graphs, as far as it was measured."""
+        return sum(
+            self._decided_ns(decision, key)
+            for key, runs in self._runs.items()
+            if self._measured[key]
+            for decision, _ in runs
+        )
 
     def cost_ns(self, key: str, option: _Option) -> float:
         """What an option costs in all graphs beside what was decided."""

@@ -103,7 +103,8 @@ def test_what_gives_way_has_its_own_time_and_no_binary_and_whole_contexts_say_no
     assert (configuration_key(one.configuration), one.tuned_ns) in known[1:]
     assert one.binary == b""
     assert changed.summary == {"fused": []} and changed.end_to_end is None
-    assert "1 task runs another configuration, +" in found.line
+    assert found.kernels_ns == 2e6  # both run the fastest, which takes a millisecond
+    assert "1 task runs another configuration, +1.00 ms (+50.0%) of kernel time" in found.line
 
 
 def test_what_cannot_be_met_is_the_smallest_and_says_what_it_needs(decision: Decision) -> None:
