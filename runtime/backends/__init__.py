@@ -17,6 +17,7 @@ from gputune.runtime.backends.base import (
     Stamps,
     Timing,
     attempted,
+    buffers_of,
 )
 from gputune.runtime.backends.programs import ProgramCache
 from gputune.runtime.devices.discovery import DeviceReport
@@ -33,6 +34,7 @@ __all__ = [
     "Stamps",
     "Timing",
     "attempted",
+    "buffers_of",
     "open_backend",
 ]
 
