@@ -360,7 +360,7 @@ def test_inputs_that_do_not_fit_are_named(
     [
         (lambda data: b"no context" + data, "", "not_a_context", "the uploaded context: not a gputune context"),
         (lambda data: data[:-1], "", "truncated", "the uploaded context: "),
-        (lambda data: data[:60] + b"!" + data[61:], "", "checksum_mismatch", "the header is damaged"),
+        (lambda data: data[:20] + b"!" + data[21:], "", "checksum_mismatch", "the header is damaged"),
         (lambda data: data, "three", "unknown_graph", "there is no graph 'three'; the graphs are ['one', 'two']"),
     ],
 )
