@@ -4,45 +4,63 @@ import logging
 import os
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
+from gputune.client.cli.options.files import comma_separated, files, files_or_none
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list, read_inputs
 from gputune.client.outputs import check_output, write_json
-from gputune.client.progress import reporting
+from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
+from gputune.client.run.contexts import Contexts, Wishes
+from gputune.client.run.net_run import Job
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.runtime import Executor
-from gputune.runtime.execution.loading import open_executor
+from gputune.runtime.execution.loading import Compatibility, open_executor
 
 log = logging.getLogger(__name__)
 
 
 @click.command("net-run")
-@click.option("--retrieve_context", type=click.Path(path_type=Path), required=True, help="The context binary.")
+@click.option(
+    "--retrieve_context",
+    callback=files,
+    metavar="FILE[,...]",
+    required=True,
+    help="The context binary, or several with commas between them, which run one after the other on one device. In a "
+    "list, a path with a comma stands in double quotes of its own.",
+)
 @click.option(
     "--input_list",
-    type=click.Path(path_type=Path),
+    callback=files_or_none,
+    metavar="FILE[,...]",
     help="One inference a line: NAME:=FILE NAME2:=FILE; raw values, or .npy files. What has blanks stands in double "
-    "quotes. Not needed for a graph without inputs.",
+    "quotes. As many lists as contexts; none, or an empty one, for a graph without inputs.",
+)
+@click.option(
+    "--share_spill_fill/--no_share_spill_fill",
+    default=None,
+    help="Whether several contexts take turns with one set of arenas, and share equal weights and programs. "
+    "[default: if all were generated with enable_spill_fill_buffer]",
 )
 @click.option(
     "--output_dir",
     type=click.Path(path_type=Path),
     default=Path("output"),
     show_default=True,
-    help="Folder for Result_N/NAME.raw, N counting the lines of the input list.",
+    help="Folder for Result_N/NAME.raw, N counting the lines of the input list; of several contexts for "
+    "CONTEXT/Result_N, by the names of their files.",
 )
 @click.option(
     "--num_inferences",
     type=click.IntRange(min=1),
-    help="How many inferences; starts over in the list when it is used up, writing nothing new. "
+    help="How many inferences of each context; starts over in the list when it is used up, writing nothing new. "
     "[default: one per line]",
 )
 @click.option("--npy", is_flag=True, help="Write NAME.npy beside NAME.raw.")
@@ -53,7 +71,11 @@ log = logging.getLogger(__name__)
     "has counters that prove it, or say why something was.",
 )
 @click.option("--device", metavar="D", help="A name part or number of `gputune devices`; else the context's own.")
-@click.option("--graph", metavar="NAME", help="Which graph of the context; the first otherwise.")
+@click.option(
+    "--graph",
+    metavar="NAME[,...]",
+    help="Which graph of the context; the first otherwise. Of several contexts one name for all, or one for each.",
+)
 @click.option(
     "--cache_compatibility_mode",
     type=click.Choice(["permissive", "strict"]),
@@ -65,27 +87,29 @@ log = logging.getLogger(__name__)
     "--profile",
     type=click.Path(path_type=Path),
     metavar="F",
-    help="Then time as many inferences on the first line's inputs, operation by operation, and write that as JSON.",
+    help="Then time as many inferences on the first line's inputs, operation by operation, and write that as JSON, of "
+    "several contexts by their names.",
 )
 @connection_options(otherwise="else this machine's own device is used")
 @log_level
 @summary_json
 def command(
-    retrieve_context: Path,
-    input_list: Path | None,
+    retrieve_context: list[Path],
+    input_list: list[Path | None] | None,
+    share_spill_fill: bool | None,
     output_dir: Path,
     num_inferences: int | None,
     npy: bool,
     shared_buffer: bool,
     device: str | None,
     graph: str | None,
-    cache_compatibility_mode: Literal["permissive", "strict"],
+    cache_compatibility_mode: Compatibility,
     profile: Path | None,
     connection: ConnectionOptions,
     log_level: str,
     summary_json: Path | None,
 ) -> None:
-    """Run a context binary and write its outputs: with --target or --adb on that target, otherwise on this
+    """Run context binaries and write their outputs: with --target or --adb on that target, otherwise on this
     machine's own device, whatever TARGET_SERVER_SOCKET says.
 
     Times are those of the machine with the device; what a target adds to them is reported beside them.
@@ -99,90 +123,137 @@ def command(
     for file in (summary_json, profile):
         if file is not None:
             check_output(file)
-    if shared_buffer and profile is not None:
-        raise ConfigError("--shared_buffer: a profile is of inferences with copies; leave one of the two away")
-    strict = cache_compatibility_mode == "strict"
+    asked = _Asked(
+        paths=retrieve_context,
+        input_lists=input_list,
+        output_dir=output_dir,
+        num_inferences=num_inferences,
+        shared_buffer=shared_buffer,
+        device=device,
+        graph=graph,
+        compatibility=cache_compatibility_mode,
+        share=share_spill_fill,
+        profiling=profile is not None,
+        connection=connection,
+    )
+    asked.check()
     with reporting(sys.stderr, log_level) as progress, ExitStack() as stack:
-        executor: net_run.AnyExecutor
-        if connection.target is None and connection.adb is None:
-            _refuse_unused(connection)
-            executor = local = _local(retrieve_context, device, cache_compatibility_mode, graph, profile is not None)
-            infer = net_run.in_place(local) if shared_buffer else local.run_timed
-        elif shared_buffer:
-            raise ConfigError("--shared_buffer: a target's memory is not this machine's; leave it away")
-        else:
-            executor = _remote(stack, connection, device, retrieve_context, graph, strict)
-            infer = executor.run_timed
-        loading = len(executor.warnings)
-        for text in executor.warnings:
-            log.warning(f"{retrieve_context}: {text}")
-        if not executor.computes:
+        several = len(retrieve_context) > 1
+        jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack)}, None)
+        if any(not job.executor.computes for job in jobs.values()):
             log.warning("the null device computes nothing: outputs are zeros, not results")
-        lines = _lines(input_list, executor)
-        count = num_inferences or len(lines)
-        inference_ns: list[int] = []
-        with progress.running("inference", count), device_errors(retrieve_context):
-            for number, outputs, elapsed_ns in net_run.run(infer, executor.graph.inputs, lines, count):
-                inference_ns.append(elapsed_ns)
-                if number < len(lines):
-                    net_run.write_result(output_dir / f"Result_{number}", outputs, npy)
-                progress.advance(1, executor.graph.name)
-        for text in [*executor.warnings[loading:], net_run.mostly_by_launches(executor)]:
-            if text:
-                log.warning(text)
-        summary = net_run.summarise(executor, inference_ns)
-        log.info(_in_short(executor, summary))
+        summaries = {name: _run(job, npy, progress, said=f"{name}: " if name else "") for name, job in jobs.items()}
         if summary_json is not None:
-            write_json(summary_json, summary)
+            write_json(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
         if profile is not None:
-            inputs = read_inputs(lines[0], executor.graph.inputs)
-            with device_errors(retrieve_context):
-                content = net_run.profile(executor, inputs, count)
-            write_json(profile, content)
-            for line in net_run.profile_table(content):
-                log.info(line)
+            profiles = {name: _profiled(job, said=f"{name}: " if name else "") for name, job in jobs.items()}
+            write_json(profile, {"contexts": profiles} if several else profiles[""])
 
 
-def _lines(input_list: Path | None, executor: net_run.AnyExecutor) -> list[InputLine]:
-    """The inferences that are asked for."""
-    inputs = executor.graph.inputs
-    if input_list is not None:
-        return read_input_list(input_list, inputs)
-    if inputs:
-        names = ", ".join(repr(tensor.name) for tensor in inputs)
-        raise ConfigError(f"--input_list: graph {executor.graph.name!r} has inputs ({names}); name their files")
-    return [NO_INPUTS]
+@dataclass(frozen=True)
+class _Asked:
+    """What the options say, once they are read."""
+
+    paths: list[Path]
+    input_lists: list[Path | None] | None
+    output_dir: Path
+    num_inferences: int | None
+    shared_buffer: bool
+    device: str | None
+    graph: str | None
+    compatibility: Compatibility
+    share: bool | None
+    profiling: bool
+    connection: ConnectionOptions
+
+    @property
+    def remote(self) -> bool:
+        return self.connection.target is not None or self.connection.adb is not None
+
+    def check(self) -> None:
+        """Raises ConfigError for options that do not go together."""
+        if self.shared_buffer and self.profiling:
+            raise ConfigError("--shared_buffer: a profile is of inferences with copies; leave one of the two away")
+        if self.shared_buffer and self.remote:
+            raise ConfigError("--shared_buffer: a target's memory is not this machine's; leave it away")
+        if not self.remote and self.connection.credentials.options:
+            names = " and ".join(self.connection.credentials.options)
+            raise ConfigError(f"{names}: for a target, and none is named; give --target, too")
+        if len(self.paths) == 1:
+            if self.share:
+                raise ConfigError("--share_spill_fill: only several contexts can share arenas, and there is one")
+        elif self.remote:
+            raise ConfigError(f"--retrieve_context: a target runs one context, and there are {len(self.paths)}")
+
+    def lists(self, contexts: int) -> list[Path | None]:
+        """The input list of each context. Raises ConfigError where there are more or fewer."""
+        if self.input_lists is None:
+            return [None] * contexts
+        if len(self.input_lists) != contexts:
+            raise ConfigError(
+                f"--input_list: {len(self.input_lists)} for {contexts} of --retrieve_context; give each its own, with "
+                "commas between them, and an empty one to a graph without inputs"
+            )
+        return self.input_lists
+
+    def wishes(self) -> Wishes:
+        """How several contexts are loaded. Raises ConfigError."""
+        graphs: list[str | None] = [None]
+        if self.graph is not None:
+            try:
+                graphs = [name or None for name in comma_separated(self.graph)]
+            except ValueError as error:
+                raise ConfigError(f"--graph: {error}") from None
+        return Wishes(self.device, self.compatibility, graphs, self.share, self.profiling)
+
+    def job(self, name: str, path: Path, executor: net_run.AnyExecutor, input_list: Path | None) -> Job:
+        """The inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
+        for text in executor.warnings:
+            log.warning(f"{path}: {text}")
+        infer: net_run.Infer = executor.run_timed
+        if self.shared_buffer and isinstance(executor, Executor):
+            with device_errors(path):
+                infer = net_run.in_place(executor)
+        whose = f"graph {executor.graph.name!r}" + (f" of context {name!r}" if name else "")
+        lines = net_run.lines_of(input_list, executor.graph.inputs, whose)
+        count = self.num_inferences or len(lines)
+        return Job(path, executor, infer, lines, count, self.output_dir / name)
 
 
-def _refuse_unused(connection: ConnectionOptions) -> None:
-    if connection.credentials.options:
-        names = " and ".join(connection.credentials.options)
-        raise ConfigError(f"{names}: for a target, and none is named; give --target, too")
+def _only_job(asked: _Asked, stack: ExitStack) -> Job:
+    """Of the only context, which may run on a target."""
+    (path,), (input_list,) = asked.paths, asked.lists(1)
+    executor: net_run.AnyExecutor
+    if asked.remote:
+        executor = _remote(asked, stack, path)
+    else:
+        with device_errors(path):
+            executor = open_executor(path, asked.device, asked.compatibility, asked.graph, asked.profiling)
+    return asked.job("", path, executor, input_list)
 
 
-def _local(
-    path: Path, device: str | None, mode: Literal["permissive", "strict"], graph: str | None, profiling: bool
-) -> Executor:
-    with device_errors(path):
-        return open_executor(path, device, mode, graph, profiling)
+def _jobs(asked: _Asked, stack: ExitStack) -> tuple[dict[str, Job], dict[str, Any] | None]:
+    """Of several contexts, by name, and the memory of their group."""
+    with device_errors():
+        contexts = Contexts(asked.paths)
+        input_lists = asked.lists(len(contexts.sources))
+        loaded = contexts.load(stack, asked.wishes())
+    jobs = {
+        name: asked.job(name, loaded.paths[name], executor, input_list)
+        for (name, executor), input_list in zip(loaded.executors.items(), input_lists, strict=True)
+    }
+    return jobs, loaded.memory()
 
 
-def _remote(
-    stack: ExitStack,
-    connection: ConnectionOptions,
-    device: str | None,
-    path: Path,
-    graph: str | None,
-    strict: bool,
-) -> RemoteExecutor:
+def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
     """Loaded on the target of the command line; `stack` closes the connection and stops a server of our own."""
     target = stack.enter_context(
         choose_target(
-            connection.target,
+            asked.connection.target,
             os.environ,
-            device,
-            credentials=connection.credentials,
-            adb=connection.adb,
+            asked.device,
+            credentials=asked.connection.credentials,
+            adb=asked.connection.adb,
             notice=log.warning,
         )
     )
@@ -190,7 +261,34 @@ def _remote(
         log.info(line)
     client = stack.enter_context(target.connect())
     with device_errors(path):
-        return RemoteExecutor(client, path, graph, strict)
+        return RemoteExecutor(client, path, asked.graph, asked.compatibility == "strict")
+
+
+def _run(job: Job, npy: bool, progress: Progress, said: str) -> dict[str, Any]:
+    """Runs it, writes its results and tells how it went, with `said` in front; what --summary_json says of it."""
+    executor, loading = job.executor, len(job.executor.warnings)
+    inference_ns: list[int] = []
+    with progress.running("inference", job.count), device_errors(job.path):
+        for number, outputs, elapsed_ns in net_run.run(job.infer, executor.graph.inputs, job.lines, job.count):
+            inference_ns.append(elapsed_ns)
+            if number < len(job.lines):
+                net_run.write_result(job.folder / f"Result_{number}", outputs, npy)
+            progress.advance(1, executor.graph.name)
+    for text in [*executor.warnings[loading:], net_run.mostly_by_launches(executor)]:
+        if text:
+            log.warning(f"{said}{text}")
+    summary = net_run.summarise(executor, inference_ns)
+    log.info(said + _in_short(executor, summary))
+    return summary
+
+
+def _profiled(job: Job, said: str) -> dict[str, Any]:
+    """What --profile says of it, which is shown in short, too."""
+    with device_errors(job.path):
+        content = job.profiled()
+    for line in net_run.profile_table(content):
+        log.info(said + line)
+    return content
 
 
 def _in_short(executor: net_run.AnyExecutor, summary: dict[str, Any]) -> str:

@@ -124,6 +124,7 @@ SUPPORTED: dict[str, Read] = {
     "persistent_kernels": _flag,
     "memory_search_steps": _count,
     "memory_limit_hint": _count,
+    "enable_spill_fill_buffer": _flag,
     **{key: read for key, (_, read) in _TUNING.items()},
 }
 NEEDS_TUNING_MODE = (
@@ -162,6 +163,7 @@ class Config:
     persistent_kernels: bool = True
     memory_search_steps: int = SEARCH_STEPS
     memory_limit_hint: int = 0
+    enable_spill_fill_buffer: bool = False
     tuning: TuningOptions = field(default_factory=TuningOptions)
 
 

@@ -425,6 +425,7 @@ class Generation:
             OPTION: str(request.memory_types),
             "memory_search_steps": request.config.memory_search_steps,
             "memory_limit_hint": request.config.memory_limit_hint,
+            "enable_spill_fill_buffer": request.config.enable_spill_fill_buffer,
             "invalidate_performance_cache": request.config.invalidate_performance_cache,
             "input_dimensions": [
                 {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions

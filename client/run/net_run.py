@@ -2,14 +2,15 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.input_lists import InputLine, read_inputs
+from gputune.client.errors import ConfigError
+from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list, read_inputs
 from gputune.client.outputs import writing
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.identity import DeviceIdentity
@@ -42,6 +43,35 @@ class AnyExecutor(Protocol):
     def profile(
         self, inputs: Mapping[str, Array], inferences: int
     ) -> tuple[Sequence[float], Mapping[str, Sequence[float]]]: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """A loaded graph and the inferences that are asked of it: `count` of them on the lines of an input list, again from
+    its first line when it is used up. path: of its context; folder: of the results."""
+
+    path: Path
+    executor: AnyExecutor
+    infer: Infer
+    lines: list[InputLine]
+    count: int
+    folder: Path
+
+    def profiled(self) -> dict[str, Any]:
+        """As many inferences on the inputs of the first line, as `profile` has them. Raises ConfigError, and as the
+        executor's profile does."""
+        return profile(self.executor, read_inputs(self.lines[0], self.executor.graph.inputs), self.count)
+
+
+def lines_of(input_list: Path | None, tensors: tuple[TensorRecord, ...], whose: str) -> list[InputLine]:
+    """The inferences that are asked for. tensors: the inputs; whose: the graph in messages. Raises ConfigError,
+    also for inputs without a list."""
+    if input_list is not None:
+        return read_input_list(input_list, tensors)
+    if tensors:
+        names = ", ".join(repr(tensor.name) for tensor in tensors)
+        raise ConfigError(f"--input_list: {whose} has inputs ({names}); name their files")
+    return [NO_INPUTS]
 
 
 def run(

@@ -7,6 +7,7 @@ streams there are as many sets of arenas, and as many graphs may run at a time.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -43,11 +44,15 @@ class ContextGroup:
     A context is known by its name, and each of its graphs by NAME/GRAPH; the name alone stands for its first graph.
     """
 
-    def __init__(self, backend: Backend, arenas: Sequence[int], streams: int, strict: bool) -> None:
-        """arenas: their bytes. Raises DeviceError where the device does not have them. Make one with load_group."""
+    def __init__(
+        self, backend: Backend, arenas: Sequence[int], streams: int, strict: bool, device_open_ns: int = 0
+    ) -> None:
+        """arenas: their bytes; device_open_ns: what opening the device took, which executors say. Raises DeviceError
+        where the device does not have the arenas. Make one with load_group."""
         if streams < 1:
             raise ValueError(f"streams is {streams}, at least 1 is needed")
         self._strict = strict
+        self._device_open_ns = device_open_ns
         self._closed = False
         first = SharedParts(persistent=streams == 1)
         self._streams = [(backend, first)]
@@ -83,7 +88,7 @@ class ContextGroup:
         grow: where it needs larger arenas than there are, these are exchanged under all members. Raises ArenaTooSmall
         with both sizes where it does and may not; ValueError for a name that the group has already; as load_group
         does."""
-        sources = _sources(path, name)
+        sources = _contexts_of(Path(path), name)
         if len(sources) > 1:
             raise ValueError(f"{path} has {len(sources)} contexts; add them one by one")
         (source,) = sources
@@ -116,7 +121,7 @@ class ContextGroup:
                 raise MalformedHeader(f"{source.path}: the file has changed while it was loaded")
             for graph in file.header.graphs:
                 loaded[f"{source.name}/{graph.name}"] = [
-                    executor_on(backend, file, graph.name, self._strict, shared=shared)
+                    executor_on(backend, file, graph.name, self._strict, self._device_open_ns, shared)
                     for backend, shared in self._streams
                 ]
         self._members[source.name] = next(iter(loaded.values()))
@@ -223,17 +228,14 @@ def load_group(
     context. Raises ValueError for names that are not distinct, and as load() does.
     """
     strict = is_strict(cache_compatibility_mode)
-    given: Sequence[str | None] = [None] * len(paths) if names is None else names
-    if not paths or len(given) != len(paths):
-        raise ValueError(f"{len(paths)} contexts and {len(given)} names: there must be one, and a name for each")
-    sources = [source for path, name in zip(paths, given, strict=True) for source in _sources(path, name)]
-    if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
-        raise ValueError(f"contexts of a group need different names, two are called {repeated[0]!r}; give names")
+    sources = context_sources(paths, names)
     needs = {source.name: source.need() for source in sources}
     with sources[0].open() as file:
+        begun_ns = time.perf_counter_ns()
         backend = open_device_for(file, device, profiling)
+        device_open_ns = time.perf_counter_ns() - begun_ns
     arenas = largest_arenas(need.arena_bytes for need in needs.values())
-    group = ContextGroup(backend, arenas, streams, strict)
+    group = ContextGroup(backend, arenas, streams, strict, device_open_ns)
     try:
         for source in sorted(sources, key=lambda source: -sum(needs[source.name].arena_bytes)):
             group.load(source, needs[source.name])
@@ -243,9 +245,22 @@ def load_group(
     return group
 
 
-def _sources(path: Path | str, name: str | None) -> list[ContextSource]:
+def context_sources(paths: Sequence[Path | str], names: Sequence[str] | None = None) -> list[ContextSource]:
+    """The contexts of files under names, by default the files' without the ending: one for each file, and for an ONNX
+    file one for each main EPContext node, the second of which is called NAME.1.
+
+    Raises ValueError for no files, and for names that are too few, too many or not distinct; ContextError, OSError."""
+    given: Sequence[str | None] = [None] * len(paths) if names is None else names
+    if not paths or len(given) != len(paths):
+        raise ValueError(f"{len(paths)} contexts and {len(given)} names: there must be one, and a name for each")
+    sources = [source for path, name in zip(paths, given, strict=True) for source in _contexts_of(Path(path), name)]
+    if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
+        raise ValueError(f"contexts of a group need different names, two are called {repeated[0]!r}; give names")
+    return sources
+
+
+def _contexts_of(path: Path, name: str | None) -> list[ContextSource]:
     """The contexts of a file: itself, or those that EPContext nodes hold or name. Raises ContextError, OSError."""
-    path = Path(path)
     name = path.stem if name is None else name
     if not name or "/" in name:
         raise ValueError(f"{path}: {name!r} is no name for a context: it must not be empty or have a slash")

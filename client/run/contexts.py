@@ -1,0 +1,131 @@
+"""Several contexts on one device for net-run: with arenas of their own, or as a group that shares them."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gputune.client.errors import ConfigError
+from gputune.runtime import ContextGroup, Executor, load_group
+from gputune.runtime.execution.groups import ContextSource, context_sources
+from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict, open_device_for
+
+log = logging.getLogger(__name__)
+
+SHARES = "enable_spill_fill_buffer"
+"""The key of a context's configuration by which it shares its arenas with others where it can."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How several contexts are loaded. graphs: the names of graphs, one for all contexts or one for each, None for the
+    first of each; share: whether arenas are shared, None as the contexts themselves say; the others as of load()."""
+
+    device: str | None = None
+    compatibility: Compatibility = "permissive"
+    graphs: Sequence[str | None] = (None,)
+    share: bool | None = None
+    profiling: bool = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Executors by the names of their contexts, the files that these are from, and the group that they are in."""
+
+    executors: dict[str, Executor]
+    paths: dict[str, Path]
+    group: ContextGroup | None
+
+    def memory(self) -> dict[str, Any] | None:
+        """The group's figures in bytes, as --summary_json has them; None without a group."""
+        return None if self.group is None else asdict(self.group.memory)
+
+
+class Contexts:
+    """Those of several files, not loaded yet. sources: where each of them is, in order.
+
+    A context has the name of its file without the ending; the second of a name is called NAME.2. Of an ONNX file that
+    stands for several contexts the others are NAME.1 and so on."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises ContextError, OSError; ValueError for names that are not distinct all the same."""
+        self._paths, self._names = paths, names_of(paths)
+        self.sources = context_sources(paths, self._names)
+
+    def load(self, stack: ExitStack, wishes: Wishes) -> Loaded:
+        """Loads them on one device; `stack` closes them. Raises ConfigError for graphs that are neither one nor as many
+        as contexts; as load_group does."""
+        sources, count = self.sources, len(wishes.graphs)
+        if count not in (1, len(sources)):
+            raise ConfigError(f"--graph: {count} names for {len(sources)} contexts; give one for all, or one for each")
+        graphs = wishes.graphs if count == len(sources) else [wishes.graphs[0]] * len(sources)
+        files = {source.name: source.path for source in sources}
+        if not (shares(sources) if wishes.share is None else wishes.share):
+            return Loaded(_apart(stack, sources, graphs, wishes), files, None)
+        group = load_group(
+            self._paths,
+            wishes.device,
+            self._names,
+            cache_compatibility_mode=wishes.compatibility,
+            profiling=wishes.profiling,
+        )
+        stack.enter_context(group)
+        executors = {source.name: _member(group, source, graph) for source, graph in zip(sources, graphs, strict=True)}
+        return Loaded(executors, files, group)
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """A different name for each file, after its own: a second a.bin is "a.2"."""
+    names: list[str] = []
+    for path in paths:
+        name, number = path.stem, 1
+        while name in names:
+            number += 1
+            name = f"{path.stem}.{number}"
+        names.append(name)
+    return names
+
+
+def shares(sources: Sequence[ContextSource]) -> bool:
+    """Whether all contexts were made to share their arenas. Where only some were, a message names one that was not.
+    Raises ContextError, OSError."""
+    without = []
+    for source in sources:
+        with source.open() as file:
+            if file.header.configuration.get(SHARES) is not True:
+                without.append(source)
+    if without and len(without) < len(sources):
+        log.info(
+            f"arenas are not shared: {without[0].path} was made without {SHARES}; --share_spill_fill shares them anyway"
+        )
+    return not without
+
+
+def _apart(
+    stack: ExitStack, sources: Sequence[ContextSource], graphs: Sequence[str | None], wishes: Wishes
+) -> dict[str, Executor]:
+    """Executors that share nothing but the device, which is that of the first context or the one asked for."""
+    strict = is_strict(wishes.compatibility)
+    with sources[0].open() as file:
+        begun_ns = time.perf_counter_ns()
+        backend = open_device_for(file, wishes.device, wishes.profiling)
+        device_open_ns = time.perf_counter_ns() - begun_ns
+    executors = {}
+    for source, graph in zip(sources, graphs, strict=True):
+        with source.open() as file:
+            executor = executor_on(backend, file, graph, strict, device_open_ns)
+        executors[source.name] = stack.enter_context(executor)
+    return executors
+
+
+def _member(group: ContextGroup, source: ContextSource, graph: str | None) -> Executor:
+    """A graph of a context in a group. Raises ValueError for one that there is not."""
+    if graph is None:
+        return group[source.name]
+    if (name := f"{source.name}/{graph}") not in group:
+        graphs = [known.name for known in group[source.name].header.graphs]
+        raise ValueError(f"{source.path}: there is no graph {graph!r}; the graphs are {graphs}")
+    return group[name]
