@@ -12,13 +12,19 @@ DEVICE: dict[str, Any] = NULL_REPORT.identity.to_dict() if NULL_REPORT.identity 
 SOURCE = "__kernel void f(__global float *a, __global float *b) {}"
 
 
-def small_context(path: Path, arenas: tuple[int, ...] = (), names: tuple[str, ...] = ("main",), **config: Any) -> Path:
-    """Writes the graph main, or those of other names: x[2, 4] to y[8] in one operation, called double."""
+def small_context(
+    path: Path, arenas: tuple[int, ...] = (), names: tuple[str, ...] = ("main",), bound: int = 0, **config: Any
+) -> Path:
+    """Writes the graph main, or those of other names: x[2, 4] to y[8] in one operation, called double.
+    bound: of the arenas."""
     program = open_backend(NULL_REPORT).build(SOURCE, "")
     arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
     launch = LaunchRecord("double", "0" * 64, 0, "f", (8,), (4,), arguments)
     graphs = [
-        GraphRecord(name, (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),), (launch,), arenas) for name in names
+        GraphRecord(
+            name, (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),), (launch,), arenas, arena_bound_bytes=bound
+        )
+        for name in names
     ]
     programs = (ProgramRecord(program.binary or b"", SOURCE, ""),)
     write_context(path, Context(graphs, programs, (), DEVICE, "null", config, {"gputune": "0.1.0"}, computes=False))

@@ -1,0 +1,86 @@
+"""context-binary-utility: what a context holds, and the memory that several need as a group."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from gputune.client.errors import DeviceOrContextError
+from gputune.client.generation.ep_context import EpContextFile
+from gputune.runtime import load_group
+from gputune.runtime.context.format import read_header
+from tests.client.commands import Gputune, read_json
+from tests.client.contexts import small_context
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    """Contexts with one or two graphs, and arenas that are largest in different ones."""
+    return [
+        small_context(tmp_path / "a.bin", (1024, 256), bound=1000),
+        small_context(tmp_path / "b.bin", (512, 512, 128), ("small", "large"), bound=1152),
+        small_context(tmp_path / "c.bin"),
+    ]
+
+
+def test_of_one_the_header_and_the_memory_of_its_graphs(gputune: Gputune, three: list[Path], tmp_path: Path) -> None:
+    ran = gputune("context-binary-utility", "--context_binary", three[0])
+    assert ran.code == 0, ran.err
+    shown = json.loads(ran.out)
+    (graph,) = shown["graphs"]
+    assert (graph["arena_bytes"], graph["max_spill_fill_size"], graph["arena_bound_bytes"]) == ([1024, 256], 1280, 1000)
+    assert shown["group"] == {"arena_bytes": [1024, 256], "max_spill_fill_size": 1280, "private_bytes": 1280}
+    assert set(read_header(three[0]).to_dict()) < set(shown)
+    assert ran.err == "graph 'main': max_spill_fill_size 1280 bytes, bound 1000\n"
+    ran = gputune("context-binary-utility", "--context_binary", three[1], "--json_file", tmp_path / "b.json")
+    assert ran.out.splitlines() == [
+        "graph 'small': max_spill_fill_size 1152 bytes, the least that is possible",
+        "graph 'large': max_spill_fill_size 1152 bytes, the least that is possible",
+        "in a group: max_spill_fill_size 1152 bytes, apart 2304 bytes (50.0%)",
+    ]
+    assert read_json(tmp_path / "b.json")["group"]["private_bytes"] == 2304
+
+
+def test_of_several_what_a_group_of_them_needs(gputune: Gputune, three: list[Path], tmp_path: Path) -> None:
+    listed = ",".join(map(str, three))
+    ran = gputune("context-binary-utility", "--context_binary", listed, "--json_file", tmp_path / "all.json")
+    assert ran.code == 0, ran.err
+    shown = read_json(tmp_path / "all.json")
+    assert list(shown["contexts"]) == ["a", "b", "c"]
+    for path, content in zip(three, shown["contexts"].values(), strict=True):
+        assert content["file_bytes"] == path.stat().st_size
+        assert [graph["name"] for graph in content["graphs"]] == [graph.name for graph in read_header(path).graphs]
+    with load_group(three, "null") as group:
+        assert shown["group"]["arena_bytes"] == list(group.memory.arenas) == [1024, 512, 128]
+        assert shown["group"]["private_bytes"] == group.memory.private == 1280 + 2 * 1152
+    assert shown["group"]["max_spill_fill_size"] == 1664
+    first, *_, without, together = ran.out.splitlines()
+    assert first == "graph 'main' of a: max_spill_fill_size 1280 bytes, bound 1000"
+    assert without == "graph 'main' of c: max_spill_fill_size 0 bytes"
+    assert together == "in a group: max_spill_fill_size 1664 bytes, apart 3584 bytes (46.4%)"
+
+
+def test_of_an_onnx_file_the_group_of_all_its_contexts(gputune: Gputune, three: list[Path], tmp_path: Path) -> None:
+    models = []
+    for path in three[:2]:
+        EpContextFile(tmp_path / "ctx.onnx", embed=True).write(path)
+        models.append(onnx.load(str(tmp_path / "ctx.onnx")))
+    models[0].graph.node.extend(models[1].graph.node)
+    onnx.save(models[0], str(tmp_path / "both.onnx"))
+    ran = gputune("context-binary-utility", "--context_binary", tmp_path / "both.onnx")
+    assert ran.code == 0, ran.err
+    shown = json.loads(ran.out)
+    assert [graph["name"] for graph in shown["graphs"]] == ["main"]
+    with load_group([tmp_path / "both.onnx"], "null") as group:
+        assert shown["group"]["arena_bytes"] == list(group.memory.arenas) == [1024, 512, 128]
+    assert "graph 'large' of both.1: max_spill_fill_size 1152 bytes" in ran.err
+
+
+def test_a_file_of_several_that_is_no_context_is_named(gputune: Gputune, three: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "no.bin").write_bytes(b"no context")
+    ran = gputune("context-binary-utility", "--context_binary", f"{three[0]},{tmp_path / 'no.bin'}")
+    assert (ran.code, "no.bin: not a gputune context binary" in ran.last_line) == (
+        DeviceOrContextError.exit_code,
+        True,
+    )
