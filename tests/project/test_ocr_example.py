@@ -1,4 +1,5 @@
-"""examples/ocr.py: boxes around text on made-up maps, and the error rate. What it reads needs models and a device."""
+"""examples/ocr.py: boxes around text on made-up maps, the error rate, and the memory of its graphs. What it reads needs
+models and a device."""
 
 import math
 import sys
@@ -10,7 +11,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 import ocr
+from PIL import Image
 from text_boxes import LARGER, _regions, boxes_of
+
+from gputune.runtime import load_group
+from tests.client import models
+from tests.client.commands import Gputune
 
 Floats = npt.NDArray[np.floating]
 
@@ -85,3 +91,42 @@ def test_the_error_rate(text: str, expected: str, rate: float) -> None:
 )
 def test_the_detectors_size(picture: tuple[int, int], size: tuple[int, int]) -> None:
     assert ocr._detector_size(picture) == size
+
+
+def test_its_graphs_share_arenas_and_weights_and_copy_nothing(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A model of two convolutions in five widths, as the recogniser has them."""
+    convolutions = models.build(
+        "(float[1,3,h,w] x) => (float[1,4,h,w] y)",
+        """c = Conv<pads=[1,1,1,1]>(x, k)
+           r = Relu(c)
+           y = Conv(r, l)""",
+        {"k": (8, 3, 3, 3), "l": (4, 8, 1, 1)},
+    )
+    widths = (16, 32, 48, 64, 80)
+    ran = Gputune(capfd)(
+        "context-binary-generator", "--model", models.save(convolutions, tmp_path), "--binary_file", "five",
+        "--output_dir", tmp_path, "--tuning_effort", "none", "--device", "null",
+        "--input_dimensions", ";".join(f"x=1,3,{ocr.HEIGHT},{width}" for width in widths),
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    with load_group([tmp_path / "five.bin"], "null") as group:
+        graphs = [group[name] for name in group if "/" in name]
+        memory = group.memory
+        assert len(graphs) == 5
+        assert memory.weights == ocr._weights_bytes(graphs[0]), "one copy for all five"
+        assert sum(memory.arenas) == max(sum(graph.graph.arena_bytes) for graph in graphs)
+        assert ocr.memory_line(group) == (
+            f"5 graphs: arenas {sum(memory.arenas) / 1e6:.1f} MB instead of {memory.private / 1e6:.1f} MB, "
+            f"weights {memory.weights / 1e6:.1f} MB instead of {5 * memory.weights / 1e6:.1f} MB"
+        )
+        for graph in graphs:
+            model = ocr.Model(graph)
+            ocr._draw_line(Image.new("RGB", (ocr.HEIGHT // 2, ocr.HEIGHT), (255, 255, 0)), model)
+            assert model.run().shape == (1, 4, ocr.HEIGHT, model.width)
+            assert all(counted.bytes_copied == 0 for counted in graph.counters.last.values())
+            blue, _, red = model.pixels[0, :, :, : min(model.width, ocr.HEIGHT // 2)]
+            assert (blue == -1).all() and (red == 1).all()
+            assert not model.pixels[0, :, :, ocr.HEIGHT // 2 :].any()
+        assert {ocr.Model(graph).width for graph in graphs} == set(widths)
