@@ -81,7 +81,9 @@ class Executor:
                 weights = beside.submit(self._uploaded, file)
                 known, warn = self._shared.programs, self._warn
                 persistent = (
-                    load_persistent_programs(backend, file, graph.persistent, known, warn) if binaries else None
+                    load_persistent_programs(backend, file, graph.persistent, known, warn)
+                    if binaries and self._shared.persistent
+                    else None
                 )
                 records = ProgramRecords(file, [launch.program for launch in graph.launches], binaries, strict)
                 programs = load_programs(backend, records, known, warn) if persistent is None else None

@@ -131,6 +131,21 @@ def test_every_stream_has_arenas_of_its_own(make: Make, allocated: list[int]) ->
 
 
 @pytest.mark.parametrize("streams", [1, 2])
+def test_persistent_kernels_run_only_where_nothing_else_does(
+    make: Make, streams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They need all processors: those of two streams would wait for each other."""
+    asked: list[object] = []
+
+    def load(*arguments: object) -> None:
+        asked.append(arguments)
+
+    monkeypatch.setattr("gputune.runtime.execution.executor.load_persistent_programs", load)
+    with load_group([make("a.bin", (512,)), make("b.bin", (256,))], "null", streams=streams):
+        assert len(asked) == (2 if streams == 1 else 0)
+
+
+@pytest.mark.parametrize("streams", [1, 2])
 def test_as_many_run_at_a_time_as_there_are_streams(make: Make, streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inside, most, lock = 0, 0, threading.Lock()
     running = threading.Barrier(streams)
