@@ -1,8 +1,8 @@
 """Under a limit of memory: which tasks run another configuration than they would, and what that costs in time.
 
 What hangs on configurations are packed weights, of which an algorithm may need several times as many as another one,
-and scratch in the arenas. Tasks are exchanged one after the other, each time the one that loses least time for a byte; what
-turns out not to be needed is given back at last.
+and scratch in the arenas. Configurations are exchanged one after the other, each time the one that loses least time for
+a byte; what turns out not to be needed is given back at last.
 """
 
 from __future__ import annotations
