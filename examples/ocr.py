@@ -185,6 +185,7 @@ def _context(model: Path, name: str, shapes: Sequence[tuple[int, ...]], effort: 
         dimensions = ";".join(f"{INPUT}={','.join(map(str, shape))}" for shape in shapes)
         command = [sys.executable, "-m", "gputune.client.cli.main", "context-binary-generator"]
         command += ["--model", str(model), "--binary_file", str(path), "--input_dimensions", dimensions]
+        command += ["--input_output_tensor_mem_type", "memhandle"]  # loading allocates none for them
         command += ["--tuning_effort", effort, "--log_level", "warn", *(["--device", device] if device else [])]
         print(f"making {path.relative_to(ROOT)}", file=sys.stderr, flush=True)
         if subprocess.run(command).returncode:
