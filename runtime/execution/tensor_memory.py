@@ -25,7 +25,7 @@ from gputune.runtime.backends import Backend, Buffer, Imported
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.execution.binding import Binder, unallocated
 from gputune.runtime.memory.counters import MemoryCounters
-from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.handles import Lease, MemHandle
 
 Array = npt.NDArray[Any]
 Value = Array | MemHandle
@@ -59,11 +59,12 @@ class _Tensor:
 
 @dataclass(eq=False)
 class _Known:
-    """A handle that the graph has seen: imported, or why it cannot be, and is copied."""
+    """A handle that the graph has seen: imported, or why it cannot be and is copied; then a lease keeps it open."""
 
     handle: MemHandle
     imported: Imported | None
     reason: str = ""
+    lease: Lease | None = None
 
 
 class TensorMemory:
@@ -355,7 +356,7 @@ class TensorMemory:
                 if handle.array is None:
                     raise
                 self._warn(f"{tensor.kind} {tensor.name!r} is copied: {error}")
-                known = _Known(handle, None, str(error))
+                known = _Known(handle, None, str(error), handle.hold("copied by a context"))
             else:
                 self._backend.begin_host_access(imported)
                 known = _Known(handle, imported)
@@ -376,6 +377,8 @@ class TensorMemory:
     def _forget(self, known: _Known) -> None:
         """Gives up a handle, which can be closed once its buffer is gone."""
         self._apart.clear()  # another handle may get its id
+        if known.lease is not None:
+            known.lease.release()
         if known.imported is None:
             return
         for tensor in self._tensors():

@@ -201,8 +201,11 @@ def test_memory_that_cannot_be_used_is_copied_and_said_once(prepared: Prepared) 
             assert (counted.bytes_copied, counted.writes) == (32, 1)
             assert counted.reason == "the device has no way to use it"
         assert len(executor.warnings) == 1
+        with pytest.raises(MemoryInUse, match="copied by a context"):
+            x.close()
+        executor.unregister("x")
     with pytest.raises(ValueError, match="'x' needs memory of 32 bytes, its handle was closed"):
-        executor.run()
+        executor.run({"x": x})
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
