@@ -201,8 +201,8 @@ class Backend(ABC):
         self._check_size(nbytes)
         return MemHandle.allocate(nbytes)
 
-    def begin_host_access(self, imported: Imported) -> None:  # noqa: B027 - host and device may have the same
-        """Waits for what is enqueued and lets the host use imported memory, where that takes a command. Raises
+    def begin_host_access(self, *imported: Imported) -> None:  # noqa: B027 - host and device may have the same
+        """Waits for what is enqueued and lets the host use imported memory, where that takes commands. Raises
         LaunchFailed when the device has the memory elsewhere, and UnusableMemory."""
 
     def end_host_access(self, imported: Imported) -> None:  # noqa: B027 - host and device may have the same

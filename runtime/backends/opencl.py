@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gputune.core.quirks import CompiledFolder, quirks_of, unset_defaults
+from gputune.core.quirks import quirks_of, unset_defaults
 
 # Drivers read their variables when they are loaded. Caches of programs would hide what a variant costs to build.
 os.environ.update(unset_defaults(os.environ))
@@ -46,7 +46,7 @@ from gputune.runtime.backends.base import (
 from gputune.runtime.backends.general_code import spare_general_code
 from gputune.runtime.backends.machine_code import digest_of
 from gputune.runtime.backends.merging import OWN_NAMES
-from gputune.runtime.backends.scratch import scratch_folder
+from gputune.runtime.backends.scratch import scratch_environment
 from gputune.runtime.backends.sources import shortened_log
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.settings import deciding, scarce_processors
@@ -130,7 +130,7 @@ def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = N
     driver = Path(report.driver_file).name
     environment, folder = report.environment(), quirks_of(report.identity).compiled
     if folder is not None:
-        environment |= _scratch_environment(folder, compiled)
+        environment |= scratch_environment(folder, compiled)
     visible = visible_devices(environment)
     wanted = (report.identity.platform, report.identity.name)
     found = [
@@ -355,10 +355,14 @@ class OpenCLBackend(Backend):
         buffer = Buffer(handle.nbytes, memory, host=handle.array if coherent else None, owner=lease)
         return Imported(buffer, importer.name, coherent, handle, importer.external, (taken, importer))
 
-    def begin_host_access(self, imported: Imported) -> None:
-        if not imported.coherent and imported.mapped is None:
+    def begin_host_access(self, *imported: Imported) -> None:
+        wanted = [one for one in imported if not one.coherent and one.mapped is None]
+        if wanted:
             _drivers().check()
-            imported.mapped = self._ladder.begin_host_access(imported.handle, *imported.taken)
+        for one in wanted:
+            one.mapped = self._ladder.begin_host_access(one.handle, *one.taken, wait=len(wanted) == 1)
+        if len(wanted) > 1:  # one wait for all: each takes a round trip to the driver's threads
+            self.finish()
 
     def end_host_access(self, imported: Imported) -> None:
         if not imported.coherent and imported.mapped is not None:
@@ -449,19 +453,6 @@ def _stamps(events: Sequence[cl.Event]) -> Stamps:
         queued_ns, submitted_ns, started_ns, ended_ns = first.queued, first.submit, first.start, last.end
     submitted_ns = min(submitted_ns, started_ns)
     return Stamps(min(queued_ns, submitted_ns), submitted_ns, started_ns, max(started_ns, ended_ns))
-
-
-@functools.cache
-def _scratch_environment(names: CompiledFolder, compiled: Path | None) -> dict[str, str]:
-    """Lets a driver keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels. In a
-    folder that others share it finds again what they have compiled; the settings that are reported stay those of the
-    user."""
-    if names.folder in os.environ or os.environ.get(names.finds) != "0":
-        return {}
-    if compiled is not None:
-        return {names.folder: str(compiled), names.finds: "1"}
-    folder = scratch_folder()
-    return {} if folder is None else {names.folder: str(folder)}
 
 
 @contextlib.contextmanager

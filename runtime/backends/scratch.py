@@ -6,11 +6,14 @@ code is loaded from it, and goes with the process; what a killed process left be
 """
 
 import atexit
+import functools
 import os
 import shutil
 import stat
 import tempfile
 from pathlib import Path
+
+from gputune.core.quirks import CompiledFolder
 
 IN_MEMORY = Path("/dev/shm")
 LOCK = "lock"
@@ -80,3 +83,16 @@ def _locked(path: Path, wait: bool) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+@functools.cache
+def scratch_environment(names: CompiledFolder, compiled: Path | None) -> dict[str, str]:
+    """Lets a driver keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels. In a
+    folder that others share it finds again what they have compiled; the settings that are reported stay those of the
+    user."""
+    if names.folder in os.environ or os.environ.get(names.finds) != "0":
+        return {}
+    if compiled is not None:
+        return {names.folder: str(compiled), names.finds: "1"}
+    folder = scratch_folder()
+    return {} if folder is None else {names.folder: str(folder)}

@@ -199,16 +199,15 @@ class TensorMemory:
         handles = {tensor.label: value for tensor, value in values if isinstance(value, MemHandle)}
         self._check_apart(handles)
         used: list[Imported] = []
+        writes: list[object] = []  # what must be held until the copies are made
         try:
-            # what this holds must be held until the copies are made
-            writes = [self._give(tensor, value, used) for tensor, value in values]
+            writes += (self._give(tensor, value, used) for tensor, value in values)
             self._launch(start, used)
             read = [tensor for tensor in self._outputs if not tensor.linked]
             if handles or any(tensor.here.host is not None for tensor in read) or not (read or _none(writes)):
-                self._backend.finish()  # others are read by a command that waits itself
-            del writes
+                self._finish(used)  # others are read by a command that waits itself
         finally:
-            self._take_back(used)
+            self._backend.begin_host_access(*used)  # whatever has become of the inference
         results = {
             tensor.name: self._taken(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked
         }
@@ -237,9 +236,9 @@ class TensorMemory:
                 else:
                     self._point(tensor, self._own(tensor))
             self._launch(start, used)
-            self._backend.finish()
+            self._finish(used)
         finally:
-            self._take_back(used)
+            self._backend.begin_host_access(*used)  # whatever has become of the inference
         self.counters.end()
 
     def _launch(self, start: Callable[[], None], used: Sequence[Imported]) -> None:
@@ -250,10 +249,10 @@ class TensorMemory:
         else:
             start()
 
-    def _take_back(self, used: Iterable[Imported]) -> None:
-        """Lets the host have its memory again, whatever has become of the inference."""
-        for imported in used:
-            self._backend.begin_host_access(imported)
+    def _finish(self, used: Sequence[Imported]) -> None:
+        """Waits for everything; what gives the host its memory back waits, too."""
+        if not any(not imported.coherent for imported in used):
+            self._backend.finish()
 
     def close(self) -> None:
         """Gives up all handles. Launches must be gone."""

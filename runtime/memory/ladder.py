@@ -92,12 +92,12 @@ class Ladder:
                 return mapped
         return shared
 
-    def begin_host_access(self, handle: MemHandle, taken: Taken, importer: Importer) -> int:
-        """Lets the host use what a device was given; where it lies, or 0 where nothing was mapped. Raises LaunchFailed
-        when it lies elsewhere than the handle, and UnusableMemory."""
+    def begin_host_access(self, handle: MemHandle, taken: Taken, importer: Importer, *, wait: bool = True) -> int:
+        """Lets the host use what a device was given, without `wait` as soon as the queue is finished; where it lies, or
+        0 where nothing was mapped. Raises LaunchFailed when it lies elsewhere than the handle, and UnusableMemory."""
         if importer.access == "map":
             try:
-                address = self.calls.map(taken.pointer, handle.nbytes)
+                address = self.calls.map(taken.pointer, handle.nbytes, wait)
                 if address != handle.address:
                     self.calls.unmap(taken.pointer, address)
                     raise CallFailed("the driver has mapped a copy")

@@ -239,9 +239,10 @@ class OpenCLCalls:
         finally:
             self.release(parent)
 
-    def map(self, pointer: int, nbytes: int) -> int:
-        """Maps a buffer for reading and writing once all commands before are done; the address. Raises CallFailed."""
-        how = TRUE, MAP_READ | MAP_WRITE, 0, nbytes
+    def map(self, pointer: int, nbytes: int, wait: bool = True) -> int:
+        """Maps a buffer for reading and writing once all commands before are done; the address, which is valid then.
+        wait: until then. Raises CallFailed."""
+        how = int(wait), MAP_READ | MAP_WRITE, 0, nbytes
         return self.make("clEnqueueMapBuffer", self.place.queue, pointer, *how, 0, None, None)
 
     def unmap(self, pointer: int, address: int) -> None:

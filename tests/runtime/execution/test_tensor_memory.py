@@ -65,8 +65,8 @@ class Incoherent(NullBackend):
         imported.coherent, imported.buffer.host, imported.external = False, None, True
         return imported
 
-    def begin_host_access(self, imported: Imported) -> None:
-        self.done.append("map")
+    def begin_host_access(self, *imported: Imported) -> None:
+        self.done.append(f"map {len(imported)}")
 
     def end_host_access(self, imported: Imported) -> None:
         self.done.append("unmap")
@@ -169,10 +169,10 @@ def test_memory_that_is_not_coherent_is_the_devices_from_the_first_launch_to_the
     with MemHandle.allocate(32) as x, MemHandle.allocate(32) as y:
         executor.register("x", x)
         executor.register("y", y)
-        assert backend.done == ["map", "map"]
+        assert backend.done == ["map 1", "map 1"]
         backend.done.clear()
         executor.run()
-        assert backend.done == ["unmap", "unmap", "acquire 2", "launch", "launch", "release 2", "map", "map"]
+        assert backend.done == ["unmap", "unmap", "acquire 2", "launch", "launch", "release 2", "map 2"]
         assert [executor.counters.last[name] for name in "xy"] == [TensorCounters(maps=1), TensorCounters(maps=1)]
         backend.done.clear()
         executor.close()
@@ -186,7 +186,7 @@ def test_the_host_has_its_memory_back_after_a_failure(prepared: Prepared, monkey
         monkeypatch.setattr(backend, "enqueue", lambda bound: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             executor.run({"x": x}, {"y": y})
-        assert backend.done == ["map", "unmap", "map", "unmap", "acquire 2", "map", "map"]
+        assert backend.done == ["map 1", "unmap", "map 1", "unmap", "acquire 2", "map 2"]
         executor.close()
 
 
