@@ -92,6 +92,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _asked(names: Sequence[str], dimensions: Sequence[str]) -> Iterator[tuple[str, list[Lifetime], int, float]]:
     """Name, tensors, alignment and allowed ratio of each."""
+    if unknown := [name for name in names if name not in NETWORKS and not Path(name).exists()]:
+        _refuse(f"{unknown[0]!r} is neither a file or folder nor one of {', '.join(NETWORKS)}")
     for name in names or NETWORKS:
         path = Path(name)
         if name not in NETWORKS and (path.is_dir() or path.suffix == ".csv"):
