@@ -10,7 +10,7 @@ from gputune.client.errors import TargetError
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         # before or during the handshake
-        "bad_address": "write HOST:PORT, for example 127.0.0.1:22598 or [::1]:22598",
+        "bad_address": "write HOST:PORT, for example 127.0.0.1:22598 or [::1]:22598, or unix:PATH",
         "contradiction": "give one of the two options",
         "unreachable": "start `gputune target-server` there; reach it by `adb forward` or `ssh -L`",
         "not_a_target_server": "another program has this port, or one side uses TLS and the other does not: "
@@ -22,6 +22,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "should have one, another user's program may listen on this port",
         "authentication_failed": "compare the two token files: both sides need the same token",
         "bad_mac": "find out what changes bytes between here and the server; reach it by `ssh -L` or TLS",
+        "wrong_user": "run the command as the user that the server runs as, or start a server of your own",
         "too_many_connections": "wait until another client is done, or stop one",
         "device_unavailable": "look into the server's log: its driver does not come back; start the server again",
         "stopping": "wait until the server is started again",
@@ -49,6 +50,10 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "cancelled": "nothing: the client itself gave the request up",
         "unknown_source": "start the command again; if it happens again, report it",
         "unknown_buffer": "start the command again; if it happens again, report it",
+        "unknown_memory": "start the command again; if it happens again, report it",
+        "not_on_this_connection": "start the server with --unix PATH and use --target unix:PATH",
+        "unusable_memory": "the message says what the descriptor is; give one of MemHandle.allocate, or seal yours",
+        "bad_descriptor": "install the same gputune on both sides; if they are, report it",
         "unknown_context": "start the command again; if it happens again, report it",
         "bad_frame": "install the same gputune on both sides; if they are, report it",
         "bad_message": "install the same gputune on both sides; if they are, report it",

@@ -1,6 +1,7 @@
 """The target server's command line: `python -m gputune.server`, the same as `gputune target-server`.
 
-Exit codes: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 no device or no port; 2 wrong usage.
+Exit codes: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 no device, no port or no local socket; 2 wrong
+usage.
 """
 
 from __future__ import annotations
@@ -21,23 +22,30 @@ from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from gputune.server import logs
 from gputune.server.clients.authentication import Authentication, server_context
 from gputune.server.clients.listener import CannotListen, Exposed, Listener
+from gputune.server.clients.local_socket import LocalListener
 from gputune.server.daemon import Daemon
 from gputune.server.protocol.authentication import read_token
 from gputune.server.protocol.messages import DEFAULT_PORT, Welcome
 from gputune.server.workers.process import DeviceUnavailable
 
 TOKEN_VARIABLE = "GPUTUNE_TOKEN"
+DEFAULT_HOST = "127.0.0.1"
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     result = argparse.ArgumentParser(
         prog="gputune target-server",
-        description="Compiles, measures and executes OpenCL kernels for a host that connects over TCP.",
+        description="Compiles, measures and executes OpenCL kernels for a host, over TCP or a local socket.",
     )
-    result.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    result.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
+    result.add_argument("--port", type=_port, help=f"TCP port, 0 picks a free one (default: {DEFAULT_PORT})")
     result.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help="TCP port, 0 picks a free one (default: %(default)s)"
+        "--unix",
+        type=Path,
+        metavar="PATH",
+        help="listen on a local socket instead of a port: a new file that only this user can open, for clients on this "
+        "machine (--target unix:PATH), whose memory the device then uses as it lies",
     )
     result.add_argument(
         "--device",
@@ -77,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.set_up(options.log_level, options.log_format, sys.stderr)
     try:
         authentication = _authentication(options, token_text)
-        listener = Listener(options.host, options.port, protected=authentication.token is not None)
+        listener = _listener(options, authentication.token is not None)
     except (ValueError, Exposed) as error:
         return _fail(str(error), 2)
     except CannotListen as error:
@@ -90,10 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 1)
     except KeyboardInterrupt:  # before the loop has taken over the signals
         pass
+    finally:
+        listener.close()
     return 0
 
 
-async def _serve(listener: Listener, choice: Choice, authentication: Authentication, exit_with_parent: bool) -> None:
+async def _serve(
+    listener: Listener | LocalListener, choice: Choice, authentication: Authentication, exit_with_parent: bool
+) -> None:
     loop = asyncio.get_running_loop()
     identity = choice.report.identity
     # what a processor compiles beside a measurement on itself spoils that
@@ -115,6 +127,17 @@ async def _serve(listener: Listener, choice: Choice, authentication: Authenticat
         print(f"gputune target server listening on {listener.address} (device: {printable(name)})", flush=True)
 
     await daemon.serve(announce)
+
+
+def _listener(options: argparse.Namespace, protected: bool) -> Listener | LocalListener:
+    """What the options say is listened on. Raises ValueError with one line, Exposed, CannotListen."""
+    if options.unix is None:
+        host, port = options.host or DEFAULT_HOST, DEFAULT_PORT if options.port is None else options.port
+        return Listener(host, port, protected)
+    for name in ("host", "port", "tls_cert"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--unix is a local socket, and --{name} is for TCP; drop one")
+    return LocalListener(options.unix)
 
 
 def _authentication(options: argparse.Namespace, token_text: str | None) -> Authentication:

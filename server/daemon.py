@@ -1,4 +1,4 @@
-"""The target server: lets clients in over TCP and keeps everything going that serves them.
+"""The target server: lets clients in over TCP or a local socket and keeps everything going that serves them.
 
 The daemon never imports pyopencl and touches no device: whatever a driver does to a worker process, the daemon
 and its connections live on.
@@ -22,6 +22,7 @@ from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.listener import Listener
+from gputune.server.clients.local_socket import LocalListener
 from gputune.server.clients.service import Service
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.authentication import SALT, stretched
@@ -44,7 +45,7 @@ FLUSH_SECONDS = 5.0  # for the last replies, when the server is stopped
 
 
 class Daemon:
-    """Serves clients on a bound port until `stop` or `stop_now` is called.
+    """Serves clients on a bound port or local socket until `stop` or `stop_now` is called.
 
     overlap: programs of waiting requests are built in a second worker while the first one measures; only for devices
     that this does not disturb. limits: what clients are told, once the device is known.
@@ -52,7 +53,7 @@ class Daemon:
 
     def __init__(
         self,
-        listener: Listener,
+        listener: Listener | LocalListener,
         report: DeviceReport,
         limits: Limits | None = None,
         authentication: Authentication | None = None,
@@ -65,7 +66,7 @@ class Daemon:
         self.token = authentication.token
         self.guesses = Guesses()
         seconds = self.limits.authenticate_seconds
-        self._admission = Admission(listener, authentication, seconds, lambda: ClientLink(self))
+        self._admission = Admission(listener, authentication, seconds, lambda arrival: ClientLink(self, arrival))
         self._overlap = overlap
         self._links: set[ClientLink] = set()
         self._connections = 0  # until now
@@ -124,7 +125,7 @@ class Daemon:
             }
             await self._serve_clients(announce)
         finally:
-            self._listener.socket.close()
+            self._listener.close()
             await self._workers.stop()
             self._compiled.remove()
 
@@ -166,7 +167,7 @@ class Daemon:
             await _first(serving, stopping, accepting)
             accepting.cancel()
             await asyncio.wait({accepting})
-            self._listener.socket.close()
+            self._listener.close()
             if not accepting.cancelled():
                 accepting.result()  # a defect is not hidden
             if not serving.done():

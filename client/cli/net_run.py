@@ -21,6 +21,7 @@ from gputune.client.run.contexts import Contexts, Wishes
 from gputune.client.run.net_run import Job
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.target.transport.stream import is_local
 from gputune.runtime import Executor
 from gputune.runtime.execution.loading import Compatibility, open_executor
 
@@ -175,7 +176,7 @@ class _Asked:
         if self.shared_buffer and self.profiling:
             raise ConfigError("--shared_buffer: a profile is of inferences with copies; leave one of the two away")
         if self.shared_buffer and self.remote:
-            raise ConfigError("--shared_buffer: a target's memory is not this machine's; leave it away")
+            _refuse_distant(self.connection)
         if not self.remote and self.connection.credentials.options:
             names = " and ".join(self.connection.credentials.options)
             raise ConfigError(f"{names}: for a target, and none is named; give --target, too")
@@ -211,7 +212,7 @@ class _Asked:
         for text in executor.warnings:
             log.warning(f"{path}: {text}")
         infer: net_run.Infer = executor.run_timed
-        if self.shared_buffer and isinstance(executor, Executor):
+        if self.shared_buffer and isinstance(executor, Executor | RemoteExecutor):
             with device_errors(path):
                 infer = net_run.in_place(executor)
         whose = f"graph {executor.graph.name!r}" + (f" of context {name!r}" if name else "")
@@ -243,6 +244,14 @@ def _jobs(asked: _Asked, stack: ExitStack) -> tuple[dict[str, Job], dict[str, An
         for (name, executor), input_list in zip(loaded.executors.items(), input_lists, strict=True)
     }
     return jobs, loaded.memory()
+
+
+def _refuse_distant(connection: ConnectionOptions) -> None:
+    if connection.adb is not None or not is_local((connection.target or "").strip()):
+        raise ConfigError(
+            "--shared_buffer: a target over TCP does not have this machine's memory; leave it away, or name a target "
+            "on a local socket (--target unix:PATH)"
+        )
 
 
 def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:

@@ -11,6 +11,7 @@ from gputune.client.errors import ConfigError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import parse_address
 from gputune.client.target.status import describe, device_of, restarts_of, software_of, work_of
+from gputune.client.target.transport.stream import is_local
 
 CONNECT_SECONDS = 5.0
 
@@ -23,10 +24,11 @@ def check_target(address: str, origin: str, connect: Callable[[], TargetClient])
     except TargetError as error:
         return [_problem(error.reason, error.name)]
     found = [Finding("target", "ok", f"{address} is the target (from {origin})")]
-    step = _resolve(host) or _open(host, port)
+    step = None if is_local(host) else _resolve(host) or _open(host, port)
     if step is not None:
         return [*found, step]
-    found.append(Finding("target", "ok", f"{address} is open: a program listens there"))
+    if not is_local(host):
+        found.append(Finding("target", "ok", f"{address} is open: a program listens there"))
     try:
         with connect() as client:
             return [*found, *_answers(client)]

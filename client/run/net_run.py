@@ -16,12 +16,24 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime import Executor
 from gputune.runtime.context.records import GraphRecord, TensorRecord
+from gputune.runtime.memory.handles import MemHandle
 
 Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], tuple[dict[str, Array], int]]
 """Inputs in; outputs and what the inference took in nanoseconds out."""
 
 TABLE_ROWS = 10
+
+
+class TakesHandles(Protocol):
+    """An executor that memory handles can be given to."""
+
+    @property
+    def graph(self) -> GraphRecord: ...
+    def allocate_for(self, tensor: TensorRecord) -> MemHandle: ...
+    def run_timed(
+        self, inputs: Mapping[str, MemHandle], outputs: Mapping[str, MemHandle]
+    ) -> tuple[dict[str, Array], int]: ...
 
 
 class AnyExecutor(Protocol):
@@ -92,9 +104,9 @@ def run(
         yield number, outputs, elapsed_ns
 
 
-def in_place(executor: Executor) -> Infer:
+def in_place(executor: TakesHandles) -> Infer:
     """Inferences on memory handles: inputs lie in their memory before one begins, and outputs stay in theirs until the
-    next. Neither is counted. Raises DeviceError."""
+    next. Neither is counted. Raises DeviceError, TargetError."""
     graph = executor.graph
     inputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.inputs}
     outputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.outputs}
@@ -142,8 +154,8 @@ def file_stem(tensor: str) -> str:
 
 def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
     """The names of --summary_json; medians leave out the first inference when there are others. Only a context that
-    runs on a target has round trips: what the same inferences took from here. Only one that runs here says how many
-    inferences were persistent, and what was copied."""
+    runs on a target has round trips: what the same inferences took from here, and copied_bytes: of memory handles. Only
+    one that runs here says how many inferences were persistent, and what was copied."""
     summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
@@ -161,6 +173,7 @@ def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
             "load_round_trip_ns": executor.load_round_trip_ns,
             "round_trip_ns": list(executor.round_trip_ns),
             "median_round_trip_ns": median_ns(executor.round_trip_ns),
+            "copied_bytes": executor.copied_bytes,
         }
     elif isinstance(executor, Executor):
         summary["memory"] = executor.counters.to_dict()

@@ -9,11 +9,13 @@ When the target is lost, the client connects again, puts what a request needs th
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +28,8 @@ from gputune.client.target.session import Link, OnProgress, Session
 from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.core.opened import Closing
+from gputune.runtime.memory.descriptors import duplicate
+from gputune.runtime.memory.handles import Lease, MemHandle
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -46,9 +50,11 @@ from gputune.server.protocol.messages import (
     FreeContexts,
     Limits,
     LoadContext,
+    MemoryReady,
     ProfileContext,
     Profiled,
     ProfileKernel,
+    RegisterMemory,
     Status,
     StatusReport,
     UploadBuffer,
@@ -56,6 +62,7 @@ from gputune.server.protocol.messages import (
 
 R = TypeVar("R")
 Data: TypeAlias = NDArray[Any] | Blob
+NO_MEMORY: Mapping[str, int] = MappingProxyType({})
 
 __all__ = ["TargetClient", "TargetError"]
 
@@ -72,6 +79,7 @@ class TargetClient(Closing):
         self._session = Session(reconnecting)
         self._last_handle = 0
         self._data: dict[int, Blob] = {}  # what the caller gave, not a copy
+        self._memories: dict[int, tuple[MemHandle, Lease]] = {}
         self._contexts: dict[int, tuple[Blob, str, bool]] = {}  # content, graph, strict
 
     # --- life -------------------------------------------------------------------------------------
@@ -92,12 +100,14 @@ class TargetClient(Closing):
     def close(self) -> None:
         """Ends the session; the server frees its buffers. May be called twice."""
         self._session.close()
+        while self._memories:
+            self._memories.popitem()[1][1].release()
 
     # --- the server -------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """HOST:PORT of the target."""
+        """HOST:PORT or unix:PATH of the target."""
         return self._session.link.connection.address
 
     @property
@@ -165,6 +175,41 @@ class TargetClient(Closing):
             del self._data[handle]
         self._session.if_connected(lambda link: self._give_back(link, link.buffers, buffers, FreeBuffers))
 
+    # --- memory of one's own --------------------------------------------------------------------------
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the target is reached over a local socket, so that memory can be registered."""
+        return self._session.link.connection.local
+
+    def register_memory(self, handle: MemHandle) -> int:
+        """Gives the target a handle's descriptor, for inferences whose inputs or outputs lie there. The handle cannot
+        be closed until `unregister_memory` or `close`. Raises UnusableMemory for a handle without a descriptor,
+        TargetError also for a target that is not reached over a local socket (not_on_this_connection)."""
+        if not self.shares_memory:
+            raise TargetError(
+                "not_on_this_connection",
+                f"target {self.address}: its memory is not this machine's, as far as a connection over TCP can tell; "
+                "start the server with --unix PATH and use --target unix:PATH",
+            )
+        self._check(RegisterMemory(handle.nbytes, handle.offset))
+        number = self._last_handle = self._last_handle + 1
+        self._memories[number] = handle, handle.hold(f"registered at target {self.address}")
+        try:
+            self._session.through(lambda link: self._memory(link, number))
+        except BaseException:
+            self._memories.pop(number)[1].release()
+            raise
+        return number
+
+    def unregister_memory(self, *memories: int) -> None:
+        """Ends that; the target keeps nothing of the memory."""
+        for number in memories:
+            self._known(self._memories, number, "memory")
+        for number in dict.fromkeys(memories):
+            self._memories.pop(number)[1].release()
+        self._session.if_connected(lambda link: self._give_back(link, link.buffers, memories, FreeBuffers))
+
     # --- kernels ----------------------------------------------------------------------------------
 
     def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
@@ -223,12 +268,26 @@ class TargetClient(Closing):
             raise
         return replace(loaded, context=handle)
 
-    def execute_context(self, context: int, inputs: Mapping[str, Data]) -> ContextExecuted:
-        """One inference on inputs by name."""
+    def execute_context(
+        self,
+        context: int,
+        inputs: Mapping[str, Data],
+        memory_inputs: Mapping[str, int] = NO_MEMORY,
+        memory_outputs: Mapping[str, int] = NO_MEMORY,
+    ) -> ContextExecuted:
+        """One inference on inputs by name, each as data or as a registered memory that it lies in. Outputs come back
+        but for those that are written to a registered memory."""
         given = {name: _bytes_of(data) for name, data in inputs.items()}
-        return self._session.through(
-            lambda link: self._session.ask(link, ExecuteContext(self._context(link, context), given), ContextExecuted)
-        )
+
+        def execute(link: Link) -> ContextExecuted:
+            theirs = [
+                {name: self._memory(link, number) for name, number in memories.items()}
+                for memories in (memory_inputs, memory_outputs)
+            ]
+            request = ExecuteContext(self._context(link, context), given, *theirs)
+            return self._session.ask(link, request, ContextExecuted)
+
+        return self._session.through(execute)
 
     def profile_context(
         self, context: int, inputs: Mapping[str, Data], inferences: int, on_progress: OnProgress = None
@@ -258,6 +317,18 @@ class TargetClient(Closing):
             data = self._known(self._data, handle, "buffer")
             link.buffers[handle] = self._session.ask(link, UploadBuffer(data), BufferReady).buffer
         return link.buffers[handle]
+
+    def _memory(self, link: Link, number: int) -> int:
+        """The server's handle of a memory, registered if it is not."""
+        if number not in link.buffers:
+            handle, _ = self._known(self._memories, number, "memory")
+            request = RegisterMemory(handle.nbytes, handle.offset)
+            descriptor = duplicate(handle.fileno())  # which raises here, and not on the way, where it is none
+            try:
+                link.buffers[number] = self._session.ask(link, request, MemoryReady, descriptor=descriptor).memory
+            finally:
+                os.close(descriptor)
+        return link.buffers[number]
 
     def _context(self, link: Link, handle: int) -> int:
         """The server's handle of a context, loaded if it is not."""

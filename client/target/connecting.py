@@ -1,12 +1,14 @@
 """Which target server to use, and a server of our own when there is none.
 
-The rule: a device that --adb asks for, else --target HOST:PORT, else TARGET_SERVER_SOCKET, else a gputune server that
-answers on this machine's default port, else an embedded server: a child process that lives as long as we do.
+The rule: a device that --adb asks for, else --target HOST:PORT or unix:PATH, else TARGET_SERVER_SOCKET, else a gputune
+server that answers on this machine's default port, else an embedded server: a child process that lives as long as we
+do.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +21,7 @@ from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
 from gputune.client.target.transport.connection import CONNECT_SECONDS, TargetConnection, dial, probe
 from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials
-from gputune.client.target.transport.stream import address_text
+from gputune.client.target.transport.stream import LOCAL, address_text, is_local
 from gputune.core.opened import Closing
 from gputune.server.protocol.messages import DEFAULT_PORT
 
@@ -28,7 +30,8 @@ log = logging.getLogger(__name__)
 VARIABLE = "TARGET_SERVER_SOCKET"
 DEVICE_VARIABLE = "GPUTUNE_DEVICE"
 PROBE_SECONDS = 0.3
-_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]\s]+)\]|(?P<plain>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
+MOST_PATH_BYTES = 107  # of a local socket, which the system has no room for more of
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>(?!unix:)[^\[\]\s]+)\]|(?P<plain>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,21 @@ class OwnServer(Protocol):
 
 
 def parse_address(text: str, origin: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT or [IPV6]:PORT. Raises TargetError (bad_address) that names the origin."""
+    """(host, port) of HOST:PORT or [IPV6]:PORT; of unix:PATH, itself and 0. Raises TargetError (bad_address) that names
+    the origin."""
+    if is_local(text.strip()):
+        path = text.strip().removeprefix(LOCAL)
+        if path and "\0" not in path and len(os.fsencode(path)) <= MOST_PATH_BYTES:
+            return text.strip(), 0
+        raise TargetError(
+            "bad_address", f"{origin}: {text!r} is not unix:PATH with a path of 1 to {MOST_PATH_BYTES} bytes"
+        )
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or not 1 <= int(match["port"]) <= 65535:
         raise TargetError(
             "bad_address",
             f"{origin}: {text!r} is not HOST:PORT with a port from 1 to 65535, for example "
-            f"127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}",
+            f"127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}, nor unix:PATH",
         )
     return match["bracketed"] or match["plain"], int(match["port"])
 
@@ -140,6 +151,8 @@ def choose_target(
                 f"{origin} names the server {text}, which has chosen its device; drop --device or {origin}",
             )
         host, port = parse_address(text, origin)
+        if is_local(host) and credentials.tls is not None:
+            raise TargetError("contradiction", f"{origin} names a local socket, and TLS is for TCP; drop --tls_ca")
         lines = [f"target server {address_text(host, port)} (from {origin})"]
         if by_device:
             lines.append(f"{DEVICE_VARIABLE} does not apply: this server has chosen its device")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,16 +17,22 @@ from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.execution.loading import open_graph
+from gputune.runtime.memory.handles import MemHandle
 
 Array = npt.NDArray[Any]
+Values = Mapping[str, Array | MemHandle]
+SHARE = 4
+"""This part of the memories that a connection may have registered is kept for one graph that was used before."""
+NOTHING: Mapping[str, MemHandle] = MappingProxyType({})
 
 
 class RemoteExecutor:
     """A graph of a context binary, loaded on a target and ready to run there.
 
-    address: of the target. graph, header, device, computes, warnings, load_ns: as runtime.Executor has them; load_ns
-    is the target's time. device_open_ns is 0, because a server has its device open. load_round_trip_ns: from here,
-    the upload included. round_trip_ns: what each inference took from here, beside the target's own time.
+    address: of the target. graph, header, device, computes, warnings, load_ns: as runtime.Executor has them; load_ns is
+    the target's time. copied_bytes: of memory handles, in all inferences, as far as the target's device could not use
+    them as they lie. device_open_ns is 0, because a server has its device open. load_round_trip_ns: from here, the
+    upload included. round_trip_ns: what each inference took from here, beside the target's own time.
     """
 
     device_open_ns = 0
@@ -43,6 +51,8 @@ class RemoteExecutor:
             content = file.content  # the client keeps it, to send it again after a lost connection
         self.device = DeviceIdentity.from_dict(client.device)
         self.round_trip_ns: list[int] = []
+        self.copied_bytes = 0
+        self._registered = _Registered(client)
         start = time.perf_counter_ns()
         try:
             loaded = client.load_context(content, self.graph.name, strict)
@@ -56,17 +66,46 @@ class RemoteExecutor:
         self.warnings = list(loaded.warnings)
         self.load_ns = loaded.load_ns
 
-    def run_timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+    def run_timed(self, inputs: Values, outputs: Mapping[str, MemHandle] = NOTHING) -> tuple[dict[str, Array], int]:
         """One inference: its outputs, and its ns by the target's clock from the first input to the last output.
 
-        Raises TargetError."""
+        inputs: arrays, which are sent, and memory handles, which the target's device uses as they lie; outputs: handles
+        where outputs shall be, of which those returned are views. Handles need a target on a local socket; they are
+        kept registered there for the next time, the last ones at least, and cannot be closed before `release` or
+        `close`.
+
+        Raises UnusableMemory for a handle without a descriptor, TargetError."""
         start = time.perf_counter_ns()
-        executed = self._client.execute_context(self._context, _bytes_of(inputs))
+        handles = {name: value for name, value in inputs.items() if isinstance(value, MemHandle)}
+        arrays = {name: value for name, value in inputs.items() if not isinstance(value, MemHandle)}
+        self._registered.know([*handles.values(), *outputs.values()])
+        here, there = self._registered.numbers(handles), self._registered.numbers(outputs)
+        executed = self._client.execute_context(self._context, _bytes_of(arrays), here, there)
+        self.copied_bytes += executed.copied_bytes
         self.round_trip_ns.append(time.perf_counter_ns() - start)
-        wanted = {tensor.name for tensor in self.graph.outputs}
+        wanted = {tensor.name for tensor in self.graph.outputs} - outputs.keys()
         if set(executed.outputs) != wanted:
             raise self._nonsense(f"outputs {sorted(executed.outputs)} instead of {sorted(wanted)}")
-        return {t.name: self._array(t, executed.outputs[t.name]) for t in self.graph.outputs}, executed.elapsed_ns
+        results = {
+            tensor.name: outputs[tensor.name].view(tensor.dtype, tensor.shape)
+            if tensor.name in outputs
+            else self._array(tensor, executed.outputs[tensor.name])
+            for tensor in self.graph.outputs
+        }
+        return results, executed.elapsed_ns
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether memory handles can be given: the target is reached over a local socket."""
+        return self._client.shares_memory
+
+    def allocate_for(self, tensor: TensorRecord) -> MemHandle:
+        """New memory for an input or output, that the target can be given. Raises UnusableMemory."""
+        return MemHandle.allocate(tensor.nbytes)
+
+    def release(self, handle: MemHandle) -> None:
+        """Gives up a handle that was given to an inference, so that it can be closed. Raises TargetError."""
+        self._registered.release(handle)
 
     def profile(self, inputs: Mapping[str, Array], inferences: int) -> tuple[list[float], dict[str, list[float]]]:
         """ns of whole inferences, and of each operation by the device's clock. Raises TargetError."""
@@ -78,8 +117,10 @@ class RemoteExecutor:
         return inference_ns.tolist(), operation_ns
 
     def close(self) -> None:
-        """Frees the context on the target; it cannot be run any more. Raises TargetError."""
+        """Frees the context on the target, which cannot be run any more, and gives up all handles. Raises
+        TargetError."""
         self._client.free_contexts(self._context)
+        self._registered.release_all()
 
     def _array(self, tensor: TensorRecord, data: Any) -> Array:
         if len(data) != tensor.nbytes:
@@ -97,6 +138,40 @@ class RemoteExecutor:
 
     def _nonsense(self, what: str) -> TargetError:
         return TargetError("bad_message", f"target {self.address} sent {what}")
+
+
+class _Registered:
+    """Handles that the target knows, those used longest ago first."""
+
+    def __init__(self, client: TargetClient) -> None:
+        self._client = client
+        self._numbers: OrderedDict[int, tuple[MemHandle, int]] = OrderedDict()  # by id of a handle that is held here
+
+    def know(self, handles: Sequence[MemHandle]) -> None:
+        """Registers those that are not, and gives others up where there would be too many. Raises TargetError."""
+        used = {id(handle): handle for handle in handles}
+        others = [key for key in self._numbers if key not in used]
+        most = max(self._client.limits.registered // SHARE, len(used))
+        for key in others[: max(0, len(others) + len(used) - most)]:
+            self._client.unregister_memory(self._numbers.pop(key)[1])
+        for key, handle in used.items():
+            if key not in self._numbers:
+                self._numbers[key] = handle, self._client.register_memory(handle)
+            self._numbers.move_to_end(key)
+
+    def numbers(self, handles: Mapping[str, MemHandle]) -> dict[str, int]:
+        """The client's numbers of handles that are known, by the same names."""
+        return {name: self._numbers[id(handle)][1] for name, handle in handles.items()}
+
+    def release(self, handle: MemHandle) -> None:
+        """Gives one up."""
+        if (known := self._numbers.pop(id(handle), None)) is not None:
+            self._client.unregister_memory(known[1])
+
+    def release_all(self) -> None:
+        """Gives all up."""
+        while self._numbers:
+            self._client.unregister_memory(self._numbers.popitem()[1][1])
 
 
 def _bytes_of(inputs: Mapping[str, Array]) -> dict[str, memoryview]:

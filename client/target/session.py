@@ -128,9 +128,17 @@ class Session:
                         raise
                     self._lose(self.link, error)
 
-    def ask(self, link: Link, request: Any, expected: type[R], on_progress: OnProgress = None) -> R:
-        """The reply to a request, inside `work`. Source texts travel once per connection. Raises TargetError."""
-        reply = self._send(link, request, on_progress)
+    def ask(
+        self,
+        link: Link,
+        request: Any,
+        expected: type[R],
+        on_progress: OnProgress = None,
+        descriptor: int | None = None,
+    ) -> R:
+        """The reply to a request, inside `work`. Source texts travel once per connection. descriptor: goes with the
+        request, over a local socket. Raises TargetError."""
+        reply = self._send(link, request, on_progress, descriptor)
         if isinstance(reply, Error) and reply.name == "unknown_source":  # the server had to forget some texts
             link.sources.clear()
             reply = self._send(link, request, on_progress)
@@ -164,9 +172,9 @@ class Session:
         with _noting(link, type(next(iter(requests.values()), None))):
             link.connection.ask_all(following, hear)
 
-    def _send(self, link: Link, request: Any, on_progress: OnProgress) -> Any:
+    def _send(self, link: Link, request: Any, on_progress: OnProgress, descriptor: int | None = None) -> Any:
         with _noting(link, type(request)):
-            return link.connection.ask(self._to_send(link, request), on_progress)
+            return link.connection.ask(self._to_send(link, request), on_progress, descriptor)
 
     def _to_send(self, link: Link, request: R) -> R:
         """The request without the source texts that the server has, counted."""

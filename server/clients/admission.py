@@ -17,6 +17,7 @@ from itertools import islice
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
 from gputune.server.clients.listener import Arrival, Listener
+from gputune.server.clients.local_socket import LocalListener
 from gputune.server.clients.slots import Slots
 
 log = logging.getLogger("gputune.server")
@@ -36,7 +37,11 @@ class Admission:
     """
 
     def __init__(
-        self, listener: Listener, authentication: Authentication, seconds: float, make: Callable[[], ClientLink]
+        self,
+        listener: Listener | LocalListener,
+        authentication: Authentication,
+        seconds: float,
+        make: Callable[[Arrival], ClientLink],
     ) -> None:
         self._listener = listener
         self._authentication = authentication
@@ -98,7 +103,7 @@ class Admission:
             speaking = (arrival for arrival in ready if arrival is not None and not self._hung_up(arrival))
             for arrival in islice(speaking, MET_AT_ONCE):
                 self._forget(arrival)
-                self._meet(arrival, self._make())
+                self._meet(arrival, self._make(arrival))
             if None in ready:  # last, because it dismisses others
                 self._accept()
         except Exception as error:

@@ -13,9 +13,11 @@ from collections import Counter, deque
 from contextlib import suppress
 from typing import Any, Protocol
 
+from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.clients.guesses import Guesses
+from gputune.server.clients.listener import Arrival
+from gputune.server.clients.local_socket import LocalArrival
 from gputune.server.clients.service import Service, as_message
-from gputune.server.clients.tenants import tenant_of
 from gputune.server.protocol.connection import Connection, State, software_version
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import KINDS, Error, Hello, Limits, Ping, Pong, Proof, Welcome
@@ -57,13 +59,13 @@ class ClientLink(asyncio.BufferedProtocol):
     time; closed: done when the connection is gone.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, arrival: Arrival) -> None:
         self.tenant = ""
         self.requests: Counter[str] = Counter()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._host = host
         self._name = "a connection"
-        self._address = ""
+        self._arrival = arrival
         self._connection = Connection("server", software_version(), host.token)
         self._arrived: deque[tuple[int, Any]] = deque()
         self._out: list[memoryview] = []
@@ -83,13 +85,13 @@ class ClientLink(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
         self._heard = time.monotonic()
-        peer = transport.get_extra_info("peername") or ("somewhere", 0)  # it may be gone already
-        self._address = str(peer[0])
         tls = transport.get_extra_info("ssl_object")
         # a certificate is asked for, and checked, only where there is a --tls_ca
-        self.tenant = tenant_of(peer[0], None if tls is None else tls.getpeercert(binary_form=True))
-        self._name = f"connection {self._host.enter(self)} from {peer[0]}:{peer[1]}"
+        self.tenant = self._arrival.tenant(None if tls is None else tls.getpeercert(binary_form=True))
+        self._name = f"connection {self._host.enter(self)} from {self._arrival.name}"
         log.info("%s", self._name)
+        if isinstance(self._arrival, LocalArrival) and self._arrival.stranger:
+            self.end(RemoteProtocolError("wrong_user", self._arrival.stranger))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(_WASTE) if self._ending else self._connection.space()
@@ -97,13 +99,19 @@ class ClientLink(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         self._heard = time.monotonic()
         if self._ending:
+            self._drop_descriptors()
             return
         try:
             arrived = self._connection.filled(count)
         except RemoteProtocolError as error:
             arrived = [*error.arrived, (0, error)]
             if error.name == "authentication_failed":
-                self._host.guesses.failed(self._address)
+                self._host.guesses.failed(self._arrival.host)
+        if isinstance(self._arrival, LocalArrival):
+            try:
+                arrived = self._arrival.paired(arrived, self._connection.between_frames)
+            except RemoteProtocolError as error:
+                arrived = [*error.arrived, (0, error)]
         self._count()
         if arrived:
             self._arrived.extend(arrived)
@@ -118,6 +126,7 @@ class ClientLink(asyncio.BufferedProtocol):
         self._ending = True
         self._connection.close()
         self._arrived.clear()
+        self._drop_descriptors()
         self._under_way.become(0)
         if self._let_in:
             self._host.service.leave(self)
@@ -238,7 +247,7 @@ class ClientLink(asyncio.BufferedProtocol):
                     log.info("%s", self._connection.mismatch)
                     self._flush()
                     self.close()
-                elif pause := self._host.guesses.seconds(self._address):
+                elif pause := self._host.guesses.seconds(self._arrival.host):
                     self._transport.pause_reading()
                     asyncio.get_running_loop().call_later(pause, self._read_on)
             case Proof():
@@ -251,12 +260,17 @@ class ClientLink(asyncio.BufferedProtocol):
                 self._let_in = True
                 self.send(self._host.welcome())
             case _:
-                self.requests[KINDS[type(message)]] += 1
+                asked = message.message if isinstance(message, WithDescriptor) else message
+                self.requests[KINDS[type(asked)]] += 1
                 self._host.service.request(self, request_id, message)
 
     def _read_on(self) -> None:
         if not self._transport.is_closing() and not self._blocked:
             self._transport.resume_reading()
+
+    def _drop_descriptors(self) -> None:
+        if isinstance(self._arrival, LocalArrival):
+            self._arrival.drop()
 
     def _flush(self) -> None:
         out, self._out = self._out, []

@@ -8,7 +8,7 @@ import time
 from ipaddress import ip_address
 from typing import Any
 
-from gputune.server.clients.tenants import address_of
+from gputune.server.clients.tenants import address_of, tenant_of
 
 BACKLOG = 1024  # connections that the system holds until they are accepted; those beyond try again a second later
 
@@ -24,15 +24,21 @@ class Exposed(Exception):
 class Arrival:
     """A connection that was accepted, and that has no protocol yet.
 
-    address: the tenant that it comes from (tenants.py); began: when it was accepted (time.monotonic); descriptor: for
-    the event loop, which says there that something has arrived.
+    host: where it comes from; address: the tenant that this is (tenants.py); name: the same for people; began: when it
+    was accepted (time.monotonic); descriptor: for the event loop, which says there that something has arrived.
     """
 
-    def __init__(self, connection: socket.socket, host: str) -> None:
+    def __init__(self, connection: socket.socket, host: str, name: str = "") -> None:
         self._connection = connection
+        self.host = host
         self.address = address_of(host)
+        self.name = name or host
         self.began = time.monotonic()
         self.descriptor = connection.fileno()
+
+    def tenant(self, certificate: bytes | None) -> str:
+        """The tenant of the connection once it has shown a certificate (DER) that was checked, or none."""
+        return tenant_of(self.host, certificate)
 
     @property
     def hung_up(self) -> bool:
@@ -93,7 +99,7 @@ class Listener:
         try:
             while len(arrivals) < at_most:
                 connection, where = self.socket.accept()
-                arrivals.append(Arrival(connection, where[0]))
+                arrivals.append(Arrival(connection, where[0], f"{where[0]}:{where[1]}"))
         except BlockingIOError:
             pass
         except OSError:
@@ -108,6 +114,10 @@ class Listener:
             self.socket.listen(BACKLOG)
         except OSError as error:
             raise _cannot_listen(self.address, error) from None
+
+    def close(self) -> None:
+        """Takes no more connections."""
+        self.socket.close()
 
 
 def _cannot_listen(where: str, error: Exception) -> CannotListen:

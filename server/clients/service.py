@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.clients.fair_queue import FairQueue
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
@@ -27,6 +28,7 @@ from gputune.server.protocol.messages import (
     LoadContext,
     ProfileKernel,
     Progress,
+    RegisterMemory,
     Status,
     StatusReport,
     UploadBuffer,
@@ -52,7 +54,7 @@ class Service:
 
     def __init__(self, workers: Workers, limits: Limits, status: Callable[[], Awaitable[StatusReport]]) -> None:
         self.queue_changed: Callable[[], None] = lambda: None
-        self.memory = Memory(limits.total_bytes)
+        self.memory = Memory(limits.total_bytes, limits.total_registered)
         self._workers = workers
         self._limits = limits
         self._handles = itertools.count(1)
@@ -70,6 +72,8 @@ class Service:
         self._telling: set[asyncio.Task[None]] = set()  # the status, to those that have asked
         self._at_once: Mapping[type, Callable[[Session, Any], Any]] = {
             UploadBuffer: Session.upload,
+            WithDescriptor: Session.register,
+            RegisterMemory: Session.refuse_memory,
             DownloadBuffer: lambda session, request: session.download(request.buffer),
             FreeBuffers: self._free_buffers,
             FreeContexts: self._free_contexts,
@@ -110,7 +114,7 @@ class Service:
     def request(self, client: Client, request_id: int, request: Any) -> None:
         """Answers a request now or later; every failure becomes an Error with a name."""
         try:
-            check_limits(request, self._limits)
+            check_limits(request.message if isinstance(request, WithDescriptor) else request, self._limits)
             if self._stopping and not isinstance(request, _WHILE_STOPPING):
                 raise _stopping()
             if isinstance(request, Cancel):

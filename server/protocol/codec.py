@@ -11,7 +11,7 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,7 +20,7 @@ import msgpack
 from gputune.server.protocol.decoder import DecodeError, decode
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.limits import UNLIMITED
-from gputune.server.protocol.messages import Hello, Limits
+from gputune.server.protocol.messages import LATER, Hello, Limits
 
 _BLOB = 1  # MsgPack extension type: u32 index of a blob
 _TEXT = 2  # the same, of a blob that holds a text in UTF-8
@@ -60,9 +60,7 @@ def pack(message: object, request_id: int) -> Parts:
     blobs: list[memoryview] = []
     plain: dict[str, object] = {"id": request_id, "type": kind.__name__}
     try:
-        for name in _names(kind):
-            plain[name] = _plain(getattr(message, name), blobs)
-        return Parts(_thread.pack(plain), blobs)
+        return Parts(_thread.pack(_fill(plain, message, blobs)), blobs)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LocalProtocolError("bad_message", f"{kind.__name__} cannot be sent: {error}") from None
 
@@ -104,8 +102,26 @@ def unpack(
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind))
+def _names(kind: Any) -> tuple[tuple[str, ...], dict[str, object]]:
+    """The fields of a message that always travel, and the defaults of those that do so only when they differ."""
+    later = {item.name: _default(item) for item in fields(kind) if LATER.items() <= item.metadata.items()}
+    return tuple(item.name for item in fields(kind) if item.name not in later), later
+
+
+def _default(item: Field[Any]) -> object:
+    return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def _fill(plain: dict[str, object], message: object, blobs: list[memoryview]) -> dict[str, object]:
+    """Adds the fields to be sent, with their values."""
+    kind: Any = type(message)
+    names, later = _names(kind)
+    for name in names:
+        plain[name] = _plain(getattr(message, name), blobs)
+    for name, default in later.items():
+        if (value := getattr(message, name)) != default:
+            plain[name] = _plain(value, blobs)
+    return plain
 
 
 def _plain(value: object, blobs: list[memoryview]) -> object:
@@ -123,7 +139,7 @@ def _plain(value: object, blobs: list[memoryview]) -> object:
     if isinstance(value, (tuple, list)):
         return [_plain(item, blobs) for item in value]
     if is_dataclass(value):
-        return {name: _plain(getattr(value, name), blobs) for name in _names(kind)}
+        return _fill({}, value, blobs)
     return value
 
 

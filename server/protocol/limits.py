@@ -16,6 +16,7 @@ from gputune.server.protocol.messages import (
     Limits,
     ProfileContext,
     ProfileKernel,
+    RegisterMemory,
     UploadBuffer,
 )
 
@@ -40,6 +41,8 @@ def _amounts(request: object) -> Iterator[tuple[str, int]]:
     match request:
         case UploadBuffer():
             yield "buffer_bytes", memoryview(request.data).nbytes
+        case RegisterMemory():
+            yield "buffer_bytes", request.nbytes
         case FreeBuffers():
             yield "buffers", len(request.buffers)
         case CompileKernel():

@@ -21,7 +21,10 @@ characters, which is a blob in UTF-8.
 
 Launches, variants and trials in messages are the records of core/launches.py. Every field is checked against its type
 hint when a message arrives (decoder.py): no field may be unknown (only Hello may grow), none without a default may be
-missing, numbers keep to their ranges, texts and lists to their lengths.
+missing, numbers keep to their ranges, texts and lists to their lengths. Fields that are LATER than their protocol's
+number travel only where they are not their default, so that a side of before reads all that it could ask for.
+
+A descriptor travels beside the bytes of a frame (SCM_RIGHTS), on local sockets only, and only with RegisterMemory.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ Handle = Annotated[int, Within(1, 2**62)]
 RequestId = Annotated[int, Within(1, 2**63 - 1)]
 Handles = Annotated[dict[Key, Handle], Within(0, 1024)]  # by the name that a launch uses
 Blobs = Annotated[dict[Key, Blob], Within(0, 1024)]  # by the name of a tensor
+LATER: Mapping[str, bool] = MappingProxyType({"later": True})
 
 # --- parts of messages ----------------------------------------------------------------------------
 
@@ -64,7 +68,7 @@ class Limits:
     requests: Count = 64  # open requests of one connection
     buffer_bytes: Bytes = 1 << 30  # one buffer
     buffers: Count = 4096  # buffers of one connection
-    session_bytes: Bytes = 4 << 30  # all buffers and queued requests of one connection
+    session_bytes: Bytes = 4 << 30  # all buffers, registered memories and queued requests of one connection
     total_bytes: Bytes = 1 << 40  # those of all connections, and frames under way; at most half of the machine's memory
     source_bytes: Bytes = 1 << 20  # the source text of one launch, UTF-8
     sources: Count = 256  # source texts kept for one connection; the one used longest ago is forgotten first
@@ -78,6 +82,8 @@ class Limits:
     launch_seconds: Count = 30  # one launch, or one sample of launches, at most; less once a variant is known to work
     request_seconds: Count = 600  # any other step of a request on the device, such as one inference of a context
     total_seconds: Count = 3600  # one request on the device, all its steps, inferences and new attempts together
+    registered: Count = field(default=64, metadata=LATER)  # registered memories of one connection
+    total_registered: Count = field(default=128, metadata=LATER)  # those of all connections; each takes a descriptor
 
 
 # --- handshake ------------------------------------------------------------------------------------
@@ -143,6 +149,16 @@ class UploadBuffer:
 
 
 @dataclass(frozen=True)
+class RegisterMemory:
+    """Makes known memory of the client's own, which the device then uses as it lies: bytes `offset` to `offset +
+    nbytes` of the descriptor that comes with this frame, a memfd sealed against shrinking or a dma-buf. On local
+    sockets only. FreeBuffers gives it up, and so does the end of the connection."""
+
+    nbytes: Annotated[int, Within(1, 2**48)]
+    offset: Bytes
+
+
+@dataclass(frozen=True)
 class DownloadBuffer:
     """Asks for the bytes of a buffer."""
 
@@ -151,7 +167,7 @@ class DownloadBuffer:
 
 @dataclass(frozen=True)
 class FreeBuffers:
-    """Frees buffers."""
+    """Frees buffers, and gives registered memories up."""
 
     buffers: Annotated[tuple[Handle, ...], Within(0, 4096)]
 
@@ -208,10 +224,13 @@ class LoadContext:
 
 @dataclass(frozen=True)
 class ExecuteContext:
-    """One inference: bytes of every input by name."""
+    """One inference: bytes of every input by name, or the registered memory that it lies in. Outputs are sent back but
+    for those that have a registered memory to be written to."""
 
     context: Handle
     inputs: Blobs
+    memory_inputs: Handles = field(default_factory=dict, metadata=LATER)
+    memory_outputs: Handles = field(default_factory=dict, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -264,7 +283,7 @@ class StatusReport:
     worker_restarts: Count
     last_restart: Text  # why the worker was restarted last
     requests: Amounts  # answered so far, by kind
-    memory_bytes: Bytes  # buffers and queued requests of all clients, and frames under way
+    memory_bytes: Bytes  # buffers, registered memories and queued requests of all clients, and frames under way
     state: Facts  # what can be read of clocks, temperatures and load
 
 
@@ -273,6 +292,13 @@ class BufferReady:
     """The handle of a new buffer; it means something on this connection only."""
 
     buffer: Handle
+
+
+@dataclass(frozen=True)
+class MemoryReady:
+    """The handle of a registered memory; it means something on this connection only."""
+
+    memory: Handle
 
 
 @dataclass(frozen=True)
@@ -330,10 +356,12 @@ class ContextLoaded:
 
 @dataclass(frozen=True)
 class ContextExecuted:
-    """Bytes of every output by name, and the time of the target from the first input to the last output."""
+    """Bytes of every output by name that has no registered memory, and the time of the target from the first input to
+    the last output. copied_bytes: of registered memories, which the device could not use as they lie."""
 
     outputs: Blobs
     elapsed_ns: Nanoseconds
+    copied_bytes: Bytes = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -361,6 +389,7 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         Cancel: Done,
         Status: StatusReport,
         UploadBuffer: BufferReady,
+        RegisterMemory: MemoryReady,
         DownloadBuffer: BufferData,
         FreeBuffers: Done,
         CompileKernel: Compiled,
@@ -379,6 +408,7 @@ KINDS: Mapping[type, str] = MappingProxyType(
         Cancel: "cancel",
         Status: "status",
         UploadBuffer: "upload",
+        RegisterMemory: "register_memory",
         DownloadBuffer: "download",
         FreeBuffers: "free",
         CompileKernel: "compile",

@@ -13,12 +13,15 @@ _UNKNOWN_BYTES = 4 << 30  # where the machine does not say how much it has
 
 
 class Memory:
-    """Bytes held for all clients: buffers, contexts, source texts and requests of sessions, frames that are arriving
-    and replies that are not on their way yet; never more than limits.total_bytes."""
+    """Bytes held for all clients: buffers, registered memories, contexts, source texts and requests of sessions, frames
+    that are arriving and replies that are not on their way yet; never more than limits.total_bytes."""
 
-    def __init__(self, allowed: int) -> None:
+    def __init__(self, allowed: int, registered: int) -> None:
+        """registered: how many memories all clients together may have registered."""
         self.bytes = 0
         self._allowed = allowed
+        self._registered = 0
+        self._registered_allowed = registered
 
     def hold(self, count: int) -> None:
         """Counts so many bytes as used. Raises ProtocolError (limit_exceeded) when they do not go in any more."""
@@ -30,6 +33,18 @@ class Memory:
     def release(self, count: int) -> None:
         """Counts so many bytes as free again."""
         self.bytes -= count
+
+    def register(self) -> None:
+        """Counts one more registered memory. Raises ProtocolError (limit_exceeded)."""
+        if self._registered >= self._registered_allowed:
+            what = "all clients of the server together would have registered memories:"
+            limit = "total_registered", self._registered_allowed, self._registered + 1
+            raise limit_exceeded(ProtocolError, what, *limit)
+        self._registered += 1
+
+    def unregister(self) -> None:
+        """Counts one less."""
+        self._registered -= 1
 
 
 class UnderWay:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
+from gputune.core.errors import UnusableMemory
 from gputune.core.launches import Launch, source_sha256
+from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.passing import Descriptor, WithDescriptor
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import with_launches
 from gputune.server.protocol.messages import (
@@ -26,8 +30,10 @@ from gputune.server.protocol.messages import (
     Handle,
     Limits,
     LoadContext,
+    MemoryReady,
     ProfileContext,
     ProfileKernel,
+    RegisterMemory,
     UploadBuffer,
 )
 from gputune.server.sessions.memory import Memory
@@ -37,11 +43,20 @@ _DIGESTS_TOLD = 1024
 
 
 @dataclass(frozen=True)
-class Materials:
-    """What a request names: buffers and contexts by handle, contexts as they are loaded with their bytes, and source
-    texts by their hash."""
+class Registered:
+    """Memory of a client, in a descriptor of this process."""
 
-    buffers: Mapping[Handle, Blob] = field(default_factory=dict)
+    descriptor: Descriptor
+    nbytes: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a request names: buffers, registered memories and contexts by handle, contexts as they are loaded with their
+    bytes, and source texts by their hash."""
+
+    buffers: Mapping[Handle, Blob | Registered] = field(default_factory=dict)
     contexts: Mapping[Handle, tuple[LoadContext, Blob]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -58,8 +73,8 @@ class _Context:
 class Session:
     """The belongings of one client. Handles come from `handles`, which all sessions share.
 
-    bytes: what buffers, contexts, source texts and queued requests take; never more than limits.session_bytes, and a
-    part of `memory`. Every method raises ProtocolError.
+    bytes: what buffers, registered memories, contexts, source texts and queued requests take; never more than
+    limits.session_bytes, and a part of `memory`. Every method raises ProtocolError.
     """
 
     def __init__(self, limits: Limits, handles: Iterator[Handle], memory: Memory) -> None:
@@ -68,6 +83,7 @@ class Session:
         self._limits = limits
         self._handles = handles
         self._buffers: dict[Handle, memoryview] = {}
+        self._registered: dict[Handle, Registered] = {}
         self._contexts: dict[Handle, _Context] = {}
         self._sources: OrderedDict[str, str] = OrderedDict()
 
@@ -89,7 +105,7 @@ class Session:
 
     def end(self) -> None:
         """Lets everything go but what is in the worker's hands, which counts until that is done with it."""
-        self.free_buffers(FreeBuffers(tuple(self._buffers)))
+        self.free_buffers(FreeBuffers((*self._buffers, *self._registered)))
         self.free_contexts(FreeContexts(tuple(handle for handle, one in self._contexts.items() if one.loaded)))
         while self._sources:
             self.release(memory_of(self._sources.popitem()[1]))
@@ -119,12 +135,55 @@ class Session:
             raise ProtocolError("unknown_buffer", message, {"buffer": handle}) from None
 
     def free_buffers(self, request: FreeBuffers) -> Done:
-        """Frees all of these buffers, or none when one is unknown."""
+        """Frees all of these buffers and registered memories, or none when one is unknown."""
         for handle in request.buffers:
-            self.buffer(handle)
+            if handle not in self._registered:
+                self.buffer(handle)
         for handle in set(request.buffers):
-            self.release(self._buffers.pop(handle).nbytes)
+            if handle in self._registered:
+                memory = self._registered.pop(handle)
+                memory.descriptor.close()
+                self.release(memory.nbytes)
+                self._memory.unregister()
+            else:
+                self.release(self._buffers.pop(handle).nbytes)
         return Done()
+
+    # --- memory of the client's own --------------------------------------------------------------------
+
+    def register(self, given: WithDescriptor) -> MemoryReady:
+        """Keeps the descriptor that has come with a RegisterMemory, if it is memory that cannot vanish."""
+        request, descriptor = given.message, given.descriptor
+        if descriptor is None:
+            raise ProtocolError("bad_message", "no descriptor has come with RegisterMemory")
+        with ExitStack() as undone:
+            undone.callback(descriptor.close)
+            if len(self._registered) >= self._limits.registered:
+                raise self._full("registered", self._limits.registered)
+            try:  # the worker maps it in the same way
+                MemHandle.from_fd(descriptor.fileno(), request.offset, request.nbytes).close()
+            except UnusableMemory as error:
+                raise ProtocolError("unusable_memory", str(error)) from None
+            self._memory.register()
+            undone.callback(self._memory.unregister)
+            self.hold(request.nbytes)
+            undone.pop_all()
+        handle = next(self._handles)
+        self._registered[handle] = Registered(descriptor, request.nbytes, request.offset)
+        return MemoryReady(handle)
+
+    def refuse_memory(self, request: RegisterMemory) -> NoReturn:
+        """What a connection says over which no descriptor can come."""
+        message = "memory can only be registered over a local socket: start the server with --unix PATH"
+        raise ProtocolError("not_on_this_connection", message)
+
+    def registered(self, handle: Handle) -> Registered:
+        """A registered memory."""
+        try:
+            return self._registered[handle]
+        except KeyError:
+            message = f"this connection has no registered memory {handle} (any more)"
+            raise ProtocolError("unknown_memory", message, {"memory": handle}) from None
 
     # --- contexts -------------------------------------------------------------------------------------
 
@@ -165,7 +224,7 @@ class Session:
 
     def materials(self, request: object) -> Materials:
         """The buffers and contexts that the request names, as they are now."""
-        buffers: Mapping[Handle, Blob] = {}
+        buffers: Mapping[Handle, Blob | Registered] = {}
         match request:
             case ProfileKernel():
                 buffers = {handle: self.buffer(handle) for handle in (*request.buffers.values(), request.reference)}
@@ -173,7 +232,10 @@ class Session:
                 buffers = {handle: self.buffer(handle) for handle in request.buffers.values()}
             case ExecuteContext() | ProfileContext():
                 context = self._context(request.context)
-                return Materials({}, {request.context: (context.request, context.data)})
+                if isinstance(request, ExecuteContext):
+                    named = (*request.memory_inputs.values(), *request.memory_outputs.values())
+                    buffers = {handle: self.registered(handle) for handle in named}
+                return Materials(buffers, {request.context: (context.request, context.data)})
         return Materials(buffers)
 
     def without_sources(self, request: T) -> tuple[T, dict[str, str]]:
@@ -216,8 +278,8 @@ class Session:
 
     @property
     def handles(self) -> tuple[Iterable[Handle], Iterable[Handle]]:
-        """Those of all buffers and of all contexts."""
-        return self._buffers.keys(), self._contexts.keys()
+        """Those of all buffers, registered memories among them, and of all contexts."""
+        return (*self._buffers, *self._registered), self._contexts.keys()
 
     def _full(self, limit: str, allowed: int) -> ProtocolError:
         what = f"free some {limit} first; on this connection there would be"

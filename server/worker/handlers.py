@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from gputune.core.errors import BuildFailed, ContextError, DeviceError, shortened
+from gputune.core.errors import BuildFailed, ContextError, DeviceError, UnusableMemory, shortened
 from gputune.core.launches import Launch
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import context_of
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.execution.tensor_memory import Value
 from gputune.runtime.measuring import launching, measuring
 from gputune.runtime.measuring.request import Ahead, MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.watcher import Cancelled
+from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of, with_launches
@@ -55,6 +58,7 @@ class Handlers:
         self._page = page
         self._send = send
         self._buffers: dict[int, Buffer] = {}
+        self._memories: dict[int, MemHandle] = {}
         self._contexts: dict[int, Executor] = {}
         self._sources: Mapping[str, str] = {}
         self._prebuilt: Mapping[str, messages.Blob] = {}
@@ -66,6 +70,7 @@ class Handlers:
             messages.ExecuteContext: self.execute_context,
             messages.ProfileContext: self.profile_context,
             link.PutBuffer: self.put_buffer,
+            link.PutMemory: self.put_memory,
             link.PutContext: self.put_context,
             link.Forget: self.forget,
             link.BuildPrograms: self.build_programs,
@@ -82,11 +87,14 @@ class Handlers:
                 request = self._with_sources(request)
                 self._take_prebuilt(request)
             self._page.begin("preparing", None, self._limits.request_seconds)
-            return self._by_message[type(request)](request)
+            kind = type(request.message if isinstance(request, WithDescriptor) else request)
+            return self._by_message[kind](request)
         except Cancelled as error:
             return messages.Error("cancelled", str(error))
         except ProtocolError as error:
             return messages.Error(error.name, error.message[:MESSAGE_CHARACTERS], error.details)
+        except UnusableMemory as error:
+            return messages.Error("unusable_memory", str(error)[:MESSAGE_CHARACTERS])
         except ContextError as error:
             return messages.Error("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": error.name})
         except DeviceError as error:
@@ -155,13 +163,18 @@ class Handlers:
 
     def execute_context(self, request: messages.ExecuteContext) -> messages.ContextExecuted:
         executor = self._context(request.context)
-        inputs = _arrays(executor, request.inputs)
+        inputs: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_inputs.items()}
+        into: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_outputs.items()}
+        arrays = _arrays(executor, request.inputs, elsewhere=inputs)
         self._page.begin("launching", None, self._limits.request_seconds)
-        outputs, elapsed_ns = executor.run_timed(inputs)
+        try:
+            outputs, elapsed_ns = executor.run_timed({**arrays, **inputs}, into)
+        except ValueError as error:  # which tensor is unknown, does not fit its memory, or shares it with another
+            raise ProtocolError("bad_message", str(error)[:MESSAGE_CHARACTERS]) from None
         content: dict[str, messages.Blob] = {
-            name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items()
+            name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items() if name not in into
         }
-        return messages.ContextExecuted(content, elapsed_ns)
+        return messages.ContextExecuted(content, elapsed_ns, _copied_bytes(executor, inputs, into))
 
     def profile_context(self, request: messages.ProfileContext) -> messages.ContextProfiled:
         executor = self._context(request.context)
@@ -192,6 +205,14 @@ class Handlers:
         self._buffers[request.buffer] = self._backend.upload(request.data)
         return messages.Done()
 
+    def put_memory(self, given: WithDescriptor) -> messages.Done:
+        request, descriptor = given.message, given.descriptor
+        if descriptor is None:
+            raise UnusableMemory("the worker process has no room for another descriptor")
+        with descriptor:
+            self._memories[request.memory] = MemHandle.from_fd(descriptor.fileno(), request.offset, request.nbytes)
+        return messages.Done()
+
     def put_context(self, request: link.PutContext) -> messages.ContextLoaded:
         self._page.begin("building", None, self._limits.request_seconds)
         file = context_of(memoryview(request.data), "the uploaded context")
@@ -204,10 +225,15 @@ class Handlers:
         return messages.ContextLoaded(request.context, executor.computes, _some(executor.warnings), executor.load_ns)
 
     def forget(self, request: link.Forget) -> messages.Done:
+        for handle in request.contexts:
+            if (executor := self._contexts.pop(handle, None)) is not None:
+                executor.close()
         for handle in request.buffers:
             self._buffers.pop(handle, None)
-        for handle in request.contexts:
-            self._contexts.pop(handle, None)
+            if (memory := self._memories.pop(handle, None)) is not None:
+                for executor in self._contexts.values():
+                    executor.release(memory)
+                memory.close()
         return messages.Done()
 
     def build_programs(self, request: link.BuildPrograms) -> link.ProgramsBuilt:
@@ -265,6 +291,11 @@ class Handlers:
             raise ProtocolError("unknown_buffer", f"the worker has no buffer {handle}", {"buffer": handle})
         return self._buffers[handle]
 
+    def _memory(self, handle: int) -> MemHandle:
+        if handle not in self._memories:
+            raise ProtocolError("unknown_memory", f"the worker has no memory {handle}", {"memory": handle})
+        return self._memories[handle]
+
     def _context(self, handle: int) -> Executor:
         if handle not in self._contexts:
             raise ProtocolError("unknown_context", f"the worker has no context {handle}", {"context": handle})
@@ -278,9 +309,14 @@ def _complete(launch: Launch, sources: Mapping[str, str]) -> Launch:
     return replace(launch, source=sources[launch.source_sha256])
 
 
-def _arrays(executor: Executor, blobs: Mapping[str, messages.Blob]) -> dict[str, np.ndarray[Any, Any]]:
-    """The inputs of a graph from their bytes. Raises ProtocolError (bad_message) naming the one that does not fit."""
-    tensors = {tensor.name: tensor for tensor in executor.graph.inputs}
+def _arrays(
+    executor: Executor, blobs: Mapping[str, messages.Blob], elsewhere: Collection[str] = ()
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The inputs of a graph from their bytes, but for those that lie elsewhere. Raises ProtocolError (bad_message)
+    naming the one that does not fit."""
+    if twice := sorted(set(elsewhere) & blobs.keys()):
+        raise ProtocolError("bad_message", f"input {twice[0][:200]!r} has bytes and a registered memory")
+    tensors = {tensor.name: tensor for tensor in executor.graph.inputs if tensor.name not in elsewhere}
     for name in [*blobs, *tensors]:
         if name not in tensors or name not in blobs:
             what = "has no" if name not in tensors else "needs the"
@@ -293,6 +329,13 @@ def _arrays(executor: Executor, blobs: Mapping[str, messages.Blob]) -> dict[str,
             shape = f"{tensor.dtype}{list(tensor.shape)}"
             raise ProtocolError("bad_message", f"input {name!r} has {got} bytes, {shape} has {tensor.nbytes}")
     return {name: np.frombuffer(blobs[name], tensor.dtype).reshape(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _copied_bytes(executor: Executor, inputs: Iterable[str], outputs: Iterable[str]) -> int:
+    """What the last inference has copied of these tensors."""
+    counted = executor.counters.last
+    labels = [*inputs, *(f"output {name}" if f"output {name}" in counted else name for name in outputs)]
+    return sum(counted[label].bytes_copied for label in labels)
 
 
 def _some(warnings: Sequence[str]) -> tuple[str, ...]:

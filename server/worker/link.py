@@ -8,12 +8,12 @@ request too, each once: launches on this link have none. Messages that exist on 
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 from gputune.core.launches import Launch, Variant
+from gputune.runtime.memory.passing import DescriptorSocket, WithDescriptor
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import (
     FROM_SERVER,
@@ -28,7 +28,7 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
 )
 
-_BUFFERS_AT_ONCE = 512  # below every system's limit for one writev
+_BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,16 @@ class PutBuffer:
 
 
 @dataclass(frozen=True)
+class PutMemory:
+    """Makes a client's memory known by this handle: bytes `offset` to `offset + nbytes` of the descriptor that comes
+    with this frame (WithDescriptor). Answered by Done or Error; Forget closes it."""
+
+    memory: Handle
+    nbytes: int
+    offset: int
+
+
+@dataclass(frozen=True)
 class PutContext:
     """Loads a context that later requests know by this handle. Answered as `request` is, but without a new
     handle: ContextLoaded repeats this one. request.buffer is ignored; the bytes are here."""
@@ -62,7 +72,8 @@ class PutContext:
 
 @dataclass(frozen=True)
 class Forget:
-    """Frees buffers and contexts; handles that are not known are passed over. Answered by Done."""
+    """Frees buffers, memories among them, and contexts; handles that are not known are passed over. Answered by
+    Done."""
 
     buffers: tuple[Handle, ...]
     contexts: tuple[Handle, ...]
@@ -128,7 +139,18 @@ REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, Profile
 # the worker is our own process, so the link has no limits of its own
 LINK_LIMITS = framing.UNLIMITED
 TO_WORKER = codec.registry(
-    (*REQUESTS, PutBuffer, PutContext, Forget, BuildPrograms, CompileAhead, PutAhead, PutSources, PutPrograms)
+    (
+        *REQUESTS,
+        PutBuffer,
+        PutMemory,
+        PutContext,
+        Forget,
+        BuildPrograms,
+        CompileAhead,
+        PutAhead,
+        PutSources,
+        PutPrograms,
+    )
 )
 FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsBuilt, CompiledAhead, Done)))
 
@@ -142,23 +164,27 @@ class WorkerLink:
     """The worker's end: blocking, over an inherited file descriptor."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self._socket = DescriptorSocket.of_descriptor(descriptor)
         self._reader = framing.FrameReader(LINK_LIMITS)
         self._arrived: deque[Any] = deque()
 
     def receive(self) -> Any | None:
-        """The next request; None when the daemon is gone."""
+        """The next request, PutMemory as WithDescriptor; None when the daemon is gone."""
         while not self._arrived:
-            count = os.readv(self._descriptor, [self._reader.space()])
+            count = self._socket.recv_into(self._reader.space())
             if not count:
                 return None
             for frame in self._reader.filled(count):
                 self._arrived.append(codec.unpack(frame.header, frame.blobs, TO_WORKER)[1])
-        return self._arrived.popleft()
+        request = self._arrived.popleft()
+        if isinstance(request, PutMemory):  # none is here where the process may not have more descriptors
+            arrived, self._socket.arrived = self._socket.arrived, []
+            return WithDescriptor(request, arrived[0] if arrived else None)
+        return request
 
     def send(self, message: object) -> None:
         """Sends a reply or Progress. Raises OSError when the daemon is gone, LocalProtocolError (and sends nothing)
         for a message that does not travel."""
         buffers = framing.encode(codec.pack(message, 0))
         while buffers:
-            buffers = framing.unsent(buffers, os.writev(self._descriptor, buffers[:_BUFFERS_AT_ONCE]))
+            buffers = framing.unsent(buffers, self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE]))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.memory.passing import WithDescriptor, send_with
 from gputune.server.logs import LinesToLog
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import RemoteProtocolError
@@ -140,14 +141,18 @@ class WorkerProcess:
         return self._process.pid
 
     async def ask(self, message: Any, progress: OnProgress = lambda message: None) -> Any:
-        """The reply to a message of worker_link. Raises WorkerEnded."""
+        """The reply to a message of worker/link.py, which may be one WithDescriptor. Raises WorkerEnded."""
         if self.ended.done():
             raise WorkerEnded(self.ended.result(), self.killed_for)
         assert self._asked is None, "one thing at a time"
         loop = asyncio.get_running_loop()
         self._asked, self._progress = loop.create_future(), progress
+        buffers = framing.encode(codec.pack(message.message if isinstance(message, WithDescriptor) else message, 0))
         try:
-            for buffer in framing.encode(codec.pack(message, 0)):
+            if isinstance(message, WithDescriptor) and message.descriptor is not None:
+                # never blocks: a worker that has answered has read all that was sent before
+                buffers = framing.unsent(buffers, send_with(self._link, buffers, message.descriptor.fileno()))
+            for buffer in buffers:
                 await loop.sock_sendall(self._link, buffer)
         except OSError:
             pass  # it has ended; how comes with the future

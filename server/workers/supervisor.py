@@ -10,16 +10,18 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gputune.core.errors import LimitExceeded
+from gputune.core.errors import LimitExceeded, UnusableMemory
 from gputune.core.launches import OUTPUT
+from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (
     REPLIES,
+    Blob,
     ContextLoaded,
     Done,
     Error,
@@ -30,13 +32,14 @@ from gputune.server.protocol.messages import (
     Progress,
 )
 from gputune.server.sessions.jobs import Assignment
-from gputune.server.sessions.session import Materials
+from gputune.server.sessions.session import Materials, Registered
 from gputune.server.worker.link import (
     CompileAhead,
     Forget,
     PutAhead,
     PutBuffer,
     PutContext,
+    PutMemory,
     PutPrograms,
     PutSources,
     WorkerReady,
@@ -56,8 +59,8 @@ _UNFINISHED = ("cancelled", "internal_error")  # errors of a batch that may have
 
 @dataclass
 class _Handles:
-    """Handles of buffers and contexts that the worker knows, and those of them that it can forget; fresh: nothing was
-    asked of it yet."""
+    """Handles of buffers, registered memories among them, and contexts that the worker knows, and those of them that it
+    can forget; fresh: nothing was asked of it yet."""
 
     buffers: set[Handle] = field(default_factory=set)
     contexts: set[Handle] = field(default_factory=set)
@@ -261,7 +264,7 @@ class Supervisor:
         known, materials = self._known, work.materials()
         await self._tell_freed(worker, known)
         puts = [
-            *((known.buffers, handle, PutBuffer(handle, data)) for handle, data in materials.buffers.items()),
+            *((known.buffers, handle, _put_of(handle, data)) for handle, data in materials.buffers.items()),
             *((known.contexts, handle, PutContext(handle, *how)) for handle, how in materials.contexts.items()),
         ]
         for there, handle, message in puts:
@@ -296,7 +299,7 @@ class Supervisor:
     ) -> Any:
         """The worker's reply, while the variants from `first` on are compiled for it. Raises WorkerLost."""
         await self._ask(worker, PutAhead(first), work.cancelled)
-        sizes = {name: memoryview(materials.buffers[handle]).nbytes for name, handle in request.buffers.items()}
+        sizes = {name: _nbytes(materials.buffers[handle]) for name, handle in request.buffers.items()}
         variants = tuple(replace(variant, prepare=()) for variant in request.variants[first:])
         ahead = CompileAhead(variants, sizes | {OUTPUT: request.output_bytes}, dict(materials.sources))
         worker.page.accompany(True)
@@ -319,8 +322,9 @@ class Supervisor:
 
     async def _put(self, worker: Worker, there: set[Handle], handle: Handle, message: Any, work: Assignment) -> Any:
         _go_on_unless(work.cancelled)
-        there.add(handle)  # also while it is on the way, so that it is not forgotten to be freed
-        reply = await self._ask(worker, message, work.cancelled)
+        with _own_descriptor(message) as message:
+            there.add(handle)  # also while it is on the way, so that it is not forgotten to be freed
+            reply = await self._ask(worker, message, work.cancelled)
         if isinstance(reply, Error):
             there.discard(handle)
         return reply
@@ -347,6 +351,30 @@ class Supervisor:
         if not isinstance(reply, (expected, Error)):
             raise _nonsense(worker, f"{type(reply).__name__} in reply to {type(message).__name__}")
         return reply
+
+
+def _put_of(handle: Handle, data: Blob | Registered) -> Any:
+    if isinstance(data, Registered):
+        return WithDescriptor(PutMemory(handle, data.nbytes, data.offset), data.descriptor)
+    return PutBuffer(handle, data)
+
+
+@contextmanager
+def _own_descriptor(message: Any) -> Iterator[Any]:
+    """The message with a descriptor that lasts until it is sent, whatever the client gives up meanwhile."""
+    if not isinstance(message, WithDescriptor) or message.descriptor is None:
+        yield message
+        return
+    try:
+        own = message.descriptor.duplicate()
+    except UnusableMemory as error:
+        raise ProtocolError("unusable_memory", str(error)) from None
+    with own:
+        yield WithDescriptor(message.message, own)
+
+
+def _nbytes(data: Blob | Registered) -> int:
+    return data.nbytes if isinstance(data, Registered) else memoryview(data).nbytes
 
 
 def _go_on_unless(cancelled: asyncio.Future[None]) -> None:

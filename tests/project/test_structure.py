@@ -106,7 +106,9 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
 DOORS = {
     "sqlite3": {"cache/database.py", "cache/file.py"},
     "socket": {
+        "runtime/memory/passing.py",
         "server/clients/listener.py",
+        "server/clients/local_socket.py",
         "server/workers/process.py",
         "client/target/transport/stream.py",
         "client/doctor/target.py",

@@ -16,12 +16,14 @@ from gputune.server.protocol.messages import (
     Done,
     DownloadBuffer,
     Error,
+    ExecuteContext,
     Executed,
     FreeBuffers,
     Hello,
     Limits,
     Progress,
     UploadBuffer,
+    Welcome,
 )
 
 from .examples import LAUNCH, PROFILE
@@ -85,6 +87,23 @@ def test_a_launch_without_the_digest_of_its_source_has_that_of_its_text() -> Non
         frame_of({"id": 4, "type": "ExecuteKernel", "launches": [fields], "buffers": {}, "outputs": {}})
     )
     assert request.launches == (LAUNCH,)
+
+
+def test_later_fields_travel_only_where_they_say_something() -> None:
+    """So a side of before reads all that it can ask for."""
+
+    def names(message: object) -> set[str]:
+        return set(msgpack.unpackb(codec.pack(message, 1).header, strict_map_key=False))
+
+    old = {"id", "type", "context", "inputs"}
+    assert names(ExecuteContext(3, {"x": b"data"})) == old
+    request = ExecuteContext(3, {}, {"x": 4}, {"y": 5})
+    assert names(request) == old | {"memory_inputs", "memory_outputs"}
+    assert from_bytes(to_bytes(request)) == [(5, request)]
+    limits = msgpack.unpackb(codec.pack(Welcome(Limits(registered=64), {}, {}), 0).header)["limits"]
+    assert not {"registered", "total_registered"} & limits.keys()
+    welcome = Welcome(Limits(registered=7), {}, {})
+    assert from_bytes(to_bytes(welcome)) == [(5, welcome)]
 
 
 def test_every_message_has_a_golden_frame() -> None:

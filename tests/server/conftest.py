@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from gputune.client.target.client import TargetClient
 from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.clients.listener import Listener
+from gputune.server.clients.local_socket import LocalListener
 from gputune.server.daemon import Daemon
 from gputune.server.protocol.messages import Limits, ProfileKernel
+from tests.client.contexts import small_context
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 from .peer import Peer
@@ -49,8 +53,9 @@ class Server:
 
 
 def start(*arguments: str, stdin: int = subprocess.DEVNULL, **environment: str) -> Server:
+    where = () if "--unix" in arguments else ("--port", "0")
     process = subprocess.Popen(
-        [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", *arguments],
+        [sys.executable, "-m", "gputune.server", *where, "--device", "null", *arguments],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -62,6 +67,8 @@ def start(*arguments: str, stdin: int = subprocess.DEVNULL, **environment: str) 
     lines = []
     for line in process.stdout:
         lines.append(line.rstrip("\n"))
+        if match := re.fullmatch(r"gputune target server listening on (unix:.*) \(device: null\)\n", line):
+            return Server(process, match[1], 0, lines)
         if match := re.fullmatch(r"gputune target server listening on (.*):(\d+) \(device: null\)\n", line):
             return Server(process, match[1].strip("[]"), int(match[2]), lines)
     assert process.stderr is not None
@@ -174,9 +181,11 @@ def make_batch() -> Callable[..., ProfileKernel]:
 
 
 @contextmanager
-def serving(limits: Limits | None = None, **options: Any) -> Iterator[tuple[Daemon, tuple[str, int]]]:
-    """A daemon in a thread of this process, and its address."""
-    listener = Listener("127.0.0.1", 0)
+def serving(
+    limits: Limits | None = None, path: Path | None = None, **options: Any
+) -> Iterator[tuple[Daemon, tuple[str, int]]]:
+    """A daemon in a thread of this process, and its address; on a local socket where there is a path for it."""
+    listener = Listener("127.0.0.1", 0) if path is None else LocalListener(path)
     ready = threading.Event()
     made: list[tuple[Daemon, asyncio.AbstractEventLoop]] = []
 
@@ -190,7 +199,7 @@ def serving(limits: Limits | None = None, **options: Any) -> Iterator[tuple[Daem
     assert ready.wait(PATIENCE_SECONDS)
     daemon, loop = made[0]
     try:
-        yield daemon, listener.socket.getsockname()
+        yield daemon, listener.socket.getsockname() if path is None else (f"unix:{path}", 0)
     finally:
         loop.call_soon_threadsafe(daemon.stop_now)
         thread.join(PATIENCE_SECONDS)
@@ -218,3 +227,20 @@ def gone(pid: int) -> bool:
 @pytest.fixture
 def is_gone() -> Callable[[int], bool]:
     return gone
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name, as a socket's path must be."""
+    with tempfile.TemporaryDirectory(prefix="gputune-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def server(folder: Path, launch_server: Callable[..., Server]) -> Server:
+    return launch_server("--unix", str(folder / "socket"))
+
+
+@pytest.fixture
+def context(folder: Path) -> Path:
+    return small_context(folder / "context.bin")

@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gputune.server.protocol import codec, framing
@@ -37,11 +37,13 @@ class Peer:
         tls: ssl.SSLContext | None = None,
         receive_bytes: int | None = None,
     ) -> None:
-        plain = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        local = address[0].startswith("unix:")
+        family = socket.AF_UNIX if local else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        plain = socket.socket(family)
         if receive_bytes is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         plain.settimeout(PATIENCE_SECONDS)
-        plain.connect(address)
+        plain.connect(address[0].removeprefix("unix:") if local else address)
         self.socket = tls.wrap_socket(plain, server_hostname=address[0]) if tls else plain
         self.connection = Connection("client", "peer", token)
         self.progress: list[Progress] = []
@@ -63,11 +65,15 @@ class Peer:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def send(self, message: Any, request_id: int | None = None) -> int:
-        """Sends a message and returns its id."""
+    def send(self, message: Any, request_id: int | None = None, descriptors: Sequence[int] = ()) -> int:
+        """Sends a message, with descriptors over a local socket, and returns its id."""
         number = next(self._ids) if request_id is None else request_id
         for buffer in self.connection.send(message, number):
-            self.socket.sendall(buffer)
+            if descriptors:
+                assert socket.send_fds(self.socket, [buffer], descriptors) == buffer.nbytes
+                descriptors = ()
+            else:
+                self.socket.sendall(buffer)
         return number
 
     def receive(self) -> tuple[int, Any]:

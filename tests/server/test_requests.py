@@ -148,9 +148,9 @@ def test_a_source_travels_once(client: TargetClient, make_batch: Make, monkeypat
     connection = client._session.link.connection
     ask, sent = connection.ask, []
 
-    def spy(request: Any, on_progress: Any = None) -> Any:
+    def spy(request: Any, *more: Any) -> Any:
         sent.append([bool(variant.main.source) for variant in request.variants])
-        return ask(request, on_progress)
+        return ask(request, *more)
 
     monkeypatch.setattr(connection, "ask", spy)
     for _ in range(2):

@@ -69,7 +69,8 @@ def connection_options(
         click.option(
             "--target",
             metavar="HOST:PORT[,...]" if several else "HOST:PORT",
-            help=f"The target server; {otherwise}." + (f" {several}" if several else ""),
+            help=f"The target server, or unix:PATH for a local socket; {otherwise}."
+            + (f" {several}" if several else ""),
         ),
         *_HOW_TO_CONNECT,
         click.option(

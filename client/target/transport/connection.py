@@ -148,6 +148,11 @@ class TargetConnection:
         """How long nothing has been sent."""
         return time.monotonic() - self._sent
 
+    @property
+    def local(self) -> bool:
+        """Whether this is a local socket, over which descriptors can be sent."""
+        return self._stream.local
+
     def hang_up(self) -> None:
         """Wakes a thread that waits for a reply; only `close` may follow."""
         self._stream.hang_up()
@@ -168,8 +173,11 @@ class TargetConnection:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def ask(self, request: Any, on_progress: Callable[[Progress], None] | None = None) -> Any:
-        """The reply to a request, which may be an Error. Waits as long as the server shows that it lives.
+    def ask(
+        self, request: Any, on_progress: Callable[[Progress], None] | None = None, descriptor: int | None = None
+    ) -> Any:
+        """The reply to a request, which may be an Error. Waits as long as the server shows that it lives. descriptor:
+        goes with the request, over a local socket.
 
         When the wait is interrupted, by Ctrl-C or by on_progress, the connection is closed; a request that had gone out
         is cancelled before.
@@ -178,7 +186,7 @@ class TargetConnection:
         begun = self._begin(request, request_id)
         whole = False
         try:
-            self._transmit(*begun)
+            self._transmit(*begun, descriptor)
             whole = True
             self._liveness.heard = self._sent
             while True:
@@ -313,12 +321,15 @@ class TargetConnection:
 
     # --- bytes ------------------------------------------------------------------------------------
 
-    def _transmit(self, buffers: list[memoryview], end: Callable[[], bytes] | None = None) -> None:
-        """Sends buffers, and then what `end` gives."""
+    def _transmit(
+        self, buffers: list[memoryview], end: Callable[[], bytes] | None = None, descriptor: int | None = None
+    ) -> None:
+        """Sends buffers, a descriptor with their first bytes, and then what `end` gives."""
         self._sent = time.monotonic()
         while buffers:
             try:
-                count = self._stream.send(buffers)
+                count = self._stream.send(buffers, descriptor)
+                descriptor = None
             except TIMED_OUT:
                 if self._liveness.over(self._stream.queued()):
                     raise self._lost("took too long to answer") from None

@@ -1,4 +1,5 @@
-"""Bytes to and from a target server over TCP, plain or with TLS. The only place in client/ that knows sockets."""
+"""Bytes to and from a target server over TCP, plain or with TLS, or over a local socket, where a descriptor can come
+with them. The only place in client/ that knows sockets."""
 
 from __future__ import annotations
 
@@ -12,36 +13,50 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gputune.client.errors import TargetError
+from gputune.runtime.memory.passing import send_with
 
 if sys.platform == "linux":
     import fcntl
     import termios
 
+LOCAL = "unix:"
+"""What the address of a local socket begins with, instead of a host."""
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 TIMED_OUT = (TimeoutError, BlockingIOError)
 """What `send` and `receive` raise when nothing moved for as long as the timeout allowed."""
 _TLS_BYTES_AT_ONCE = 1 << 18  # a TLS socket encrypts all that it is given before it sends any of it
 
 
+def is_local(host: str) -> bool:
+    """Whether what stands for a host, or an address as it is given in options, is a local socket."""
+    return host.startswith(LOCAL)
+
+
 def address_text(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address."""
+    """host:port, with brackets around an IPv6 address; a local socket's has no port."""
+    if is_local(host):
+        return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Stream:
-    """A connection, encrypted where `tls` says how. Raises TargetError (unreachable, tls_failed, not_a_target_server)
-    when it cannot be made before the deadline, a time of time.monotonic(). Afterwards every method raises OSError."""
+    """A connection, encrypted where `tls` says how; to a local socket where the host is unix:PATH. Raises TargetError
+    (unreachable, tls_failed, not_a_target_server) when it cannot be made before the deadline, a time of
+    time.monotonic(). Afterwards every method raises OSError."""
 
     def __init__(self, host: str, port: int, deadline: float, tls: ssl.SSLContext | None) -> None:
         self.address = address_text(host, port)
+        self.local = is_local(host)
         self._deadline = deadline
+        seconds = max(0.001, deadline - time.monotonic())
         try:
-            plain = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
-        except (OSError, UnicodeError) as error:
+            plain = _connected(host, seconds) if self.local else socket.create_connection((host, port), seconds)
+        except (OSError, UnicodeError, ValueError) as error:
             raise _unreachable(self.address, port, error) from None
         try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if not self.local:
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             plain.settimeout(max(0.001, deadline - time.monotonic()))
             self._tls = None if tls is None else _encrypted(plain, tls, host, self.address)
         except BaseException:
@@ -63,8 +78,11 @@ class Stream:
                 self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
             self._socket.settimeout(None)
 
-    def send(self, buffers: Sequence[memoryview]) -> int:
-        """Sends the first bytes of some buffers; returns how many."""
+    def send(self, buffers: Sequence[memoryview], descriptor: int | None = None) -> int:
+        """Sends the first bytes of some buffers, over a local socket with a descriptor where one is given; returns how
+        many."""
+        if descriptor is not None:
+            return send_with(self._socket, buffers, descriptor)
         if self._tls is not None:  # has no sendmsg
             return self._tls.send(buffers[0][:_TLS_BYTES_AT_ONCE])
         if len(buffers) == 1:
@@ -129,8 +147,26 @@ def _encrypted(plain: socket.socket, context: ssl.SSLContext, host: str, address
         ) from None
 
 
+def _connected(address: str, seconds: float) -> socket.socket:
+    """Connected to a local socket. Raises OSError, ValueError."""
+    local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        local.settimeout(seconds)
+        local.connect(address.removeprefix(LOCAL))
+    except BaseException:
+        local.close()
+        raise
+    return local
+
+
 def _unreachable(address: str, port: int, error: Exception) -> TargetError:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if is_local(address):
+        path = address.removeprefix(LOCAL)
+        return TargetError(
+            "unreachable",
+            f"no target server reached at {address}: {reason}; start one with `gputune target-server --unix {path}`",
+        )
     return TargetError(
         "unreachable",
         f"no target server reached at {address} over TCP: {reason}; start one there with "

@@ -29,6 +29,7 @@ from gputune.server.protocol.messages import (
     Ping,
     ProfileContext,
     Proof,
+    RegisterMemory,
     Status,
     UploadBuffer,
 )
@@ -49,6 +50,7 @@ REQUESTS: tuple[Any, ...] = (
     Status(),
     Cancel(7),
     UploadBuffer(DATA),
+    RegisterMemory(4096, 0),
     DownloadBuffer(HANDLE),
     FreeBuffers((7,)),
     CompileKernel(_VARIANT, {"input": len(DATA), "output": len(DATA)}),
@@ -56,6 +58,7 @@ REQUESTS: tuple[Any, ...] = (
     ExecuteKernel((_VARIANT.main,), {"input": HANDLE}, {"output": len(DATA)}),
     LoadContext(HANDLE, "", True),
     ExecuteContext(HANDLE, {"x": DATA}),
+    ExecuteContext(HANDLE, {}, {"x": HANDLE}, {"y": HANDLE}),
     ProfileContext(HANDLE, {"x": DATA}, 3),
     FreeContexts((HANDLE,)),
 )

@@ -197,7 +197,7 @@ def test_a_shared_buffer_is_a_memory_handle_of_which_nothing_is_copied(net_run: 
 def test_shared_buffers_are_for_runs_here_without_a_profile(net_run: Any) -> None:
     ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
     assert ran.code == ConfigError.exit_code
-    assert "--shared_buffer: a target's memory is not this machine's" in ran.last_line
+    assert "--shared_buffer: a target over TCP does not have this machine's memory" in ran.last_line
     ran = net_run("--shared_buffer", "--profile", "profile.json")
     assert ran.code == ConfigError.exit_code
     assert "--shared_buffer: a profile is of inferences with copies" in ran.last_line

@@ -11,7 +11,7 @@ from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.run.net_run import profile
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.errors import NotAContext
-from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ContextProfiled
+from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ContextProfiled, Limits
 from tests.client.contexts import DEVICE, small_context
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -22,6 +22,7 @@ class FakeClient:
 
     address = "board:22598"
     device = DEVICE
+    limits = Limits()
 
     def __init__(self) -> None:
         self.loaded: list[tuple[memoryview, str, bool]] = []
@@ -36,8 +37,8 @@ class FakeClient:
     def free_contexts(self, *contexts: int) -> None:
         self.freed += contexts
 
-    def execute_context(self, context: int, inputs: dict[str, memoryview]) -> ContextExecuted:
-        assert context == 7
+    def execute_context(self, context: int, inputs: dict[str, memoryview], *memories: Any) -> ContextExecuted:
+        assert (context, *memories) == (7, {}, {})
         doubled = np.frombuffer(inputs["x"], np.float32) * 2
         return ContextExecuted({"y": doubled.tobytes()} if self.outputs is None else self.outputs, 99)
 

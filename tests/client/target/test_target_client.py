@@ -310,7 +310,7 @@ class TestOneRequest:
             stream = client._session.link.connection._stream
             send, calls = stream.send, []
 
-            def interrupted(buffers: Any) -> int:
+            def interrupted(buffers: Any, descriptor: int | None = None) -> int:
                 calls.append(1)
                 return send([buffers[0][:10]]) if len(calls) == 1 else refuse(KeyboardInterrupt())
 

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def test_what_is_under_way_counts_until_it_is_not() -> None:
-    memory = Memory(100)
+    memory = Memory(100, 8)
     one, other = UnderWay(memory), UnderWay(memory)
     one.become(60)
     with pytest.raises(ProtocolError) as caught:

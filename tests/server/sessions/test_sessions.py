@@ -51,7 +51,7 @@ Make = Callable[..., Any]
 
 
 def session_with(**limits: int) -> Session:
-    return Session(Limits(**limits), itertools.count(1), Memory(1 << 40))
+    return Session(Limits(**limits), itertools.count(1), Memory(1 << 40, 8))
 
 
 def refused(call: Callable[[], object]) -> ProtocolError:
@@ -62,7 +62,7 @@ def refused(call: Callable[[], object]) -> ProtocolError:
 
 def test_handles_belong_to_one_session_and_are_not_used_again() -> None:
     handles = itertools.count(1)
-    first, second = (Session(Limits(), handles, Memory(1 << 40)) for _ in range(2))
+    first, second = (Session(Limits(), handles, Memory(1 << 40, 8)) for _ in range(2))
     one = first.upload(UploadBuffer(b"one")).buffer
     two = second.upload(UploadBuffer(b"two")).buffer
     assert bytes(second.buffer(two)) == b"two"

@@ -1,0 +1,169 @@
+"""A local socket that the daemon listens on, instead of a port: a file that only the server's own user can open.
+
+Over such connections descriptors may come beside the bytes, each with the message that asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gputune.runtime.memory.passing import Descriptor, DescriptorSocket, WithDescriptor
+from gputune.server.clients.listener import BACKLOG, Arrival, CannotListen
+from gputune.server.protocol.errors import RemoteProtocolError
+from gputune.server.protocol.messages import RegisterMemory
+
+ROOT = 0
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
+
+
+class LocalListener:
+    """A socket file of mode 600, with a Listener's methods. Clients can connect at once, and wait until they are
+    served.
+
+    `address` is unix:PATH. The file is removed by `close`, unless there is another one in its place by then. Raises
+    CannotListen.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.address = f"unix:{path}"
+        self._path = path
+        if not hasattr(socket, "SO_PEERCRED"):
+            raise self._cannot_listen("this system does not say of which user a connection is")
+        self._remove_stale()
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mask = os.umask(0o177)  # so that no other user can connect in between
+        try:
+            self.socket.bind(os.fspath(path))
+            self._made = self._file()
+            self.socket.listen(BACKLOG)
+        except (OSError, ValueError) as error:
+            self.socket.close()
+            raise self._cannot_listen(getattr(error, "strerror", None) or str(error)) from None
+        finally:
+            os.umask(mask)
+
+    def listen(self) -> None:
+        """Serves clients from now on."""
+        self.socket.setblocking(False)
+
+    def accept(self, at_most: int) -> list[Arrival]:
+        """The connections that are there, at most so many. Raises OSError when there is none because of it."""
+        arrivals: list[Arrival] = []
+        try:
+            while len(arrivals) < at_most:
+                connection, _ = self.socket.accept()
+                arrivals.append(LocalArrival(connection))
+        except BlockingIOError:
+            pass
+        except OSError:
+            if not arrivals:  # else it comes again
+                raise
+        return arrivals
+
+    def close(self) -> None:
+        """Takes no more connections, and removes the file."""
+        if self.socket.fileno() >= 0 and self._file() == self._made is not None:
+            with suppress(OSError):  # of a folder that is gone, say
+                self._path.unlink()
+        self.socket.close()
+
+    def _file(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            status = self._path.lstat()
+            return status.st_dev, status.st_ino
+        return None
+
+    def _remove_stale(self) -> None:
+        """Removes the socket of a server that has ended without doing so."""
+        try:
+            if not stat.S_ISSOCK(self._path.lstat().st_mode):
+                raise self._cannot_listen("there is a file that is no socket; give another path")
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            raise self._cannot_listen(getattr(error, "strerror", None) or str(error)) from None
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+                asking.setblocking(False)
+                asking.connect(os.fspath(self._path))
+        except ConnectionRefusedError:
+            with suppress(FileNotFoundError):
+                self._path.unlink()
+        except (OSError, ValueError) as error:
+            if not isinstance(error, BlockingIOError):  # many are waiting to be served
+                raise self._cannot_listen(getattr(error, "strerror", None) or str(error)) from None
+            raise self._cannot_listen("a program listens there already") from None
+        else:
+            raise self._cannot_listen("a program listens there already")
+
+    def _cannot_listen(self, why: str) -> CannotListen:
+        return CannotListen(f"cannot listen on {self.address}: {why}")
+
+
+class LocalArrival(Arrival):
+    """A connection over a local socket. user: the id of the user at its other end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        pid, self.user = _peer(connection)
+        self._descriptors = DescriptorSocket.of(connection)
+        self._waiting: deque[Descriptor] = deque()  # for the rest of their message
+        super().__init__(self._descriptors, f"user {self.user}", f"process {pid} of user {self.user}")
+
+    @property
+    def stranger(self) -> str:
+        """Why the connection is refused, whatever it says; empty when it is not."""
+        if self.user in (ROOT, os.geteuid()):
+            return ""
+        return f"this server is of user {os.geteuid()}, and serves that user and root only, not user {self.user}"
+
+    def paired(self, arrived: Sequence[tuple[int, Any]], between_frames: bool) -> list[tuple[int, Any]]:
+        """What has arrived with the last bytes, every RegisterMemory with its descriptor. between_frames: whether no
+        further message has begun. Raises RemoteProtocolError (bad_descriptor), which closes all that have come."""
+        came, self._descriptors.arrived = self._descriptors.arrived, []
+        early = len(self._waiting)  # it belongs to the first message, and no other
+        self._waiting.extend(came)
+        paired: list[tuple[int, Any]] = []
+        if self._descriptors.truncated or len(came) > 1:
+            raise self._unexpected("more than one descriptor came with a message", paired)
+        for request_id, message in arrived:
+            if isinstance(message, RegisterMemory):
+                descriptor = self._waiting.popleft() if self._waiting else None
+                paired.append((request_id, WithDescriptor(message, descriptor)))
+            elif early:
+                raise self._unexpected("a descriptor came with a message that asks for none", paired)
+            else:
+                paired.append((request_id, message))
+            early = 0
+        if self._waiting and between_frames:
+            raise self._unexpected("a descriptor came with a message that asks for none", paired)
+        if len(self._waiting) > 1:
+            raise self._unexpected("more than one descriptor came with a message", paired)
+        return paired
+
+    def drop(self) -> None:
+        """Closes descriptors that nothing is made of any more."""
+        for descriptor in (*self._waiting, *self._descriptors.arrived):
+            descriptor.close()
+        self._waiting.clear()
+        self._descriptors.arrived.clear()
+
+    def _unexpected(self, what: str, before: list[tuple[int, Any]]) -> RemoteProtocolError:
+        self.drop()
+        error = RemoteProtocolError("bad_descriptor", f"{what}; RegisterMemory brings one, and nothing else does")
+        error.arrived = before
+        return error
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end, as they were when it connected."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(data)
+    return int(pid), int(user)

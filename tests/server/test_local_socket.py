@@ -1,0 +1,297 @@
+"""A server on a local socket, and memory that clients register over it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.errors import TargetError
+from gputune.client.target.client import TargetClient
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.target.transport.credentials import Credentials
+from gputune.core.errors import MemoryInUse, UnusableMemory
+from gputune.runtime.memory.handles import MemHandle
+from gputune.server.clients import local_socket
+from gputune.server.clients.local_socket import LocalArrival, LocalListener
+from gputune.server.protocol.messages import (
+    Error,
+    ExecuteContext,
+    FreeBuffers,
+    LoadContext,
+    Ping,
+    Pong,
+    Progress,
+    RegisterMemory,
+    Status,
+)
+from tests.waiting import PATIENCE_SECONDS, becomes
+
+from .conftest import Server
+from .descriptors import closing_fd, descriptors, memfd
+from .peer import Peer, Refused
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="local sockets that say who connects")
+TOKEN = "0123456789abcdef"
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+Launch = Callable[..., Server]
+
+
+# --- the socket ---------------------------------------------------------------------------------------
+
+
+def test_a_local_socket_is_for_its_user_only_and_is_removed(server: Server, folder: Path) -> None:
+    path = folder / "socket"
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with server.connect() as client:
+        assert client.address == f"unix:{path}"
+        assert client.status().clients == 1
+        client.pings(3)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(PATIENCE_SECONDS) == 0
+    assert not path.exists()
+
+
+def test_tokens_hold_on_local_sockets(folder: Path, launch_server: Launch) -> None:
+    (folder / "token").write_text(TOKEN)
+    (folder / "token").chmod(0o600)
+    server = launch_server("--unix", str(folder / "socket"), "--token_file", str(folder / "token"))
+    with TargetClient.connect(server.host, 0, Credentials(TOKEN)) as client:
+        handle = MemHandle.allocate(64)
+        assert bytes(client.download(client.upload(b"told"))) == b"told"
+        client.unregister_memory(client.register_memory(handle))
+    with pytest.raises(TargetError, match=r"\[token_required\]"):
+        server.connect()
+    with pytest.raises(TargetError, match=r"\[authentication_failed\]"):
+        TargetClient.connect(server.host, 0, Credentials(TOKEN[::-1]))
+
+
+def test_a_stale_socket_is_replaced_and_nothing_else(server: Server, folder: Path) -> None:
+    def refused(path: Path) -> str:
+        command = [sys.executable, "-m", "gputune.server", "--device", "null", "--unix", str(path)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        assert ended.returncode == 1
+        assert ended.stderr.count("\n") == 1
+        return ended.stderr
+
+    assert "a program listens there already" in refused(folder / "socket")
+    (folder / "file").write_text("kept")
+    assert "is no socket" in refused(folder / "file")
+    assert (folder / "file").read_text() == "kept"
+    (folder / "link").symlink_to(folder / "nothing")
+    assert "is no socket" in refused(folder / "link")
+    assert "No such file or directory" in refused(folder / "nothing" / "socket")
+    assert "too long" in refused(folder / ("x" * 120))
+    server.process.kill()
+    server.process.wait(PATIENCE_SECONDS)
+    assert (folder / "socket").exists()
+    listener = LocalListener(folder / "socket")
+    other = folder / "another"
+    (folder / "socket").rename(other)
+    (folder / "socket").write_text("not ours")
+    listener.close()
+    assert (folder / "socket").read_text() == "not ours"
+    other.unlink()
+
+
+def test_a_socket_and_options_of_tcp_exclude_each_other(folder: Path) -> None:
+    for more in (["--port", "0"], ["--host", "127.0.0.1"], ["--tls_cert", "x"]):
+        command = [sys.executable, "-m", "gputune.server", "--unix", str(folder / "socket"), *more]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        assert ended.returncode == 2
+        assert "for TCP; drop one" in ended.stderr or "no certificate" in ended.stderr
+        assert not (folder / "socket").exists()
+
+
+def test_an_ended_start_leaves_no_socket(folder: Path) -> None:
+    command = [sys.executable, "-m", "gputune.server", "--device", "no such device", "--unix", str(folder / "socket")]
+    assert subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS).returncode == 1
+    assert not (folder / "socket").exists()
+
+
+# --- inferences on registered memory ------------------------------------------------------------------
+
+
+def test_inferences_on_memory_carry_no_tensors(server: Server, context: Path) -> None:
+    with server.connect() as client:
+        executor = RemoteExecutor(client, context, None, strict=True)
+        x, y = MemHandle.allocate(32), MemHandle.allocate(4096)
+        x.view(np.float32, (2, 4))[...] = X
+        for _ in range(3):
+            y.view(np.uint8, (4096,))[:] = 255
+            outputs, _ = executor.run_timed({"x": x}, {"y": y})
+            assert outputs["y"].shape == (8,)
+            assert np.shares_memory(outputs["y"], y.array)
+            assert not outputs["y"].any() and y.view(np.uint8, (4096,))[32:].all()
+        outputs, _ = executor.run_timed({"x": x})
+        assert outputs["y"].shape == (8,)
+        outputs, _ = executor.run_timed({"x": X}, {"y": y})
+        assert np.shares_memory(outputs["y"], y.array)
+        assert (client.requests["register_memory"], executor.copied_bytes) == (2, 0)
+        with pytest.raises(MemoryInUse, match="registered at target unix:"):
+            x.close()
+        executor.release(x)
+        x.close()
+        executor.close()
+        y.close()
+        assert client.status().memory_bytes == 0
+
+
+def test_the_example_of_the_documentation_runs(server: Server, folder: Path, context: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "memory.md"
+    section = page.read_text(encoding="utf-8").split("\n## Between processes and to a local server\n")[1]
+    (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"path": folder / "socket", "context": context}
+    exec(code, names)
+    assert names["outputs"]["y"].shape == (8,)
+    assert names["executor"].copied_bytes == 0
+
+
+def test_net_run_shares_its_memory_with_a_local_target(
+    server: Server, shared_server: Server, folder: Path, context: Path
+) -> None:
+    (folder / "x.raw").write_bytes(X.tobytes())
+    (folder / "list.txt").write_text(f"x:={folder / 'x.raw'}\n" * 3)
+
+    def net_run(target: str) -> "subprocess.CompletedProcess[str]":
+        options = ["--retrieve_context", context, "--input_list", folder / "list.txt", "--output_dir", folder / "out"]
+        more = ["--shared_buffer", "--target", target, "--summary_json", folder / "run.json"]
+        command = [sys.executable, "-m", "gputune", "net-run", *map(str, (*options, *more))]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+    done = net_run(server.host)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "out" / "Result_2" / "y.raw").read_bytes() == bytes(32)
+    summary = json.loads((folder / "run.json").read_text())
+    assert (summary["copied_bytes"], summary["target"], len(summary["round_trip_ns"])) == (0, server.host, 3)
+    done = net_run(f"{shared_server.host}:{shared_server.port}")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--shared_buffer: a target over TCP does not have this machine's memory" in done.stderr
+
+
+def test_memory_is_registered_again_after_a_lost_connection(folder: Path, launch_server: Launch, context: Path) -> None:
+    path = folder / "socket"
+    server = launch_server("--unix", str(path))
+    with server.connect() as client:
+        executor = RemoteExecutor(client, context, None, strict=True)
+        x, y = MemHandle.allocate(32), MemHandle.allocate(32)
+        executor.run_timed({"x": x}, {"y": y})
+        server.process.kill()
+        server.process.wait(PATIENCE_SECONDS)
+        launch_server("--unix", str(path))
+        executor.run_timed({"x": x}, {"y": y})
+        assert client.requests["register_memory"] == 4
+
+
+def test_a_worker_that_is_started_again_gets_the_memory_again(
+    server: Server, context: Path, is_gone: Callable[[int], bool]
+) -> None:
+    with server.connect() as client:
+        executor = RemoteExecutor(client, context, None, strict=True)
+        x, y = MemHandle.allocate(32), MemHandle.allocate(32)
+        for _ in range(3):
+            y.array[:] = 255  # type: ignore[index]
+            executor.run_timed({"x": x}, {"y": y})
+            assert not y.array.any()  # type: ignore[union-attr]
+            (worker,) = server.children()
+            os.kill(worker, signal.SIGKILL)
+            assert is_gone(worker)
+        assert client.requests["register_memory"] == 2
+
+
+def test_what_does_not_fit_is_told_by_name(server: Server, context: Path) -> None:
+    with server.connect() as client:
+        executor = RemoteExecutor(client, context, None, strict=True)
+        x, y, small = MemHandle.allocate(32), MemHandle.allocate(32), MemHandle.allocate(31)
+        for inputs, outputs, words in (
+            ({"x": small}, {}, "'x' needs memory of 32 bytes"),
+            ({"x": x}, {"y": small}, "'y' needs memory of 32 bytes"),
+            ({"x": x}, {"z": y}, "has no output 'z'"),
+            ({"x": x, "z": y}, {}, "has no input 'z'"),
+            ({}, {"y": y}, "needs the input 'x'"),
+            ({"x": x}, {"y": x}, "would use the same memory"),
+        ):
+            with pytest.raises(TargetError, match=words) as caught:
+                executor.run_timed(inputs, outputs)
+            assert caught.value.name == "bad_message"
+        with pytest.raises(UnusableMemory, match="has no descriptor"):
+            executor.run_timed({"x": MemHandle.from_array(X.copy())})
+        executor.run_timed({"x": x}, {"y": y})
+
+
+def test_memory_that_is_given_up_is_not_found_any_more(server: Server, context: Path) -> None:
+    with server.peer() as peer, closing_fd(memfd()) as fd:
+        buffer = peer.upload(context.read_bytes())
+        loaded = peer.ask(LoadContext(buffer, "", True)).context
+        for _ in range(20):  # given up while inferences on it wait, or are under way
+            memory = peer.reply(peer.send(RegisterMemory(32, 0), descriptors=[fd])).memory
+            for _ in range(5):
+                peer.send(ExecuteContext(loaded, {}, {"x": memory}))
+            peer.send(FreeBuffers((memory,)))
+            names = set()
+            for _ in range(6):
+                _, message = peer.receive()
+                while isinstance(message, Progress):
+                    _, message = peer.receive()
+                names.add(message.name if isinstance(message, Error) else type(message).__name__)
+            assert names <= {"Done", "ContextExecuted", "unknown_memory", "unusable_memory"}
+            with pytest.raises(Refused, match="unknown_memory"):
+                peer.ask(ExecuteContext(loaded, {}, {"x": memory}))
+    with server.peer() as peer:  # handles are of their connection
+        with pytest.raises(Refused, match="unknown_buffer"):
+            peer.ask(FreeBuffers((memory,)))
+        assert peer.ask(Status()).worker_restarts == 0
+
+
+def test_many_handles_come_and_go(server: Server, context: Path) -> None:
+    (worker,) = server.children()
+    with server.connect() as client:
+        executor = RemoteExecutor(client, context, None, strict=True)
+        executor.run_timed({"x": X})
+        before = descriptors(server.process.pid), descriptors(worker)
+        for _ in range(100):
+            executor.run_timed({"x": MemHandle.allocate(32)}, {"y": MemHandle.allocate(32)})
+        during = descriptors(server.process.pid), descriptors(worker)
+        assert during[0] - before[0] <= 16
+        executor.close()
+        assert becomes(lambda: (descriptors(server.process.pid), descriptors(worker)) == before)
+
+
+def test_over_tcp_memory_is_refused_by_name(client: TargetClient, peer: Peer) -> None:
+    with pytest.raises(TargetError, match=r"use --target unix:PATH \[not_on_this_connection\]"):
+        client.register_memory(MemHandle.allocate(32))
+    with pytest.raises(Refused, match="not_on_this_connection"):
+        peer.ask(RegisterMemory(32, 0))
+    assert peer.ask(Ping()) == Pong()
+
+
+def test_only_the_servers_own_user_and_root_are_served(
+    folder: Path, daemon_here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with daemon_here(path=folder / "socket") as (_, address):
+        with Peer(address) as peer:
+            assert peer.ask(Ping()) == Pong()
+        monkeypatch.setattr(local_socket, "ROOT", -1)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        with pytest.raises(TargetError, match="serves that user and root only") as caught:
+            TargetClient.connect(*address)
+        assert caught.value.name == "wrong_user"
+
+
+def test_turns_on_local_sockets_are_shared_between_users() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arrival = LocalArrival(ours)
+        assert arrival.tenant(None) == arrival.address == f"user {os.getuid()}"
+        assert arrival.name == f"process {os.getpid()} of user {os.getuid()}"
+        arrival.close()
