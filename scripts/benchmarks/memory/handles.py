@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tool
-from benchmarks.memory import made
+from benchmarks.memory import made, server
 from gputune.runtime import Executor, MemHandle, load, load_group
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import find, wanted_device
@@ -49,12 +49,15 @@ for line in Path("/proc/self/status").read_text().splitlines():
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     command.add_argument("--rounds", type=int, default=40, help="inferences of each kind (default: %(default)s)")
+    command.add_argument(
+        "--frames", type=int, default=1000, help="that pass through three processes (default: %(default)s)"
+    )
     command.add_argument("--device", help="the device to use, as gputune's --device")
     command.add_argument("--json", type=Path, help="write the numbers to this file as well")
 
 
 def run(options: argparse.Namespace) -> None:
-    """What copies cost that memory handles save, what binding them costs, and what a group of contexts needs beside
+    """What copies cost that memory handles save, here and to a server, and what a group of contexts needs beside
     contexts alone: in memory, and in time when they run in turn."""
     WORK.mkdir(parents=True, exist_ok=True)
     report = find(wanted_device(options.device)).report
@@ -83,6 +86,8 @@ def run(options: argparse.Namespace) -> None:
         ("a group's speed in turn", f"{median:.3f} ({low:.3f}-{high:.3f}) of private", f"at least {LEAST_SPEED}")
     )
     print("\n" + tool.table(["what", "result", "mark"], rows), flush=True)
+    result["server"], served = server.measure(WORK, options.rounds, options.frames, options.device)
+    print("\n" + tool.table(["what", "memory", "TCP", "factor", "mark"], served), flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
