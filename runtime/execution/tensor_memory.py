@@ -221,8 +221,11 @@ class TensorMemory:
         DeviceError."""
         tensors = [tensor for tensor in self._tensors() if not tensor.linked]
         for tensor in tensors:
-            known = None if tensor.registered is None else self._known[id(tensor.registered)]
-            if (known is None or known.imported is None) and (tensor.own is None or tensor.own.host is None):
+            if tensor.registered is not None:
+                shared = self._know(tensor.registered, tensor).imported is not None
+            else:
+                shared = tensor.own is not None and tensor.own.host is not None
+            if not shared:
                 raise ValueError(
                     f"{tensor.kind} {tensor.name!r} of graph {self._graph!r} lies in no memory that host and device "
                     "share: register a memory handle for it, or run on arrays"

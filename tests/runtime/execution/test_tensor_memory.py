@@ -201,6 +201,8 @@ def test_memory_that_cannot_be_used_is_copied_and_said_once(prepared: Prepared) 
             assert (counted.bytes_copied, counted.writes) == (32, 1)
             assert counted.reason == "the device has no way to use it"
         assert len(executor.warnings) == 1
+        with pytest.raises(ValueError, match="input 'x' of graph 'main' lies in no memory that host and device share"):
+            executor.run_in_place()
         with pytest.raises(MemoryInUse, match="copied by a context"):
             x.close()
         executor.unregister("x")
