@@ -1,0 +1,55 @@
+"""What preparation and execution lead to on a real device, number by number: what is allocated, copied and mapped."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.memory import made
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.records import MemoryType
+from gputune.runtime.memory.counters import TensorCounters
+from gputune.runtime.memory.handles import MemHandle
+from tests.opencl.client.test_persistent_contexts import loaded
+
+ELEMENTS, NBYTES = 1024, 4096
+X = np.arange(ELEMENTS, dtype=np.float32)
+
+
+def numbers(counted: TensorCounters) -> tuple[int, int, int, int, int]:
+    """Bytes copied, writes, reads, maps and allocations."""
+    return counted.bytes_copied, counted.writes, counted.reads, counted.maps, counted.allocations
+
+
+@pytest.mark.parametrize("prepared", ["raw", "memhandle"])
+@pytest.mark.parametrize("given", ["arrays", "memfd", "own"])
+def test_each_combination_costs_what_the_table_says(
+    backend: Backend, tmp_path: Path, prepared: MemoryType, given: str
+) -> None:
+    executor = loaded(backend, made.write(tmp_path / "a.bin", backend, ELEMENTS, NBYTES, prepared))
+    at_load = 1 if prepared == "raw" else 0
+    assert [numbers(executor.counters.load[name]) for name in "xy"] == [(0, 0, 0, 0, at_load)] * 2
+    handles: list[MemHandle] = []
+    if given != "arrays":
+        make = MemHandle.allocate if given == "memfd" else backend.allocate_handle
+        handles = [make(NBYTES) for _ in "xy"]
+        maps = 0 if all(backend.import_memory(handle).coherent for handle in handles) else 1
+        handles[0].view("float32", (ELEMENTS,))[...] = X
+    for number in range(3):
+        late = 1 - at_load if number == 0 else 0
+        if handles:
+            y = executor.run({"x": handles[0]}, {"y": handles[1]})["y"]
+            assert y.ctypes.data == handles[1].address
+            want = [(0, 0, 0, maps, 0)] * 2
+        else:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                y = executor.run({"x": X})["y"]
+            assert len(told) == 2 * late
+            want = [(NBYTES, 1, 0, 0, late), (NBYTES, 0, 1, 0, late)]
+        np.testing.assert_array_equal(y, made.expected(X))
+        assert [numbers(executor.counters.last[name]) for name in "xy"] == want
+    executor.close()
+    for handle in handles:
+        handle.close()
