@@ -80,7 +80,7 @@ def examine(fd: int) -> Memory:
     dma-buf: when a file is cut short, whatever has it mapped ends with SIGBUS."""
     mode = os.fstat(fd).st_mode
     link = _link_of(fd)
-    if link.startswith(("/dmabuf:", "anon_inode:dmabuf")):
+    if link.startswith(("/dmabuf:", "anon_inode:dmabuf")) and _synchronises(fd):
         return Memory(DMA_BUF, os.lseek(fd, 0, os.SEEK_END))
     if stat.S_ISREG(mode):
         return _examine_file(fd, link)
@@ -108,6 +108,16 @@ def synchronise(fd: int, flags: int) -> None:
         fcntl.ioctl(fd, DMA_BUF_IOCTL_SYNC, struct.pack("=Q", DMA_BUF_SYNC_RW | flags))
     except OSError as error:
         raise UnusableMemory(f"the dma-buf cannot be synchronised: {error.strerror}") from None
+
+
+def _synchronises(fd: int) -> bool:
+    """Whether it answers as a dma-buf: a file may have the name of one."""
+    try:
+        synchronise(fd, DMA_BUF_SYNC_START)
+        synchronise(fd, DMA_BUF_SYNC_END)
+    except UnusableMemory:
+        return False
+    return True
 
 
 def _named(link: str) -> str:

@@ -177,6 +177,7 @@ def test_what_is_no_number_is_no_descriptor(fd: Any) -> None:
 @linux
 def test_a_dma_buf_is_checked_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "_link_of", lambda fd: "/dmabuf:camera")
+    monkeypatch.setattr(descriptors, "_synchronises", lambda fd: True)
     fd = os.memfd_create("test")  # not sealed, as no dma-buf is
     os.ftruncate(fd, 2 * PAGE)
     try:
@@ -191,6 +192,7 @@ def test_a_dma_buf_is_checked_by_its_size(monkeypatch: pytest.MonkeyPatch) -> No
 @linux
 def test_a_dma_buf_that_cannot_be_mapped_is_for_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "_link_of", lambda fd: "anon_inode:dmabuf")
+    monkeypatch.setattr(descriptors, "_synchronises", lambda fd: True)
     fd = sealed(PAGE, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
     try:
         with MemHandle.from_fd(fd, 0, PAGE) as handle:
@@ -220,6 +222,7 @@ def test_the_exporter_is_told_even_when_the_host_fails(monkeypatch: pytest.Monke
     with MemHandle.from_fd(fd, 0, PAGE) as ordinary, ordinary.host_access():
         assert not told
     monkeypatch.setattr(descriptors, "_link_of", lambda fd: "/dmabuf:")
+    monkeypatch.setattr(descriptors, "_synchronises", lambda fd: True)
     with MemHandle.from_fd(fd, 0, PAGE) as handle, pytest.raises(ZeroDivisionError), handle.host_access():
         raise ZeroDivisionError
     os.close(fd)
@@ -432,3 +435,12 @@ def test_memory_above_the_devices_limit_is_refused() -> None:
         null.allocate_handle(null.identity.max_allocation_bytes + 1)
     with MemHandle.from_cl_mem(1, null.identity.max_allocation_bytes + 1) as handle, pytest.raises(LimitExceeded):
         null.import_memory(handle)
+
+
+def test_a_file_with_the_name_of_a_dma_buf_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could be cut short under whatever has it mapped."""
+    monkeypatch.setattr(descriptors, "_link_of", lambda fd: "/dmabuf:x")
+    with (tmp_path / "dmabuf:x").open("wb+") as file:
+        file.truncate(8192)
+        with pytest.raises(UnusableMemory, match="a regular file"):
+            MemHandle.from_fd(file.fileno(), 0, 8192)

@@ -28,6 +28,7 @@ def dma_buf(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemHandle]:
     fd = os.memfd_create("test")
     os.ftruncate(fd, 4 * PAGE)
     monkeypatch.setattr(descriptors, "_link_of", lambda fd: "/dmabuf:")
+    monkeypatch.setattr(descriptors, "_synchronises", lambda fd: True)
     with MemHandle.from_fd(fd, 0, 4 * PAGE) as handle:
         os.close(fd)
         yield handle
