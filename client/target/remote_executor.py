@@ -119,8 +119,10 @@ class RemoteExecutor:
     def close(self) -> None:
         """Frees the context on the target, which cannot be run any more, and gives up all handles. Raises
         TargetError."""
-        self._client.free_contexts(self._context)
-        self._registered.release_all()
+        try:
+            self._client.free_contexts(self._context)
+        finally:
+            self._registered.release_all()
 
     def _array(self, tensor: TensorRecord, data: Any) -> Array:
         if len(data) != tensor.nbytes:

@@ -131,6 +131,8 @@ class LocalArrival(Arrival):
         early = len(self._waiting)  # it belongs to the first message, and no other
         self._waiting.extend(came)
         paired: list[tuple[int, Any]] = []
+        if self._descriptors.truncated and not came:
+            raise self._unexpected("this server has no room for another descriptor", paired)
         if self._descriptors.truncated or len(came) > 1:
             raise self._unexpected("more than one descriptor came with a message", paired)
         for request_id, message in arrived:
