@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 
+from gputune.core.errors import DeviceError
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.records import BufferKind, BufferRef, LaunchRecord
 
@@ -33,13 +35,26 @@ class Binder:
 
     def use(self, kind: BufferKind, index: int, buffer: Buffer) -> None:
         """From now on launches use this memory there, those included that are bound already; it is held until other
-        memory takes its place. It must be as large as what launches refer to. Raises DeviceError."""
+        memory takes its place. It must be as large as what launches refer to. Raises DeviceError, and then all launches
+        use what they did before."""
         place = kind, index
-        before = self._memory.get(place), self._parts.pop(place, None)
+        before, parts = self._memory.get(place), self._parts.pop(place, None)
         self._memory[place] = buffer
-        for bound, position, ref in self._arguments.get(place, ()):
-            self._backend.set_buffer(bound, position, self._buffer(ref))
-        del before  # not before: drivers abort when memory is freed that is still an argument
+        bound = self._arguments.get(place, ())
+        try:
+            wanted = [self._buffer(ref) for _, _, ref in bound]
+            for (one, position, _), argument in zip(bound, wanted, strict=True):
+                self._backend.set_buffer(one, position, argument)
+        except BaseException:
+            self._parts.pop(place, None)
+            if before is not None:
+                self._memory[place] = before
+                self._parts |= {} if parts is None else {place: parts}
+                for one, position, ref in bound:
+                    with suppress(DeviceError):
+                        self._backend.set_buffer(one, position, self._buffer(ref))
+            raise
+        del before, parts  # not before: drivers abort when memory is freed that is still an argument
 
     def use_all(self, kind: BufferKind, buffers: Sequence[Buffer]) -> None:
         """The memory of a kind, by its index."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -71,6 +72,7 @@ class Executor:
         self.load_ns = 0
         self.device_open_ns = device_open_ns
         self._binder = Binder(backend)
+        self._warn = _Warnings(graph.name, self.warnings)
         try:
             self._tensors = TensorMemory(backend, graph, self._binder, self._warn)
             arenas = self._shared.arenas
@@ -103,6 +105,7 @@ class Executor:
         except DeviceError as error:
             raise WrongDevice(f"{file.path}: {self.device.name} cannot run graph {graph.name!r}: {error}") from None
         self.load_ns = time.perf_counter_ns() - start
+        self._warn.loading = False
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -130,8 +133,7 @@ class Executor:
 
         Returns its ns by the host's clock. Raises ValueError where a tensor lies in neither; DeviceError.
         """
-        self._check()
-        with self._shared.turn:
+        with self._turn():
             begun_ns = time.perf_counter_ns()
             self._tensors.run_in_place(self._start)
             return time.perf_counter_ns() - begun_ns
@@ -147,8 +149,7 @@ class Executor:
         """
         if not self._backend.profiles:
             raise ValueError("the device was opened without the clock that a profile needs: load with profiling=True")
-        self._check()
-        with self._shared.turn:
+        with self._turn():
             self._one_by_one()  # which may load their programs
         inference_ns: list[int] = []
         operation_ns: dict[str, list[int]] = {launch.operation: [] for launch in self.graph.launches}
@@ -187,35 +188,30 @@ class Executor:
 
         Raises ValueError for an unknown name, for memory that is too small, and for an output whose memory another
         tensor uses; CannotImport for memory that can neither be used nor copied; DeviceError."""
-        self._check()
-        with self._shared.turn:
+        with self._turn():
             self._tensors.register(name, handle)
 
     def unregister(self, name: str) -> None:
         """Ends that, and gives the handle up unless another tensor uses it. Raises ValueError for an unknown name."""
-        self._check()
-        with self._shared.turn:
+        with self._turn():
             self._tensors.unregister(name)
 
     def release(self, handle: MemHandle) -> None:
         """Gives up a handle that was given to `run`, so that it can be closed; one that is registered stays."""
-        self._check()
-        with self._shared.turn:
+        with self._turn():
             self._tensors.release(handle)
 
     @property
     def shared_inputs(self) -> dict[str, Array]:
         """By name, arrays in the memory that the device itself reads, as far as it shares the host's and no handle is
         registered: for run_in_place. An inference on arrays writes there, too."""
-        self._check()
-        with self._shared.turn:
+        with self._turn():
             return self._tensors.host_arrays("input")
 
     @property
     def shared_outputs(self) -> dict[str, Array]:
         """The same for what the device writes."""
-        self._check()
-        with self._shared.turn:
+        with self._turn():
             return self._tensors.host_arrays("output")
 
     def join_output(self, output: str, other: Executor, name: str) -> None:
@@ -226,6 +222,11 @@ class Executor:
         buffer = self._backend.allocate(record.nbytes)
         self._tensors.link("output", output, buffer)
         other._tensors.link("input", name, buffer)
+
+    def wait(self) -> None:
+        """Until everything that was launched on its queue is over, whatever became of it."""
+        with suppress(DeviceError):
+            self._backend.finish()
 
     def use_arenas(self, arenas: list[Buffer]) -> None:
         """Has all launches use these arenas, each at least as large as the graph's. For groups, which hold the turn."""
@@ -238,6 +239,7 @@ class Executor:
             if self._closed:
                 return
             self._closed = True
+            self.wait()  # for an inference that has failed, or feeds another
             self._enqueue = _closed
             self._persistent = None
             self._launches = []
@@ -253,23 +255,24 @@ class Executor:
 
     # --- inside ---------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Holds the turn of an executor that is open."""
+        self._opened.check()  # a fork would wait for ever
+        with self._shared.turn:
+            self._check()
+            yield
+
     def _check(self) -> None:
         self._opened.check()
         if self._closed:
             raise ContextClosed(f"graph {self.graph.name!r} on {self.device.name} was closed")
 
-    def _warn(self, text: str) -> None:
-        """Those of loading are told by what loads."""
-        self.warnings.append(text)
-        if self.load_ns:
-            warnings.warn(f"graph {self.graph.name!r}: {text}", stacklevel=2)
-
     def _infer(self, inputs: Values, outputs: Values, start: Callable[[], None]) -> tuple[dict[str, Array], int]:
         self._check()
         tensors = self._tensors
         ready, into = tensors.checked_inputs(inputs), tensors.checked_outputs(outputs)
-        with self._shared.turn:
-            self._check()  # another thread may have closed it meanwhile
+        with self._turn():
             begun_ns = time.perf_counter_ns()
             results = tensors.run(ready, into, start)
             return results, time.perf_counter_ns() - begun_ns
@@ -329,6 +332,19 @@ class Executor:
         kernels = [self._binder.bind(programs[launch.program], launch) for launch in launches]
         waiting = next(kernel for kernel, launch in zip(kernels, launches, strict=True) if launch.counts)
         return PersistentRuns(backend, kernels, waiting, counters, status)
+
+
+class _Warnings:
+    """Adds to an executor's warnings, without holding it; those of loading are told by what loads."""
+
+    def __init__(self, graph: str, texts: list[str]) -> None:
+        self._graph, self._texts = graph, texts
+        self.loading = True
+
+    def __call__(self, text: str) -> None:
+        self._texts.append(text)
+        if not self.loading:
+            warnings.warn(f"graph {self._graph!r}: {text}", stacklevel=2)
 
 
 def _closed() -> None:

@@ -7,6 +7,7 @@ streams there are as many sets of arenas, and as many graphs may run at a time.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gputune.core.errors import ArenaTooSmall, ContextClosed, MalformedHeader
-from gputune.runtime.backends import Backend
+from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import ContextFile, context_of, memory_need_of, open_context, read_memory_need
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
@@ -54,12 +55,14 @@ class ContextGroup:
         self._strict = strict
         self._device_open_ns = device_open_ns
         self._closed = False
+        self._changes = threading.RLock()  # held while contexts come and go, and arenas are exchanged
         first = SharedParts(persistent=streams == 1)
         self._streams = [(backend, first)]
         for _ in range(streams - 1):
             another = SharedParts(persistent=False, weights=first.weights, programs=first.programs)
             self._streams.append((backend.another_queue(), another))
-        self._allocate(arenas)
+        for (_, shared), ours in zip(self._streams, self._allocated(arenas), strict=True):
+            shared.arenas = ours
         self._free: LifoQueue[int] = LifoQueue()
         for stream in reversed(range(streams)):
             self._free.put(stream)
@@ -92,58 +95,57 @@ class ContextGroup:
         if len(sources) > 1:
             raise ValueError(f"{path} has {len(sources)} contexts; add them one by one")
         (source,) = sources
-        if source.name in self._needs:
-            raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
-        arenas, need = self.memory.arenas, source.need()
-        wanted = largest_arenas([arenas, need.arena_bytes])
-        with ExitStack() as turns:
-            for _, shared in self._streams:
-                turns.enter_context(shared.turn)
+        with self._changes:
+            if self._closed:
+                raise ContextClosed("the group was closed")
+            if source.name in self._needs:
+                raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
+            arenas, need = self.memory.arenas, source.need()
+            wanted = largest_arenas([arenas, need.arena_bytes])
             if wanted != arenas:
                 if not grow:
                     raise ArenaTooSmall(
                         f"{path} needs arenas of {list(need.arena_bytes)} bytes, the group has {list(arenas)}; "
                         "grow=True exchanges them"
                     )
-                self._allocate(wanted)
-                for executors in self._members.values():
-                    for executor, (_, shared) in zip(executors, self._streams, strict=True):
-                        executor.use_arenas(shared.arenas or [])
-        self.load(source, need)
-        return self[source.name]
+                self._grow(wanted)
+            self.load(source, need)
+            return self[source.name]
 
     def load(self, source: ContextSource, need: MemoryNeed) -> None:
         """Loads a context for whose need the arenas are large enough. Raises MalformedHeader for a file that needs
         something else by now."""
         loaded: dict[str, list[Executor]] = {}
-        with source.open() as file:
+        with self._changes, ExitStack() as undo, source.open() as file:
             if MemoryNeed.of(file.header.device, file.header.graphs) != need:
                 raise MalformedHeader(f"{source.path}: the file has changed while it was loaded")
             for graph in file.header.graphs:
-                loaded[f"{source.name}/{graph.name}"] = [
-                    executor_on(backend, file, graph.name, self._strict, self._device_open_ns, shared)
-                    for backend, shared in self._streams
-                ]
-        self._members[source.name] = next(iter(loaded.values()))
-        self._members |= loaded
-        self._needs[source.name] = need
+                executors = loaded[f"{source.name}/{graph.name}"] = []
+                for backend, shared in self._streams:
+                    executors.append(executor_on(backend, file, graph.name, self._strict, self._device_open_ns, shared))
+                    undo.callback(executors[-1].close)
+            undo.pop_all()
+            self._members[source.name] = next(iter(loaded.values()))
+            self._members |= loaded
+            self._needs[source.name] = need
 
     def close(self, name: str | None = None) -> None:
         """Gives up a context, or all of them and the group's memory. Doing so again does nothing."""
-        if name is not None:
-            if name not in self._needs:
-                raise KeyError(name)
-            del self._needs[name]
-        for known in [known for known in self._members if name is None or known.split("/")[0] == name or known == name]:
-            for executor in self._members.pop(known):
-                executor.close()
-        if name is None:
-            self._closed = True
-            self._needs.clear()
-            for _, shared in self._streams:
-                shared.arenas = []
-                shared.weights.clear()
-                shared.programs.clear()
+        with self._changes:
+            if name is not None:
+                if name not in self._needs:
+                    raise KeyError(name)
+                del self._needs[name]
+            for known in [known for known in self._members if name is None or known.split("/")[0] == name]:
+                for executor in self._members.pop(known):
+                    executor.close()
+            if name is None:
+                self._closed = True
+                self._needs.clear()
+                for _, shared in self._streams:
+                    shared.arenas = []
+                    shared.weights.clear()
+                    shared.programs.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -182,9 +184,24 @@ class ContextGroup:
             raise KeyError(f"the group has no graph {name!r}; there are {list(self._members)}")
         return self._members[name]
 
-    def _allocate(self, arenas: Sequence[int]) -> None:
-        for backend, shared in self._streams:
-            shared.arenas = [backend.allocate(nbytes) for nbytes in arenas]
+    def _allocated(self, arenas: Sequence[int]) -> list[list[Buffer]]:
+        """New arenas of these bytes for each stream."""
+        return [[backend.allocate(nbytes) for nbytes in arenas] for backend, _ in self._streams]
+
+    def _grow(self, arenas: Sequence[int]) -> None:
+        """Exchanges the arenas of all members; where that fails, all have what they had before."""
+        larger = self._allocated(arenas)
+        with ExitStack() as turns:
+            for _, shared in self._streams:
+                turns.enter_context(shared.turn)
+            with ExitStack() as undo:
+                for stream, (_, shared) in enumerate(self._streams):
+                    for executors in self._members.values():
+                        undo.callback(executors[stream].use_arenas, shared.arenas or [])
+                        executors[stream].use_arenas(larger[stream])
+                undo.pop_all()
+            for (_, shared), ours in zip(self._streams, larger, strict=True):
+                shared.arenas = ours
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -74,8 +74,7 @@ class TensorMemory:
         """warn is told what costs time without being asked for. Raises DeviceError."""
         self._backend, self._binder, self._warn, self._graph = backend, binder, warn, graph.name
         self._inputs = [_tensor("input", index, each, each.name) for index, each in enumerate(graph.inputs)]
-        taken = {tensor.name for tensor in self._inputs}
-        labels = [f"output {each.name}" if each.name in taken else each.name for each in graph.outputs]
+        labels = _labels([each.name for each in graph.outputs], {tensor.name for tensor in self._inputs})
         self._outputs = [_tensor("output", index, each, labels[index]) for index, each in enumerate(graph.outputs)]
         self._labelled = {tensor.label: tensor for tensor in self._tensors()}
         self._known: OrderedDict[int, _Known] = OrderedDict()
@@ -101,8 +100,12 @@ class TensorMemory:
             raise ValueError(f"{tensor.kind} {tensor.name!r} of graph {self._graph!r} is linked to another graph")
         _check_size(tensor.record, handle)
         registered = {each.label: each.registered for each in self._tensors() if each.registered is not None}
-        self._check_apart(registered | {tensor.label: handle})
-        self._use(tensor, self._know(handle, tensor))
+        try:
+            self._check_apart(registered | {tensor.label: handle})
+            self._use(tensor, self._know(handle, tensor))
+        except BaseException:
+            self._apart.clear()  # it has the id of a handle that may not have been kept
+            raise
         tensor.registered = handle
         self._forget_unused()
 
@@ -200,14 +203,12 @@ class TensorMemory:
         self._check_apart(handles)
         used: list[Imported] = []
         writes: list[object] = []  # what must be held until the copies are made
-        try:
+        with self._given_back(used):
             writes += (self._give(tensor, value, used) for tensor, value in values)
             self._launch(start, used)
             read = [tensor for tensor in self._outputs if not tensor.linked]
             if handles or any(tensor.here.host is not None for tensor in read) or not (read or _none(writes)):
                 self._finish(used)  # others are read by a command that waits itself
-        finally:
-            self._backend.begin_host_access(*used)  # whatever has become of the inference
         results = {
             tensor.name: self._taken(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked
         }
@@ -232,7 +233,7 @@ class TensorMemory:
                 )
         self.counters.begin()
         used: list[Imported] = []
-        try:
+        with self._given_back(used):
             for tensor in tensors:
                 if tensor.registered is not None:
                     self._give(tensor, tensor.registered, used)
@@ -240,15 +241,29 @@ class TensorMemory:
                     self._point(tensor, self._own(tensor))
             self._launch(start, used)
             self._finish(used)
-        finally:
-            self._backend.begin_host_access(*used)  # whatever has become of the inference
         self.counters.end()
+
+    @contextmanager
+    def _given_back(self, used: Sequence[Imported]) -> Iterator[None]:
+        """Lets the host have `used` again, whatever becomes of an inference; one that fails is waited for, because its
+        launches may have begun."""
+        try:
+            yield
+        except BaseException:
+            self._apart.clear()  # it has ids of handles that may not have been kept
+            with suppress(DeviceError):
+                self._backend.finish()
+            raise
+        finally:
+            self._backend.begin_host_access(*used)
 
     def _launch(self, start: Callable[[], None], used: Sequence[Imported]) -> None:
         if any(imported.external for imported in used):
             self._backend.acquire(used)
-            start()
-            self._backend.release(used)
+            try:
+                start()
+            finally:
+                self._backend.release(used)
         else:
             start()
 
@@ -386,8 +401,10 @@ class TensorMemory:
         for tensor in self._tensors():
             if tensor.here is known.imported.buffer:
                 self._point(tensor, tensor.own or unallocated(tensor.record.nbytes))
-        with suppress(DeviceError):  # a device that is lost has nothing to be given back
-            self._backend.end_host_access(known.imported)
+        if not known.imported.coherent:
+            with suppress(DeviceError):  # a device that is lost has nothing to be given back
+                self._backend.end_host_access(known.imported)
+                self._backend.finish()  # before its memory goes
 
     def _check_apart(self, handles: Mapping[str, MemHandle]) -> None:
         """Raises ValueError where an output would have memory that another tensor uses, too."""
@@ -419,6 +436,17 @@ class TensorMemory:
 
 def _tensor(kind: Kind, index: int, record: TensorRecord, label: str) -> _Tensor:
     return _Tensor(label, record, kind, index, unallocated(record.nbytes))
+
+
+def _labels(outputs: Sequence[str], taken: set[str]) -> list[str]:
+    """A name for each output that no input and no other output has: its own, where it can be."""
+    labels: list[str] = []
+    for name in outputs:
+        label = name
+        while label in taken or (label != name and label in outputs):
+            label = f"output {label}"
+        labels.append(label)
+    return labels
 
 
 def _check_size(record: TensorRecord, handle: MemHandle) -> None:

@@ -42,7 +42,9 @@ def test_a_case_that_is_refused_says_why_and_does_not_pass(named: NAMED) -> None
 
 
 def test_what_is_wrong_fails(named: NAMED, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.client.run.onnx_backend.LoadedGraph.run", lambda self, inputs: {"1": inputs["0"] + 1})
+    monkeypatch.setattr(
+        "gputune.client.run.onnx_backend.LoadedGraph.run", lambda self, inputs, _: {"1": inputs["0"] + 1}
+    )
     result = result_of(named["test_ReLU"])
     assert result["status"] == "failed"
     assert "Not equal to tolerance" in result["detail"]

@@ -240,3 +240,52 @@ def test_a_file_that_changes_while_it_is_loaded_is_refused(make: Make, monkeypat
     monkeypatch.setattr(ContextGroup, "load", exchanged)
     with pytest.raises(MalformedHeader, match="the file has changed while it was loaded"):
         load_group([small], "null")
+
+
+def test_nothing_joins_a_group_that_was_closed(make: Make, allocated: list[int]) -> None:
+    group = load_group([make("a.bin", (512,))], "null")
+    group.close()
+    allocated.clear()
+    with pytest.raises(ContextClosed, match="the group was closed"):
+        group.add(make("b.bin", (4096,)), grow=True)
+    assert allocated == []
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_group_that_cannot_grow_stays_as_it_is(make: Make, monkeypatch: pytest.MonkeyPatch, streams: int) -> None:
+    with load_group([make("a.bin", (512,))], "null", streams=streams) as group:
+        plain, left = NullBackend._allocate, streams - 1
+
+        def short(self: NullBackend, nbytes: int) -> Any:
+            nonlocal left
+            if nbytes == 4096:
+                left -= 1
+                if left < 0:
+                    raise LimitExceeded("no memory is left")
+            return plain(self, nbytes)
+
+        monkeypatch.setattr(NullBackend, "_allocate", short)
+        large = make("b.bin", (4096,))
+        with pytest.raises(LimitExceeded):
+            group.add(large, grow=True)
+        assert group.memory.arenas == (512,)
+        left = streams
+        group.add(large, grow=True)
+        assert group.memory.arenas == (4096,)
+        assert not group.run("a", {"x": X})["y"].any()
+
+
+def test_contexts_that_join_at_once_all_fit(make: Make) -> None:
+    sizes = [512 * (1 + number % 5) for number in range(10)]
+    paths = [make(f"{number}.bin", (size,)) for number, size in enumerate(sizes)]
+    group = load_group([make("first.bin", (256,))], "null")
+    threads = [threading.Thread(target=group.add, args=(path,), kwargs={"grow": True}) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert group.memory.arenas == (max(sizes),)
+    assert {str(number) for number in range(10)} <= set(group)
+    for name in group:
+        assert group[name]._binder.memory("arena", 0) is group["first"]._binder.memory("arena", 0)
+    group.close()

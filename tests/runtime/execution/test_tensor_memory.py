@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.errors import CannotImport, ContextClosed, MemoryInUse
+from gputune.core.errors import CannotImport, ContextClosed, LaunchFailed, MemoryInUse
 from gputune.runtime.backends import Imported, open_backend
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import open_context, write_context
@@ -186,8 +187,68 @@ def test_the_host_has_its_memory_back_after_a_failure(prepared: Prepared, monkey
         monkeypatch.setattr(backend, "enqueue", lambda bound: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             executor.run({"x": x}, {"y": y})
-        assert backend.done == ["map 1", "unmap", "map 1", "unmap", "acquire 2", "map 2"]
+        assert backend.done == ["map 1", "unmap", "map 1", "unmap", "acquire 2", "release 2", "map 2"]
         executor.close()
+
+
+def test_an_inference_that_fails_is_waited_for(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of its launches may run, on memory that is given back next."""
+    backend, waited = null(), 0
+
+    def finish() -> None:
+        nonlocal waited
+        waited += 1
+
+    executor = prepared("raw", backend)
+    monkeypatch.setattr(backend, "finish", finish)
+    monkeypatch.setattr(backend, "enqueue", lambda bound: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        executor.run({"x": X})
+    assert waited == 1
+    executor.close()
+    assert waited == 2
+
+
+def test_an_executor_that_is_dropped_is_gone_at_once(prepared: Prepared) -> None:
+    """And not with the next garbage collection: memory may be short."""
+    executor = prepared("raw")
+    found = weakref.ref(executor)
+    gc.disable()
+    try:
+        del executor
+        assert found() is None
+    finally:
+        gc.enable()
+
+
+def test_handles_that_could_not_be_used_leave_no_trace(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other handles may get their ids."""
+    executor = prepared("raw")
+    monkeypatch.setattr(executor._backend, "import_memory", lambda handle: 1 / 0)
+    with MemHandle.allocate(32) as x, MemHandle.allocate(32) as y, pytest.raises(ZeroDivisionError):
+        executor.run({"x": x}, {"y": y})
+    assert not executor._tensors._apart
+
+
+def test_launches_use_what_they_did_where_an_exchange_fails(prepared: Prepared, monkeypatch: Any) -> None:
+    executor = prepared("raw")
+    binder, backend = executor._binder, executor._backend
+    before = binder.memory("arena", 0)
+    held = [launch.buffers for launch in executor._launches]
+    plain, calls = backend.set_buffer, 0
+
+    def fails_once(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise LaunchFailed("the second one")
+        plain(*arguments)
+
+    monkeypatch.setattr(backend, "set_buffer", fails_once)
+    with pytest.raises(LaunchFailed):
+        binder.use("arena", 0, backend.allocate(512))
+    assert binder.memory("arena", 0) is before
+    assert [launch.buffers for launch in executor._launches] == held
 
 
 def test_memory_that_cannot_be_used_is_copied_and_said_once(prepared: Prepared) -> None:
