@@ -22,12 +22,20 @@ def numbers(counted: TensorCounters) -> tuple[int, int, int, int, int]:
     return counted.bytes_copied, counted.writes, counted.reads, counted.maps, counted.allocations
 
 
+@pytest.fixture(scope="module")
+def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> dict[MemoryType, Path]:
+    """A context for each way to prepare it."""
+    folder = tmp_path_factory.mktemp("copies")
+    kinds: tuple[MemoryType, ...] = ("raw", "memhandle")
+    return {kind: made.write(folder / f"{kind}.bin", backend, ELEMENTS, NBYTES, kind) for kind in kinds}
+
+
 @pytest.mark.parametrize("prepared", ["raw", "memhandle"])
 @pytest.mark.parametrize("given", ["arrays", "memfd", "own"])
 def test_each_combination_costs_what_the_table_says(
-    backend: Backend, tmp_path: Path, prepared: MemoryType, given: str
+    backend: Backend, paths: dict[MemoryType, Path], prepared: MemoryType, given: str
 ) -> None:
-    executor = loaded(backend, made.write(tmp_path / "a.bin", backend, ELEMENTS, NBYTES, prepared))
+    executor = loaded(backend, paths[prepared])
     at_load = 1 if prepared == "raw" else 0
     assert [numbers(executor.counters.load[name]) for name in "xy"] == [(0, 0, 0, 0, at_load)] * 2
     handles: list[MemHandle] = []
