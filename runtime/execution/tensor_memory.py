@@ -102,7 +102,9 @@ class TensorMemory:
         registered = {each.label: each.registered for each in self._tensors() if each.registered is not None}
         try:
             self._check_apart(registered | {tensor.label: handle})
-            self._use(tensor, self._know(handle, tensor))
+            known = self._know(handle, tensor)
+            if known.imported is not None:
+                self._point(tensor, known.imported.buffer)
         except BaseException:
             self._apart.clear()  # it has the id of a handle that may not have been kept
             raise
@@ -313,9 +315,8 @@ class TensorMemory:
     def _write(self, tensor: _Tensor, value: Array, reason: str) -> object:
         """Copies an input to where launches find it, before the next one."""
         counted = self.counters.last[tensor.label]
-        counted.bytes_copied += value.nbytes
+        counted.copied(value.nbytes, reason)
         counted.writes += 1
-        counted.reason = reason
         host = tensor.here.host
         if host is None:
             return self._backend.begin_write(tensor.here, value)
@@ -325,9 +326,8 @@ class TensorMemory:
     def _read(self, tensor: _Tensor, into: Array, reason: str) -> Array:
         """Copies an output from where launches leave it, once everything is finished."""
         counted = self.counters.last[tensor.label]
-        counted.bytes_copied += into.nbytes
+        counted.copied(into.nbytes, reason)
         counted.reads += 1
-        counted.reason = reason
         host = tensor.here.host
         if host is None:
             self._backend.read(tensor.here, into=into.reshape(-1).view(np.uint8))
@@ -356,10 +356,6 @@ class TensorMemory:
         if tensor.here is not buffer:
             self._binder.use(tensor.kind, tensor.index, buffer)
             tensor.here = buffer
-
-    def _use(self, tensor: _Tensor, known: _Known) -> None:
-        if known.imported is not None:
-            self._point(tensor, known.imported.buffer)
 
     # --- handles ---------------------------------------------------------------------------------------
 

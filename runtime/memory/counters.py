@@ -20,6 +20,11 @@ class TensorCounters:
     allocations: int = 0
     reason: str = ""
 
+    def copied(self, nbytes: int, reason: str) -> None:
+        """Counts the bytes of a copy, and why it was made."""
+        self.bytes_copied += nbytes
+        self.reason = reason
+
     def add(self, other: TensorCounters) -> None:
         """Counts what the other has counted, too."""
         self.bytes_copied += other.bytes_copied

@@ -21,8 +21,10 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.credentials import Credentials
 from gputune.core.errors import MemoryInUse, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.passing import Descriptor
 from gputune.server.clients import local_socket
 from gputune.server.clients.local_socket import LocalArrival, LocalListener
+from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import (
     Error,
     ExecuteContext,
@@ -294,4 +296,18 @@ def test_turns_on_local_sockets_are_shared_between_users() -> None:
         arrival = LocalArrival(ours)
         assert arrival.tenant(None) == arrival.address == f"user {os.getuid()}"
         assert arrival.name == f"process {os.getpid()} of user {os.getuid()}"
+        arrival.close()
+
+
+@pytest.mark.parametrize(("came", "words"), [(0, "no room for another descriptor"), (1, "more than one descriptor")])
+def test_descriptors_that_are_cut_off_end_the_connection_with_the_reason(came: int, words: str) -> None:
+    """The system cuts them off where the server has no descriptor left, and where there is no place for a second."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arrival = LocalArrival(ours)
+        arrival._descriptors.truncated = True
+        arrival._descriptors.arrived = [Descriptor(os.open("/dev/null", os.O_RDONLY)) for _ in range(came)]
+        with pytest.raises(RemoteProtocolError, match=words) as caught:
+            arrival.paired([(1, RegisterMemory(32, 0))], between_frames=True)
+        assert caught.value.name == "bad_descriptor"
         arrival.close()

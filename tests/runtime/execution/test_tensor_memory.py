@@ -20,7 +20,7 @@ from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.tensor_memory import MOST_KNOWN
+from gputune.runtime.execution.tensor_memory import MOST_KNOWN, _labels
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 
@@ -319,6 +319,19 @@ def test_an_output_with_the_name_of_an_input_has_a_name_of_its_own(prepared: Pre
         assert executor.run({"x": X})["x"].ctypes.data == memory.address
         assert [executor.counters.last[name].bytes_copied for name in ("x", "output x")] == [32, 0]
         executor.close()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "labels"),
+    [
+        ("x", "y", ["y"]),
+        ("x", "x", ["output x"]),
+        ("x", "x,output x", ["output output x", "output x"]),
+        ("x,output x", "x", ["output output x"]),
+    ],
+)
+def test_every_tensor_has_a_name_of_its_own(inputs: str, outputs: str, labels: list[str]) -> None:
+    assert _labels(outputs.split(","), set(inputs.split(","))) == labels
 
 
 # --- life --------------------------------------------------------------------------------------------------
