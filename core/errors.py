@@ -63,6 +63,10 @@ class CannotImport(DeviceError):
     """A device cannot use memory as it lies; the message says of every importer why."""
 
 
+class MalformedLog(Exception):
+    """A profile log or a schematic that is none, or says something that cannot be; the message says where."""
+
+
 class ContextClosed(DeviceError):
     """A loaded context is used after it was closed."""
 

@@ -205,13 +205,15 @@ class ContextHeader:
 
 
 class Fields:
-    """A map from a file whose fields are taken one by one, each with its type checked."""
+    """A map from a file whose fields are taken one by one, each with its type checked. Raises `error` that names the
+    field."""
 
-    def __init__(self, value: object, place: str) -> None:
+    def __init__(self, value: object, place: str, error: type[Exception] = MalformedHeader) -> None:
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-            raise MalformedHeader(f"{place} is no map with text keys")
+            raise error(f"{place} is no map with text keys")
         self._value: dict[str, Any] = value
         self._place = place
+        self._error = error
 
     def has(self, name: str) -> bool:
         """Of a field that older files do not have."""
@@ -226,6 +228,9 @@ class Fields:
     def flag(self, name: str) -> bool:
         return bool(self._take(name, isinstance(self._value.get(name), bool), "true or false"))
 
+    def bytes(self, name: str) -> bytes:
+        return bytes(self._take(name, isinstance(self._value.get(name), bytes), "bytes"))
+
     def items(self, name: str) -> list[Any]:
         return list(self._take(name, isinstance(self._value.get(name), list), "a list"))
 
@@ -233,19 +238,30 @@ class Fields:
         values = self.items(name)
         return tuple(self._take(name, all(map(is_count, values)), "a list of numbers from 0"))
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        values = self.items(name)
+        return tuple(self._take(name, all(isinstance(value, str) for value in values), "a list of texts"))
+
+    def number(self, name: str) -> float:
+        value = self._value.get(name)
+        return float(self._take(name, is_count(value) or _is_finite(value), "a finite number"))
+
+    def number_or_none(self, name: str) -> float | None:
+        return None if self.has(name) and self._value[name] is None else self.number(name)
+
     def map(self, name: str) -> dict[str, Any]:
-        return Fields(self._take(name, True, "a map"), f"{self._place}: {name!r}")._value
+        return Fields(self._take(name, True, "a map"), f"{self._place}: {name!r}", self._error)._value
 
     def maps(self, name: str) -> list[Fields]:
-        return [Fields(item, f"{self._place}: {name}[{place}]") for place, item in enumerate(self.items(name))]
+        return [
+            Fields(item, f"{self._place}: {name}[{place}]", self._error) for place, item in enumerate(self.items(name))
+        ]
 
     def _take(self, name: str, good: bool, wanted: str) -> Any:
         if name not in self._value:
-            raise MalformedHeader(f"{self._place}: {name!r} is missing")
+            raise self._error(f"{self._place}: {name!r} is missing")
         if not good:
-            raise MalformedHeader(
-                f"{self._place}: {name!r} is {reprlib.repr(self._value[name])[:80]}, expected {wanted}"
-            )
+            raise self._error(f"{self._place}: {name!r} is {reprlib.repr(self._value[name])[:80]}, expected {wanted}")
         return self._value[name]
 
 

@@ -35,7 +35,14 @@ BELOW: Mapping[str, set[str]] = {
     "runtime.backends": {"runtime.devices", "runtime.memory"},
     "runtime.measuring": {"runtime.devices", "runtime.backends"},
     "runtime.context": set(),
-    "runtime.execution": {"runtime.devices", "runtime.backends", "runtime.context", "runtime.memory"},
+    "runtime.profiling": {"runtime.devices", "runtime.backends", "runtime.context", "runtime.memory"},
+    "runtime.execution": {
+        "runtime.devices",
+        "runtime.backends",
+        "runtime.context",
+        "runtime.memory",
+        "runtime.profiling",
+    },
     "server.sessions": set(),
     "server.worker": set(),
     "server.workers": {"server.sessions", "server.worker"},
@@ -54,9 +61,18 @@ BELOW: Mapping[str, set[str]] = {
     "client.context": {"client.model", "client.target", "client.tuning"},
     "client.report": {"client.context", "client.tuning"},
     "client.report.html": {"client.tuning"},
+    "client.viewer": {"client.model", "client.tuning"},
+    "client.viewer.page": set(),
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},
-    "client.generation": {"client.model", "client.target", "client.tuning", "client.context", "client.report"},
+    "client.generation": {
+        "client.model",
+        "client.target",
+        "client.tuning",
+        "client.context",
+        "client.report",
+        "client.viewer",
+    },
     "client.cli.options": {"client.generation", "client.target", "client.tuning"},
     "client.cli.cache": {"client.cli.options", "client.generation", "client.report", "client.tuning"},
     "client.cli": {
@@ -67,6 +83,7 @@ BELOW: Mapping[str, set[str]] = {
         "client.run",
         "client.target",
         "client.tuning",
+        "client.viewer",
     },
 }
 """Of the inner folders of a room: those beside which one lies, with all that is in them. What a folder lies in and what
@@ -82,7 +99,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
     "runtime": {
         "numpy": None,
         "pyopencl": {"runtime/backends/opencl.py"},
-        "msgpack": {"runtime/context/format.py"},
+        "msgpack": {"runtime/context/format.py", "runtime/profiling/log.py"},
     },
     "server.protocol": {"numpy": None, "msgpack": {"server/protocol/codec.py"}},
     "server": {"numpy": None},

@@ -1,0 +1,1 @@
+"""A profile as one page of HTML that needs nothing else."""

@@ -1,0 +1,148 @@
+"""What logs and a schematic say together: the graphs, their inferences, and what each launch stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from gputune.client.errors import ConfigError
+from gputune.client.viewer.account import Account, account_of, device_rows, total
+from gputune.client.viewer.schematic import GraphPlan, Schematic, read_schematic
+from gputune.core.errors import shortened
+from gputune.runtime.profiling.log import Log, read_log
+from gputune.runtime.profiling.records import Comparison, LoggedGraph, LoggedInference, Times
+
+
+@dataclass(frozen=True, eq=False)
+class GraphProfile:
+    """A graph of a log with all of its inferences. plan: what the schematic says of it, None without one."""
+
+    log: Log
+    graph: LoggedGraph
+    plan: GraphPlan | None
+    inferences: Sequence[LoggedInference]
+    comparisons: Sequence[Comparison] = ()
+
+    @cached_property
+    def accounts(self) -> list[Account]:
+        """Of each inference."""
+        return [account_of(one) for one in self.inferences]
+
+    @cached_property
+    def account(self) -> Account:
+        """Of all inferences together."""
+        return total(self.accounts)
+
+    @cached_property
+    def operations(self) -> list[OperationTimes]:
+        """The operations in the order in which they run first, with what their launches took."""
+        places: dict[str, list[int]] = {}
+        for place, launch in enumerate(self.graph.launches):
+            places.setdefault(launch.operation, []).append(place)
+        return [
+            OperationTimes(name, self.graph.launches[own[0]].task, tuple(own), self.launches_ns[:, own].sum(axis=1))
+            for name, own in places.items()
+        ]
+
+    @cached_property
+    def launches_ns(self) -> Times:
+        """What each launch took in each inference that has timestamps: a row for each of those inferences."""
+        rows = [device_rows(one) for one in self.timed]
+        return np.array([row[:, 1] - row[:, 0] for row in rows], np.int64).reshape(len(rows), len(self.graph.launches))
+
+    @cached_property
+    def timed(self) -> list[LoggedInference]:
+        """The inferences that have timestamps of their launches."""
+        return [one for one in self.inferences if len(one.launches)]
+
+
+@dataclass(frozen=True, eq=False)
+class OperationTimes:
+    """An operation: its task's digest, the places of its launches, and its ns in each inference with timestamps."""
+
+    name: str
+    task: str
+    launches: tuple[int, ...]
+    times_ns: Times
+
+    @property
+    def median_ns(self) -> float:
+        """Of the inferences; 0 without any."""
+        return float(np.median(self.times_ns)) if len(self.times_ns) else 0.0
+
+    @property
+    def total_ns(self) -> int:
+        return int(self.times_ns.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """All that is shown. zoom: in ns by the host's clock, from where to where; what lies elsewhere was left out."""
+
+    logs: Sequence[Log]
+    schematic: Schematic | None
+    graphs: Sequence[GraphProfile]
+    zoom: tuple[int, int] | None = field(default=None)
+
+    @property
+    def begun_ns(self) -> int:
+        """The first moment that is shown, by the host's clock."""
+        moments = [one.begun_ns for graph in self.graphs for one in graph.inferences]
+        return min([*moments, *(span.begun_ns for log in self.logs for span in log.spans)], default=0)
+
+
+def open_profile(
+    paths: Sequence[Path], schematic: Path | None = None, zoom: tuple[float | None, float | None] = (None, None)
+) -> Profile:
+    """Reads logs and, where one is given, a schematic, which must be of one of their graphs at least.
+
+    zoom: in ms behind the beginning of the first log, from where to where inferences are kept. Raises MalformedLog,
+    OSError; ConfigError where schematic and logs do not belong together, or nothing lies in the zoom."""
+    logs = [read_log(path) for path in paths]
+    return profile_of(logs, None if schematic is None else read_schematic(schematic), zoom)
+
+
+def profile_of(
+    logs: Sequence[Log], schematic: Schematic | None, zoom: tuple[float | None, float | None] = (None, None)
+) -> Profile:
+    """The same of what was read."""
+    graphs = [_graph_profile(log, place, schematic) for log in logs for place in range(len(log.graphs))]
+    if schematic is not None and graphs and not any(graph.plan for graph in graphs):
+        raise ConfigError(
+            f"the schematic of {schematic.context} does not fit {logs[0].path}: none of the graphs "
+            f"{shortened([graph.graph.name for graph in graphs])} has the launches that it describes; "
+            "give the schematic that was written with the context"
+        )
+    profile = Profile(logs, schematic, graphs)
+    return profile if zoom == (None, None) else _zoomed(profile, *zoom)
+
+
+def _graph_profile(log: Log, place: int, schematic: Schematic | None) -> GraphProfile:
+    graph = log.graphs[place]
+    plan = None if schematic is None else schematic.graph(graph.digest)
+    inferences = [one for one in log.inferences if one.graph == place]
+    return GraphProfile(log, graph, plan, inferences, [one for one in log.comparisons if one.graph == place])
+
+
+def _zoomed(profile: Profile, start_ms: float | None, end_ms: float | None) -> Profile:
+    """Those inferences that lie at least partly between two moments."""
+    zero_ns = profile.begun_ns
+    last_ns = max((one.ended_ns for graph in profile.graphs for one in graph.inferences), default=zero_ns)
+    begun_ns = zero_ns if start_ms is None else zero_ns + round(start_ms * 1e6)
+    ended_ns = last_ns if end_ms is None else zero_ns + round(end_ms * 1e6)
+    graphs = [
+        replace(
+            graph, inferences=[one for one in graph.inferences if one.ended_ns >= begun_ns and one.begun_ns <= ended_ns]
+        )
+        for graph in profile.graphs
+    ]
+    if not any(graph.inferences for graph in graphs):
+        raise ConfigError(
+            f"--zoom_start, --zoom_end: no inference lies there; they begin at 0 ms and end at "
+            f"{(last_ns - zero_ns) / 1e6:.3f} ms"
+        )
+    return replace(profile, graphs=graphs, zoom=(begun_ns, ended_ns))

@@ -1,0 +1,335 @@
+"""The profile log: a stream of MsgPack arrays [kind, fields], whole up to wherever it was cut off.
+
+The first is ["gputune-profile", ...], a LogHeader with the version of this form; then come, in any order but each graph
+before its inferences, "graph", "span", "inference", "state" and "comparison", and at the end of a log that was closed
+"end". Timestamps are blocks of little-endian 64-bit integers, so that a million of them are read at once. A log from a
+target comes as the same bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import msgpack
+import numpy as np
+
+from gputune.core.errors import MalformedLog, shortened
+from gputune.core.identity import is_count
+from gputune.runtime.context.records import Fields
+from gputune.runtime.profiling.clocks import ClockFit
+from gputune.runtime.profiling.records import (
+    LEVELS,
+    Comparison,
+    Form,
+    LoggedGraph,
+    LoggedInference,
+    LoggedLaunch,
+    LogHeader,
+    Part,
+    Span,
+    StateSample,
+    Times,
+)
+
+KIND = "gputune-profile"
+VERSION = 1
+LOG_NAME = "gputune-profiling-data.log"
+LARGEST_RECORD_BYTES = 1 << 28
+FORMS = ("launches", "persistent", "aborted")
+_RECORDS: Mapping[type, str] = {
+    LoggedGraph: "graph",
+    Span: "span",
+    LoggedInference: "inference",
+    StateSample: "state",
+    Comparison: "comparison",
+}
+Record = LoggedGraph | Span | LoggedInference | StateSample | Comparison
+
+
+class LogWriter:
+    """Writes a log, record by record; several threads may. `with` and close() end it."""
+
+    def __init__(self, stream: BinaryIO, header: LogHeader) -> None:
+        """Writes the header. Raises OSError."""
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._graphs = 0
+        self._closed = False
+        self._write(KIND, {"version": VERSION, **_plain(header)})
+
+    def add_graph(self, graph: LoggedGraph) -> int:
+        """Describes a graph; its place, which its inferences name. Raises OSError."""
+        with self._lock:
+            self._write("graph", _plain(graph))
+            self._graphs += 1
+            return self._graphs - 1
+
+    def add(self, record: Record) -> None:
+        """Writes a record. Raises OSError."""
+        content = _plain(record)
+        with self._lock:
+            self._write(_RECORDS[type(record)], content)
+
+    def close(self) -> None:
+        """Says that nothing is missing, and closes the stream. Doing so again does nothing. Raises OSError."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                try:
+                    self._write("end", {})
+                finally:
+                    self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _write(self, kind: str, content: Mapping[str, Any]) -> None:
+        self._stream.write(msgpack.packb([kind, content]))
+        self._stream.flush()  # what was measured survives this process
+
+
+@dataclass
+class Log:
+    """A log that was read. inferences: in the order in which they were written; complete: whether it ends as a log that
+    was closed does; else the last record may be missing."""
+
+    path: str
+    header: LogHeader
+    graphs: list[LoggedGraph] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    inferences: list[LoggedInference] = field(default_factory=list)
+    states: list[StateSample] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    complete: bool = False
+
+
+def read_log(path: Path | str) -> Log:
+    """A log with all of its whole records. Raises MalformedLog for a file that is none, or has a record that cannot be;
+    OSError."""
+    with Path(path).open("rb") as stream:
+        return read_log_of(stream, str(path))
+
+
+def read_log_of(stream: BinaryIO, name: str) -> Log:
+    """The same from a stream; name: in messages."""
+    unpacker = msgpack.Unpacker(stream, max_buffer_size=LARGEST_RECORD_BYTES)
+    log: Log | None = None
+    number = 0
+    while True:
+        place = f"{name}: record {number}"
+        try:
+            record = unpacker.unpack()
+        except msgpack.OutOfData:
+            break
+        except (ValueError, msgpack.UnpackException) as error:  # no MsgPack, or a record that is too large
+            raise MalformedLog(f"{place} is no record of a profile log: {error or type(error).__name__}") from None
+        if not isinstance(record, list) or len(record) != 2 or not isinstance(record[0], str):
+            raise MalformedLog(f"{place} is no record of a profile log")
+        content = Fields(record[1], place, MalformedLog)
+        if log is None:
+            log = Log(name, _header(record[0], content, name))
+        else:
+            _take(log, record[0], content, place)
+        number += 1
+    if log is None:
+        raise MalformedLog(f"{name} is no profile log, or was cut off in its first record")
+    return log
+
+
+def _header(kind: str, content: Fields, name: str) -> LogHeader:
+    if kind != KIND:
+        raise MalformedLog(f"{name} is no profile log: it begins with {kind[:40]!r}")
+    if (version := content.count("version")) != VERSION:
+        raise MalformedLog(f"{name} is a profile log of version {version}, this gputune reads version {VERSION}")
+    level: Any = content.text("level")
+    if level not in LEVELS:
+        raise MalformedLog(f"{name}: unknown level {level[:40]!r}")
+    return LogHeader(
+        level=level,
+        software=content.text("software"),
+        device=content.map("device"),
+        begun_ns=content.count("begun_ns"),
+        begun_unix_ns=content.count("begun_unix_ns"),
+        settings=_texts(content, "settings"),
+        unavailable=_texts(content, "unavailable"),
+    )
+
+
+def _take(log: Log, kind: str, content: Fields, place: str) -> None:
+    """Adds a record to the log."""
+    if log.complete:
+        raise MalformedLog(f"{place} is behind the end of the log")
+    if kind == "inference":
+        log.inferences.append(_inference(content, log, place))
+    elif kind == "graph":
+        log.graphs.append(_graph(content, place))
+    elif kind == "span":
+        begun_ns, ended_ns = _moments(content, place)
+        log.spans.append(Span(content.text("name"), content.count("identifier"), begun_ns, ended_ns))
+    elif kind == "state":
+        log.states.append(StateSample(content.count("at_ns"), _numbers(content, "values", place)))
+    elif kind == "comparison":
+        log.comparisons.append(_comparison(content, log, place))
+    elif kind == "end":
+        log.complete = True
+    else:
+        raise MalformedLog(f"{place} is of the unknown kind {kind[:40]!r}")
+
+
+def _graph(content: Fields, place: str) -> LoggedGraph:
+    launches = tuple(
+        LoggedLaunch(
+            operation=each.text("operation"),
+            task=each.text("task"),
+            entry=each.text("entry"),
+            global_size=each.counts("global_size"),
+            local_size=each.counts("local_size"),
+        )
+        for each in content.maps("launches")
+    )
+    return LoggedGraph(
+        name=content.text("name"),
+        context=content.text("context"),
+        digest=content.text("digest"),
+        computes=content.flag("computes"),
+        launches=launches,
+        inputs=_counts(content, "inputs", place),
+        outputs=_counts(content, "outputs", place),
+        arena_bytes=content.counts("arena_bytes"),
+        persistent=content.count("persistent"),
+        load_ns=content.count("load_ns"),
+    )
+
+
+def _inference(content: Fields, log: Log, place: str) -> LoggedInference:
+    graph = log.graphs[_graph_place(content, log, place)]
+    begun_ns, ended_ns = _moments(content, place)
+    launches = _block(content, "launches", place)
+    count = len(graph.launches)
+    if launches.size not in (0, 2 * count, 4 * count):
+        raise MalformedLog(f"{place}: {launches.size} timestamps of {count} launches")
+    parts = _block(content, "parts", place)
+    if parts.size % 4:
+        raise MalformedLog(f"{place}: {parts.size} numbers are no parts of an inference")
+    parts = parts.reshape(-1, 4)
+    if len(parts) and not (
+        parts[:, 0].min() >= 0 and parts[:, 0].max() < len(Part) and (parts[:, 2] <= parts[:, 3]).all()
+    ):
+        raise MalformedLog(f"{place}: parts of an inference that cannot be")
+    return LoggedInference(
+        graph=content.count("graph"),
+        number=content.count("number"),
+        thread=content.count("thread"),
+        form=_form(content, "form", place),
+        begun_ns=begun_ns,
+        ended_ns=ended_ns,
+        parts=parts,
+        launches=launches.reshape(count, -1) if launches.size else np.zeros((0, 4), np.int64),
+        clock=_clock(content, place),
+        counters=_counts(content, "counters", place),
+        preemptions=_by_thread(content, place),
+        observed=_numbers(content, "observed", place),
+        profiler_ns=content.count("profiler_ns"),
+    )
+
+
+def _clock(content: Fields, place: str) -> ClockFit | None:
+    items = content.items("clock")
+    if not items:
+        return None
+    if len(items) != 5 or not all(type(each) is int and abs(each) < 1 << 62 for each in items[:4]):
+        raise MalformedLog(f"{place}: a clock that cannot be")
+    at_ns, offset_ns, rate_ppb, bound_ns, method = items
+    return ClockFit(at_ns, offset_ns, rate_ppb, bound_ns, str(method))
+
+
+def _comparison(content: Fields, log: Log, place: str) -> Comparison:
+    return Comparison(
+        graph=_graph_place(content, log, place),
+        profiled_ns=content.counts("profiled_ns"),
+        unprofiled_ns=content.counts("unprofiled_ns"),
+        usual_ns=content.counts("usual_ns"),
+        usual_form=_form(content, "usual_form", place),
+    )
+
+
+def _graph_place(content: Fields, log: Log, place: str) -> int:
+    if (graph := content.count("graph")) >= len(log.graphs):
+        names = shortened([each.name for each in log.graphs])
+        raise MalformedLog(f"{place} is of graph {graph}, which was not described; there are {names}")
+    return graph
+
+
+def _form(content: Fields, name: str, place: str) -> Form:
+    form: Any = content.text(name)
+    if form not in FORMS:
+        raise MalformedLog(f"{place}: unknown form {form[:40]!r}")
+    return form  # type: ignore[no-any-return]
+
+
+def _moments(content: Fields, place: str) -> tuple[int, int]:
+    begun_ns, ended_ns = content.count("begun_ns"), content.count("ended_ns")
+    if not begun_ns <= ended_ns < 1 << 62:
+        raise MalformedLog(f"{place} ends before it begins")
+    return begun_ns, ended_ns
+
+
+def _block(content: Fields, name: str, place: str) -> Times:
+    """Timestamps as they lie in a record."""
+    data = content.bytes(name)
+    if len(data) % 8:
+        raise MalformedLog(f"{place}: {name!r} has {len(data)} bytes, which are no 64-bit integers")
+    times = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+    if times.size and (times.min() < -(1 << 62) or times.max() >= 1 << 62):
+        raise MalformedLog(f"{place}: {name!r} has timestamps that cannot be")
+    return times
+
+
+def _texts(content: Fields, name: str) -> dict[str, str]:
+    return {key: str(value)[:1000] for key, value in content.map(name).items()}
+
+
+def _counts(content: Fields, name: str, place: str) -> dict[str, int]:
+    found = content.map(name)
+    if not all(map(is_count, found.values())):
+        raise MalformedLog(f"{place}: {name!r} has values that are no counts")
+    return found
+
+
+def _numbers(content: Fields, name: str, place: str) -> dict[str, float]:
+    found = content.map(name)
+    if not all(type(value) in (int, float) for value in found.values()):
+        raise MalformedLog(f"{place}: {name!r} has values that are no numbers")
+    return {key: float(value) for key, value in found.items()}
+
+
+def _by_thread(content: Fields, place: str) -> dict[int, int]:
+    rows = content.items("preemptions")
+    if not all(isinstance(row, list) and len(row) == 2 and all(map(is_count, row)) for row in rows):
+        raise MalformedLog(f"{place}: preemptions that are no counts by thread")
+    return {row[0]: row[1] for row in rows}
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as maps, timestamps as bytes, tuples as lists, all the way down."""
+    if isinstance(value, ClockFit):
+        return [value.at_ns, value.offset_ns, value.rate_ppb, value.bound_ns, value.method]
+    if is_dataclass(value):
+        found = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        if isinstance(value, LoggedInference):
+            found["clock"] = found["clock"] or []
+            found["preemptions"] = [list(row) for row in value.preemptions.items()]
+        return found
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value, "<i8").tobytes()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
