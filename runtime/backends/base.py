@@ -155,6 +155,10 @@ class Backend(ABC):
         programs serve both. Raises DeviceError."""
         return self
 
+    def device_now_ns(self) -> int | None:
+        """The device's clock now, by which launches have their timestamps; None where it cannot be read."""
+        return None
+
     # --- memory ---
 
     def allocate(self, nbytes: int) -> Buffer:

@@ -157,6 +157,7 @@ class OpenCLBackend(Backend):
         self.profiles = profiling
         self._device = device
         self._flusher: Bound | None = None
+        self._has_timer = self.identity.device_version >= "OpenCL 2.1"  # older drivers' tables end before it
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size
         with _translated("opening the device"):
             self._context = cl.Context([device])
@@ -191,6 +192,14 @@ class OpenCLBackend(Backend):
         """The variables that change code or time as they are in this process, and a want of processors."""
         scarce = scarce_processors(self.identity.compute_units) if self.identity.device_type == "cpu" else {}
         return deciding(os.environ) | scarce
+
+    def device_now_ns(self) -> int | None:
+        _drivers().check()
+        if self._has_timer:
+            with contextlib.suppress(cl.Error):  # since OpenCL 3.0 drivers may leave it out
+                return int(self._device.device_and_host_timer()[0])
+            self._has_timer = False
+        return None
 
     def write(self, buffer: Buffer, data: Any) -> None:
         with _translated("writing a buffer"):
