@@ -17,8 +17,7 @@ from typing import Protocol, TextIO
 from rich import progress as bars
 from rich.console import Console
 
-from gputune.core.log_levels import LEVELS
-from gputune.core.printable import printable
+from gputune.core.logs import LEVELS, printable
 
 _PLAIN_INTERVAL_S = 5.0
 

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gputune.core.errors import DeviceNotFound
-from gputune.core.log_levels import LEVELS
-from gputune.core.printable import printable
+from gputune.core.logs import LEVELS, printable
 from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from gputune.server import logs
 from gputune.server.clients.authentication import Authentication, server_context

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputune.core.quirks import quirks_of
+from gputune.core.version import software_version
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.server.clients.admission import Admission
 from gputune.server.clients.authentication import Authentication
@@ -26,7 +27,6 @@ from gputune.server.clients.local_socket import LocalListener
 from gputune.server.clients.service import Service
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.authentication import SALT, stretched
-from gputune.server.protocol.connection import software_version
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import Limits, StatusReport, Welcome
 from gputune.server.sessions.memory import sensible_bytes

@@ -9,8 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
-from gputune.core.log_levels import LEVELS
-from gputune.core.printable import printable
+from gputune.core.logs import LEVELS, printable
 
 Format = Literal["text", "json"]
 

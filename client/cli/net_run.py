@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
@@ -18,12 +19,14 @@ from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts, Wishes
-from gputune.client.run.net_run import Job
+from gputune.client.run.net_run import InPlace, Job
+from gputune.client.run.profiling import OPTRACE, content_of, level_of, lines_of, log_path, record
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.runtime import Executor
 from gputune.runtime.execution.loading import Compatibility, open_executor
+from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +88,24 @@ log = logging.getLogger(__name__)
     help="On another device or driver: build from source with a warning, or refuse.",
 )
 @click.option(
+    "--profiling_level",
+    type=click.Choice([*LEVELS, *SYNONYMS]),
+    help="Then record as many inferences on the first line's inputs in profilelogs/gputune-profiling-data.log, in the "
+    "output folder where --output_dir is given. basic: whole inferences and their parts by the host's clock; detailed: "
+    "also each launch; qhas (or backend, linting): also when each was queued and submitted, counters, and the state of "
+    "the device. `gputune profile-viewer` shows the log.",
+)
+@click.option(
+    "--profiling_option",
+    type=click.Choice([OPTRACE]),
+    help="optrace: level qhas, as the original tools spell it.",
+)
+@click.option(
     "--profile",
     type=click.Path(path_type=Path),
     metavar="F",
-    help="Then time as many inferences on the first line's inputs, operation by operation, and write that as JSON, of "
-    "several contexts by their names.",
+    help="Short for --profiling_level detailed, and writes what operations take as JSON, of several contexts by their "
+    "names.",
 )
 @connection_options(otherwise="else this machine's own device is used")
 @log_level
@@ -105,6 +121,8 @@ def command(
     device: str | None,
     graph: str | None,
     cache_compatibility_mode: Compatibility,
+    profiling_level: str | None,
+    profiling_option: str | None,
     profile: Path | None,
     connection: ConnectionOptions,
     log_level: str,
@@ -120,7 +138,12 @@ def command(
     gputune net-run --retrieve_context output/model.bin --input_list inputs.txt \\
         --output_dir results --num_inferences 100 --summary_json run.json
     """
+    level = level_of(profiling_level, profiling_option, profile is not None)
+    named = click.get_current_context().get_parameter_source("output_dir") is not ParameterSource.DEFAULT
+    profile_log = log_path(output_dir if named else None)
     check_output(output_dir, folder=True)
+    if level is not None:
+        check_output(profile_log)
     for file in (summary_json, profile):
         if file is not None:
             check_output(file)
@@ -134,7 +157,6 @@ def command(
         graph=graph,
         compatibility=cache_compatibility_mode,
         share=share_spill_fill,
-        profiling=profile is not None,
         connection=connection,
     )
     asked.check()
@@ -146,9 +168,10 @@ def command(
         summaries = {name: _run(job, npy, progress, said=f"{name}: " if name else "") for name, job in jobs.items()}
         if summary_json is not None:
             write_json(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
-        if profile is not None:
-            profiles = {name: _profiled(job, said=f"{name}: " if name else "") for name, job in jobs.items()}
-            write_json(profile, {"contexts": profiles} if several else profiles[""])
+        if level is not None:
+            profiles = _profiled(jobs, level, profile_log, progress)
+            if profile is not None:
+                write_json(profile, {"contexts": profiles} if several else profiles[""])
 
 
 @dataclass(frozen=True)
@@ -164,7 +187,6 @@ class _Asked:
     graph: str | None
     compatibility: Compatibility
     share: bool | None
-    profiling: bool
     connection: ConnectionOptions
 
     @property
@@ -173,8 +195,6 @@ class _Asked:
 
     def check(self) -> None:
         """Raises ConfigError for options that do not go together."""
-        if self.shared_buffer and self.profiling:
-            raise ConfigError("--shared_buffer: a profile is of inferences with copies; leave one of the two away")
         if self.shared_buffer and self.remote:
             _refuse_distant(self.connection)
         if not self.remote and self.connection.credentials.options:
@@ -205,7 +225,7 @@ class _Asked:
                 graphs = [name or None for name in comma_separated(self.graph)]
             except ValueError as error:
                 raise ConfigError(f"--graph: {error}") from None
-        return Wishes(self.device, self.compatibility, graphs, self.share, self.profiling)
+        return Wishes(self.device, self.compatibility, graphs, self.share)
 
     def job(self, name: str, path: Path, executor: net_run.AnyExecutor, input_list: Path | None) -> Job:
         """The inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
@@ -214,7 +234,7 @@ class _Asked:
         infer: net_run.Infer = executor.run_timed
         if self.shared_buffer and isinstance(executor, Executor | RemoteExecutor):
             with device_errors(path):
-                infer = net_run.in_place(executor)
+                infer = InPlace(executor)
         whose = f"graph {executor.graph.name!r}" + (f" of context {name!r}" if name else "")
         lines = net_run.lines_of(input_list, executor.graph.inputs, whose)
         count = self.num_inferences or len(lines)
@@ -229,7 +249,7 @@ def _only_job(asked: _Asked, stack: ExitStack) -> Job:
         executor = _remote(asked, stack, path)
     else:
         with device_errors(path):
-            executor = open_executor(path, asked.device, asked.compatibility, asked.graph, asked.profiling)
+            executor = open_executor(path, asked.device, asked.compatibility, asked.graph)
     return asked.job("", path, executor, input_list)
 
 
@@ -291,13 +311,16 @@ def _run(job: Job, npy: bool, progress: Progress, said: str) -> dict[str, Any]:
     return summary
 
 
-def _profiled(job: Job, said: str) -> dict[str, Any]:
-    """What --profile says of it, which is shown in short, too."""
-    with device_errors(job.path):
-        content = job.profiled()
-    for line in net_run.profile_table(content):
-        log.info(said + line)
-    return content
+def _profiled(jobs: dict[str, Job], level: Level, path: Path, progress: Progress) -> dict[str, dict[str, Any]]:
+    """What --profile says of each job, which is shown in short, too."""
+    with device_errors():
+        recorded = record(jobs, level, path, progress)
+    contents = {name: content_of(recorded, place) for place, name in enumerate(jobs)}
+    for name, content in contents.items():
+        for line in lines_of(content):
+            log.info(f"{name}: {line}" if name else line)
+    log.info(f"wrote the profile {path}; `gputune profile-viewer --input_log {path}` shows it")
+    return contents
 
 
 def _in_short(executor: net_run.AnyExecutor, summary: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from gputune.core.json_text import json_text
-from gputune.core.printable import printable
+from gputune.core.logs import printable
 
 
 def say(text: object, err: bool = False) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from gputune.core.printable import printable
+from gputune.core.logs import printable
 
 
 def add_row(table: Table, cells: Iterable[object]) -> None:

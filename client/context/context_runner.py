@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +27,10 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.outcome import Outcome
+from gputune.core.errors import MalformedLog
 from gputune.kernels.space import configuration_key
+from gputune.runtime.profiling.log import read_log_of
+from gputune.runtime.profiling.records import LoggedInference
 
 ROUNDS = 12
 """Turns of each context when its tasks are timed."""
@@ -130,15 +134,16 @@ class ContextRunner:
         return [{task: [times[task] for times in own] for task in own[0]} for own in rounds]
 
     def _task_times(self, context: RemoteExecutor) -> dict[str, float]:
-        _, operations = context.profile(self._inputs, 1 + self._inferences)
-        tasks = {launch.operation: launch.task for launch in context.graph.launches}
-        if len(tasks) != len(operations):
-            raise TargetError(
-                "bad_message", f"target {self._target.address} sent times of {len(operations)} operations"
-            )
-        times = dict.fromkeys(tasks.values(), 0.0)
-        for task, samples in zip(tasks.values(), operations.values(), strict=True):
-            times[task] += _quartile(samples[1:])
+        profiled = _inferences(context.profile(self._inputs, 1 + self._inferences), self._target.address)[1:]
+        places: dict[str, list[int]] = {}
+        for place, launch in enumerate(context.graph.launches):
+            places.setdefault(launch.operation, []).append(place)
+        took_ns = [each.took_ns() for each in profiled]
+        if any(len(row) != len(context.graph.launches) for row in took_ns):
+            raise TargetError("bad_message", f"target {self._target.address} sent times of other launches")
+        times = dict.fromkeys((launch.task for launch in context.graph.launches), 0.0)
+        for own in places.values():
+            times[context.graph.launches[own[0]].task] += _quartile([float(row[own].sum()) for row in took_ns])
         return times
 
     def _in_turns(
@@ -179,6 +184,14 @@ class ContextRunner:
     @property
     def _late(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
+
+
+def _inferences(log: memoryview, address: str) -> list[LoggedInference]:
+    """Those of a log from a target. Raises TargetError for one that cannot be."""
+    try:
+        return read_log_of(BytesIO(log), f"the log from target {address}").inferences
+    except MalformedLog as error:
+        raise TargetError("bad_message", str(error)) from None
 
 
 def _quartile(samples: Sequence[float]) -> float:

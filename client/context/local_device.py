@@ -17,13 +17,13 @@ from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.measuring.launching import execute
 from gputune.server.protocol import messages
-from gputune.server.protocol.connection import software_version
 
 
 class LocalDevice:

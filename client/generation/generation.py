@@ -47,11 +47,11 @@ from gputune.client.tuning.tuner import Tuner, settings_of
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import groups_at_once
+from gputune.core.version import software_version
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import SIMULATED
-from gputune.server.protocol.connection import software_version
 
 log = logging.getLogger(__name__)
 

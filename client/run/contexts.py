@@ -28,7 +28,6 @@ class Wishes:
     compatibility: Compatibility = "permissive"
     graphs: Sequence[str | None] = (None,)
     share: bool | None = None
-    profiling: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,6 @@ class Contexts:
             wishes.device,
             self._names,
             cache_compatibility_mode=wishes.compatibility,
-            profiling=wishes.profiling,
         )
         stack.enter_context(group)
         executors = {source.name: _member(group, source, graph) for source, graph in zip(sources, graphs, strict=True)}
@@ -111,7 +109,7 @@ def _apart(
     strict = is_strict(wishes.compatibility)
     with sources[0].open() as file:
         begun_ns = time.perf_counter_ns()
-        backend = open_device_for(file, wishes.device, wishes.profiling)
+        backend = open_device_for(file, wishes.device)
         device_open_ns = time.perf_counter_ns() - begun_ns
     executors = {}
     for source, graph in zip(sources, graphs, strict=True):

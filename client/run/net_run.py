@@ -22,8 +22,6 @@ Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], tuple[dict[str, Array], int]]
 """Inputs in; outputs and what the inference took in nanoseconds out."""
 
-TABLE_ROWS = 10
-
 
 class TakesHandles(Protocol):
     """An executor that memory handles can be given to."""
@@ -52,9 +50,6 @@ class AnyExecutor(Protocol):
     @property
     def device_open_ns(self) -> int: ...
     def run_timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]: ...
-    def profile(
-        self, inputs: Mapping[str, Array], inferences: int
-    ) -> tuple[Sequence[float], Mapping[str, Sequence[float]]]: ...
 
 
 @dataclass(frozen=True)
@@ -68,11 +63,6 @@ class Job:
     lines: list[InputLine]
     count: int
     folder: Path
-
-    def profiled(self) -> dict[str, Any]:
-        """As many inferences on the inputs of the first line, as `profile` has them. Raises ConfigError, and as the
-        executor's profile does."""
-        return profile(self.executor, read_inputs(self.lines[0], self.executor.graph.inputs), self.count)
 
 
 def lines_of(input_list: Path | None, tensors: tuple[TensorRecord, ...], whose: str) -> list[InputLine]:
@@ -91,7 +81,7 @@ def run(
 ) -> Iterator[tuple[int, dict[str, Array], int]]:
     """Runs inference after inference, starting over when the list is used up.
 
-    infer: run_timed of an executor, or in_place of one; tensors: the graph's inputs. Yields the inference's number, its
+    infer: run_timed of an executor, or InPlace; tensors: the graph's inputs. Yields the inference's number, its
     outputs and its nanoseconds; reading files is not counted. Inputs are kept only where they are needed again.
     """
     loaded: dict[int, dict[str, Array]] = {}
@@ -104,20 +94,29 @@ def run(
         yield number, outputs, elapsed_ns
 
 
-def in_place(executor: TakesHandles) -> Infer:
+class InPlace:
     """Inferences on memory handles: inputs lie in their memory before one begins, and outputs stay in theirs until the
-    next. Neither is counted. Raises DeviceError, TargetError."""
-    graph = executor.graph
-    inputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.inputs}
-    outputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.outputs}
-    views = {tensor.name: inputs[tensor.name].view(tensor.dtype, tensor.shape) for tensor in graph.inputs}
+    next. Neither is counted. inputs, outputs: the handles by name."""
 
-    def infer(given: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
-        for name, array in views.items():
+    def __init__(self, executor: TakesHandles) -> None:
+        """Raises DeviceError, TargetError."""
+        graph = executor.graph
+        self.inputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.inputs}
+        self.outputs = {tensor.name: executor.allocate_for(tensor) for tensor in graph.outputs}
+        self._executor = executor
+        self._views = {
+            tensor.name: self.inputs[tensor.name].view(tensor.dtype, tensor.shape) for tensor in graph.inputs
+        }
+
+    def fill(self, given: Mapping[str, Array]) -> None:
+        """Puts inputs into their memory."""
+        for name, array in self._views.items():
             array[...] = given[name]
-        return executor.run_timed(inputs, outputs)
 
-    return infer
+    def __call__(self, given: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+        """An inference on these inputs."""
+        self.fill(given)
+        return self._executor.run_timed(self.inputs, self.outputs)
 
 
 def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
@@ -196,44 +195,3 @@ def mostly_by_launches(executor: AnyExecutor) -> str:
 def median_ns(inference_ns: Sequence[float]) -> float:
     """The median without the first inference, which is slower, where there are others."""
     return statistics.median(inference_ns[1:] or inference_ns)
-
-
-def profile(executor: AnyExecutor, inputs: Mapping[str, Array], inferences: int) -> dict[str, Any]:
-    """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the
-    order of the graph. `share` is of the sum of the operations' medians."""
-    inference_ns, launches = executor.profile(inputs, inferences)
-    medians = {operation: statistics.median(samples) for operation, samples in launches.items()}
-    total = sum(medians.values())
-    return {
-        "device": executor.device.name,
-        "computes": executor.computes,
-        "graph": executor.graph.name,
-        "inferences": inferences,
-        "inference_ns": list(inference_ns),
-        "median_inference_ns": median_ns(inference_ns),
-        "operations_ns": total,
-        "operations": [
-            {
-                "operation": operation,
-                "median_ns": median,
-                "minimum_ns": min(launches[operation]),
-                "share": median / total if total else 0.0,
-            }
-            for operation, median in medians.items()
-        ],
-    }
-
-
-def profile_table(content: Mapping[str, Any]) -> list[str]:
-    """The slowest operations of a profile in lines for people."""
-    slowest = sorted(content["operations"], key=lambda entry: -entry["median_ns"])
-    lines = [f"{'median':>12} {'share':>6}  operation"]
-    lines += [_row(entry["median_ns"], entry["share"], entry["operation"]) for entry in slowest[:TABLE_ROWS]]
-    if rest := slowest[TABLE_ROWS:]:
-        ns, share = (sum(entry[name] for entry in rest) for name in ("median_ns", "share"))
-        lines.append(_row(ns, share, f"{len(rest)} others together"))
-    return lines
-
-
-def _row(ns: float, share: float, words: str) -> str:
-    return f"{ns / 1e3:>9.1f} us {share:>6.1%}  {words}"

@@ -280,26 +280,25 @@ class TargetClient(Closing):
         given = {name: _bytes_of(data) for name, data in inputs.items()}
 
         def execute(link: Link) -> ContextExecuted:
-            theirs = [
-                {name: self._memory(link, number) for name, number in memories.items()}
-                for memories in (memory_inputs, memory_outputs)
-            ]
+            theirs = [self._memories_of(link, memories) for memories in (memory_inputs, memory_outputs)]
             request = ExecuteContext(self._context(link, context), given, *theirs)
             return self._session.ask(link, request, ContextExecuted)
 
         return self._session.through(execute)
 
-    def profile_context(
-        self, context: int, inputs: Mapping[str, Data], inferences: int, on_progress: OnProgress = None
-    ) -> ContextProfiled:
-        """Times inferences on the same inputs, as a whole and launch by launch."""
-        given = {name: _bytes_of(data) for name, data in inputs.items()}
+    def profile_context(self, request: ProfileContext, on_progress: OnProgress = None) -> memoryview:
+        """The profile log of inferences on the same inputs; context and memories of the request are this client's."""
 
         def profile(link: Link) -> ContextProfiled:
-            request = ProfileContext(self._context(link, context), given, inferences)
-            return self._session.ask(link, request, ContextProfiled, on_progress)
+            theirs = replace(
+                request,
+                context=self._context(link, request.context),
+                memory_inputs=self._memories_of(link, request.memory_inputs),
+                memory_outputs=self._memories_of(link, request.memory_outputs),
+            )
+            return self._session.ask(link, theirs, ContextProfiled, on_progress)
 
-        return self._session.through(profile)
+        return memoryview(self._session.through(profile).log)
 
     def free_contexts(self, *contexts: int) -> None:
         """Frees contexts."""
@@ -317,6 +316,9 @@ class TargetClient(Closing):
             data = self._known(self._data, handle, "buffer")
             link.buffers[handle] = self._session.ask(link, UploadBuffer(data), BufferReady).buffer
         return link.buffers[handle]
+
+    def _memories_of(self, link: Link, memories: Mapping[str, int]) -> dict[str, int]:
+        return {name: self._memory(link, number) for name, number in memories.items()}
 
     def _memory(self, link: Link, number: int) -> int:
         """The server's handle of a memory, registered if it is not."""

@@ -18,9 +18,12 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.execution.loading import open_graph
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.records import Level
+from gputune.server.protocol.messages import Blob, ProfileContext
 
 Array = npt.NDArray[Any]
 Values = Mapping[str, Array | MemHandle]
+TITLE_CHARACTERS = 200
 SHARE = 4
 """This part of the memories that a connection may have registered is kept for one graph that was used before."""
 NOTHING: Mapping[str, MemHandle] = MappingProxyType({})
@@ -76,11 +79,7 @@ class RemoteExecutor:
 
         Raises UnusableMemory for a handle without a descriptor, TargetError."""
         start = time.perf_counter_ns()
-        handles = {name: value for name, value in inputs.items() if isinstance(value, MemHandle)}
-        arrays = {name: value for name, value in inputs.items() if not isinstance(value, MemHandle)}
-        self._registered.know([*handles.values(), *outputs.values()])
-        here, there = self._registered.numbers(handles), self._registered.numbers(outputs)
-        executed = self._client.execute_context(self._context, _bytes_of(arrays), here, there)
+        executed = self._client.execute_context(self._context, *self._given(inputs, outputs))
         self.copied_bytes += executed.copied_bytes
         self.round_trip_ns.append(time.perf_counter_ns() - start)
         wanted = {tensor.name for tensor in self.graph.outputs} - outputs.keys()
@@ -107,14 +106,21 @@ class RemoteExecutor:
         """Gives up a handle that was given to an inference, so that it can be closed. Raises TargetError."""
         self._registered.release(handle)
 
-    def profile(self, inputs: Mapping[str, Array], inferences: int) -> tuple[list[float], dict[str, list[float]]]:
-        """ns of whole inferences, and of each operation by the device's clock. Raises TargetError."""
-        profiled = self._client.profile_context(self._context, _bytes_of(inputs), inferences)
-        inference_ns = self._times(profiled.inference_ns, inferences, "inferences")
-        count = len(profiled.operations) * inferences
-        rows = self._times(profiled.operation_ns, count, "operations").reshape(-1, inferences)
-        operation_ns = dict(zip(profiled.operations, rows.tolist(), strict=True))
-        return inference_ns.tolist(), operation_ns
+    def profile(
+        self,
+        inputs: Values,
+        inferences: int,
+        level: Level = "detailed",
+        compared: int = 0,
+        title: str = "",
+        outputs: Mapping[str, MemHandle] = NOTHING,
+    ) -> memoryview:
+        """The log of so many inferences on the same inputs and outputs, given as for run_timed, as the target has
+        written it. level, compared, title: as of the message ProfileContext. Raises TargetError."""
+        arrays, here, there = self._given(inputs, outputs)
+        return self._client.profile_context(
+            ProfileContext(self._context, arrays, inferences, level, compared, title[:TITLE_CHARACTERS], here, there)
+        )
 
     def close(self) -> None:
         """Frees the context on the target, which cannot be run any more, and gives up all handles. Raises
@@ -124,19 +130,19 @@ class RemoteExecutor:
         finally:
             self._registered.release_all()
 
+    def _given(
+        self, inputs: Values, outputs: Mapping[str, MemHandle]
+    ) -> tuple[dict[str, Blob], dict[str, int], dict[str, int]]:
+        """The bytes of inputs, and by the client's numbers the memories of others and of outputs."""
+        handles = {name: value for name, value in inputs.items() if isinstance(value, MemHandle)}
+        arrays = {name: value for name, value in inputs.items() if not isinstance(value, MemHandle)}
+        self._registered.know([*handles.values(), *outputs.values()])
+        return _bytes_of(arrays), self._registered.numbers(handles), self._registered.numbers(outputs)
+
     def _array(self, tensor: TensorRecord, data: Any) -> Array:
         if len(data) != tensor.nbytes:
             raise self._nonsense(f"{len(data)} bytes for output {tensor.name!r}, which has {tensor.nbytes}")
         return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
-
-    def _times(self, data: Any, count: int, what: str) -> Array:
-        """So many times in ns from a reply."""
-        if len(data) != 8 * count:
-            raise self._nonsense(f"{len(data)} bytes for {count} times of {what}")
-        times = np.frombuffer(data, "<f8")
-        if not (np.isfinite(times) & (times >= 0)).all():
-            raise self._nonsense(f"times of {what} that are none")
-        return times
 
     def _nonsense(self, what: str) -> TargetError:
         return TargetError("bad_message", f"target {self.address} sent {what}")
@@ -176,5 +182,5 @@ class _Registered:
             self._client.unregister_memory(self._numbers.popitem()[1][1])
 
 
-def _bytes_of(inputs: Mapping[str, Array]) -> dict[str, memoryview]:
+def _bytes_of(inputs: Mapping[str, Array]) -> dict[str, Blob]:
     return {name: np.ascontiguousarray(value).reshape(-1).view(np.uint8).data for name, value in inputs.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gputune.client.errors import ConfigError
-from gputune.client.viewer.account import Account, account_of, device_rows, total
+from gputune.client.viewer.account import Account, account_of, total
 from gputune.client.viewer.schematic import GraphPlan, Schematic, read_schematic
 from gputune.core.errors import shortened
 from gputune.runtime.profiling.log import Log, read_log
@@ -51,8 +51,8 @@ class GraphProfile:
     @cached_property
     def launches_ns(self) -> Times:
         """What each launch took in each inference that has timestamps: a row for each of those inferences."""
-        rows = [device_rows(one) for one in self.timed]
-        return np.array([row[:, 1] - row[:, 0] for row in rows], np.int64).reshape(len(rows), len(self.graph.launches))
+        rows = [one.took_ns() for one in self.timed]
+        return np.array(rows, np.int64).reshape(len(rows), len(self.graph.launches))
 
     @cached_property
     def timed(self) -> list[LoggedInference]:

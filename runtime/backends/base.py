@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -17,6 +18,7 @@ from gputune.runtime.backends.sources import refuse_files
 from gputune.runtime.memory.handles import MemHandle
 
 Bytes = npt.NDArray[np.uint8]
+Times = npt.NDArray[np.int64]
 HOST_POINTER = "host pointer"
 LAUNCHES_ENQUEUED = 256
 """How many launches are enqueued at most before their times are read."""
@@ -112,22 +114,6 @@ class Timing:
         """What a launch takes on the device's clock while nothing else has the device. Beside other programs on a CPU
         some launches take a time slice of the scheduler more, which says nothing about the kernel."""
         return self.quartile_ns or self.event_ns / self.launches
-
-
-@dataclass(frozen=True)
-class Stamps:
-    """When a launch was queued by the host, submitted to the device, started there and ended, with its stages, in ns of
-    the device's clock; none is before the one in front of it."""
-
-    queued_ns: int
-    submitted_ns: int
-    started_ns: int
-    ended_ns: int
-
-    @property
-    def duration_ns(self) -> int:
-        """What the launch took; 0 when the device's clock ran backwards."""
-        return self.ended_ns - self.started_ns
 
 
 @dataclass(eq=False)
@@ -332,10 +318,18 @@ class Backend(ABC):
 
         return start
 
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Meanwhile launches have the device's clock, whatever it was opened with. Before and behind, everything must
+        be finished. Raises DeviceError."""
+        yield
+
     @abstractmethod
-    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
-        """Like enqueue. Once everything is finished, what it returns gives the launch's stamps. Needs the device's
-        clock."""
+    def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
+        """Starts launches behind all earlier ones, without waiting. Once everything is finished, what it returns gives
+        their timestamps in ns of the device's clock, which they must have: for each launch, with its stages, a row of
+        when it was queued by the host, submitted to the device, started there and ended. None is before the one in
+        front of it in its row."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -382,6 +376,14 @@ class Backend(ABC):
 def buffers_of(arguments: Sequence[Buffer | int]) -> dict[int, Buffer]:
     """The arguments that are buffers, by their places."""
     return {place: argument for place, argument in enumerate(arguments) if isinstance(argument, Buffer)}
+
+
+def in_order_of_time(times: Times) -> Times:
+    """Timestamps of which none is before the one in front of it: what a driver stamps later than the start was before
+    it, and nothing ends before it starts."""
+    times[:, :3] = np.minimum.accumulate(times[:, 2::-1], axis=1)[:, ::-1]
+    times[:, 3] = np.maximum(times[:, 2], times[:, 3])
+    return times
 
 
 def attempted(load: Callable[[bytes], Program], binary: bytes) -> Program | BuildFailed:

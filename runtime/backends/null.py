@@ -16,7 +16,7 @@ import numpy as np
 
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Work
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Stamps, Timing, buffers_of
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Times, Timing, buffers_of
 from gputune.runtime.devices.discovery import DeviceReport
 
 FLOPS_PER_NS = 100.0
@@ -69,15 +69,15 @@ class NullBackend(Backend):
     def enqueue(self, bound: Bound) -> None:
         pass  # nothing runs, so there is nothing to wait for either
 
-    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
-        return self._stamped(_time_ns(bound))
+    def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
+        return self._stamped([_time_ns(bound) for bound in bounds])
 
-    def _stamped(self, duration_ns: int) -> Callable[[], Stamps]:
-        """The stamps of a launch that is queued now and starts at once."""
-        started_ns = self._clock_ns
-        self._clock_ns += duration_ns
-        stamps = Stamps(started_ns, started_ns, started_ns, self._clock_ns)
-        return lambda: stamps
+    def _stamped(self, durations_ns: Sequence[int]) -> Callable[[], Times]:
+        """The timestamps of launches each of which is queued when the one before has ended, and starts at once."""
+        ended_ns = self._clock_ns + np.cumsum(durations_ns, dtype=np.int64)
+        started_ns = ended_ns - durations_ns
+        self._clock_ns += sum(durations_ns)
+        return lambda: np.stack([started_ns, started_ns, started_ns, ended_ns], axis=1)
 
     def finish(self) -> None:
         pass

@@ -38,18 +38,18 @@ from gputune.runtime.backends.base import (
     Bytes,
     Imported,
     Program,
-    Stamps,
+    Times,
     Timing,
     attempted,
     buffers_of,
+    in_order_of_time,
 )
-from gputune.runtime.backends.general_code import spare_general_code
-from gputune.runtime.backends.machine_code import digest_of
+from gputune.runtime.backends.compiled_kernels import code_of, spare_general_code
 from gputune.runtime.backends.merging import OWN_NAMES
 from gputune.runtime.backends.scratch import scratch_environment
 from gputune.runtime.backends.sources import shortened_log
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.devices.settings import deciding, scarce_processors
+from gputune.runtime.devices.settings import deciding, scarce_processors, variables
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.ladder import Ladder
 from gputune.runtime.memory.opencl_calls import OpenCLCalls, Place, symbols_of
@@ -85,7 +85,7 @@ def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Dev
     no driver has been opened in this process before. Raises ForkedProcess where one was before a fork."""
     _drivers().check()
     devices: list[cl.Device] = []
-    with _variables(environment or {}):
+    with variables(environment or {}):
         try:
             platforms = cl.get_platforms()
         except cl.Error:  # the loader's way to say that there is none
@@ -158,22 +158,23 @@ class OpenCLBackend(Backend):
         self._device = device
         self._flusher: Bound | None = None
         self._has_timer = self.identity.device_version >= "OpenCL 2.1"  # older drivers' tables end before it
+        self._timed_queue: cl.CommandQueue | None = None
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size
         with _translated("opening the device"):
             self._context = cl.Context([device])
-            self._queue = self._new_queue()
+        self._queue = self._new_queue(timed=profiling)
         self._generates_late = self.identity.device_type in quirks_of(self.identity).compiles_at_first_launch
 
-    def _new_queue(self) -> cl.CommandQueue:
-        clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if self.profiles else {}
-        return cl.CommandQueue(self._context, self._device, **clock)
+    def _new_queue(self, timed: bool) -> cl.CommandQueue:
+        clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if timed else {}
+        with _translated("opening a queue"):
+            return cl.CommandQueue(self._context, self._device, **clock)
 
     def another_queue(self) -> Self:
         other = copy.copy(self)
-        other._flusher = None
+        other._flusher = other._timed_queue = None
         other.__dict__.pop("_ladder", None)  # its commands go to one queue
-        with _translated("opening a queue"):
-            other._queue = self._new_queue()
+        other._queue = self._new_queue(timed=self.profiles)
         return other
 
     @functools.cached_property
@@ -262,13 +263,32 @@ class OpenCLBackend(Backend):
 
         return start
 
-    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
+    @contextlib.contextmanager
+    def timing(self) -> Iterator[None]:
+        if self.profiles:
+            yield
+            return
+        usual = self._queue
+        if self._timed_queue is None:  # a queue of its own, because some drivers are slower with the clock
+            self._timed_queue = self._new_queue(timed=True)
+        try:
+            self._use_queue(self._timed_queue)
+            yield
+        finally:
+            self._use_queue(usual)
+
+    def _use_queue(self, queue: cl.CommandQueue) -> None:
+        self._queue = queue
+        if (ladder := self.__dict__.get("_ladder")) is not None:
+            ladder.use_queue(queue.int_ptr)
+
+    def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
+        sequence = [one for bound in bounds for one in bound.sequence]
+        sizes = map(_GLOBAL_SIZE, sequence), map(_LOCAL_SIZE, sequence)
         with _translated("a launch"):
-            events = [
-                cl.enqueue_nd_range_kernel(self._queue, one.kernel, one.global_size, one.local_size)
-                for one in bound.sequence
-            ]
-        return lambda: _stamps(events)
+            events = list(map(cl.enqueue_nd_range_kernel, repeat(self._queue), map(_KERNEL, sequence), *sizes))
+        kernels = [len(bound.sequence) for bound in bounds]
+        return lambda: _timestamps(events, kernels)
 
     def finish(self) -> None:
         with _translated("waiting for a launch"):
@@ -284,7 +304,7 @@ class OpenCLBackend(Backend):
             started()
             event.wait()
             wall_ns = time.perf_counter_ns() - start
-        return Timing(1, _event_ns(event), wall_ns)
+            return Timing(1, max(event.profile.end - event.profile.start, 0), wall_ns)
 
     def time(self, bound: Bound, launches: int) -> Timing:
         queue = self._queue
@@ -309,9 +329,7 @@ class OpenCLBackend(Backend):
         name = bound.kernel.function_name
         if self.compiled is None or not name.startswith(OWN_NAMES):  # other names may be those of many kernels
             return None
-        x, y, z = (*bound.local_size, 1, 1)[:3]
-        found = list(self.compiled.glob(f"*/*/{name}/{x}-{y}-{z}-*/{name}.so"))
-        return digest_of(found[0], name) if len(found) == 1 else None
+        return code_of(self.compiled, name, bound.local_size)
 
     def flush_caches(self) -> None:
         if self._flusher is None:
@@ -449,19 +467,16 @@ def _wait_until_it_runs(event: cl.Event) -> None:
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-def _event_ns(event: cl.Event) -> int:
-    """What a finished launch took, 0 when the device's clock ran backwards."""
+def _timestamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
+    """Of finished launches, each of so many kernels in their order."""
+    last, info = np.cumsum(kernels), cl.profiling_info
+    first = last - kernels
     with _translated("reading the time of a launch"):
-        return max(event.profile.end - event.profile.start, 0)
-
-
-def _stamps(events: Sequence[cl.Event]) -> Stamps:
-    """Of the finished kernels of a launch, in their order. What a driver stamps later than the start was before it."""
-    first, last = events[0].profile, events[-1].profile
-    with _translated("reading the time of a launch"):
-        queued_ns, submitted_ns, started_ns, ended_ns = first.queued, first.submit, first.start, last.end
-    submitted_ns = min(submitted_ns, started_ns)
-    return Stamps(min(queued_ns, submitted_ns), submitted_ns, started_ns, max(started_ns, ended_ns))
+        moments = [
+            [events[place].get_profiling_info(what) for place in places]
+            for what, places in ((info.QUEUED, first), (info.SUBMIT, first), (info.START, first), (info.END, last - 1))
+        ]
+    return in_order_of_time(np.array(moments, np.uint64).astype(np.int64).T)
 
 
 @contextlib.contextmanager
@@ -482,18 +497,3 @@ def _translated(what: str) -> Iterator[None]:
         message = f"{what} failed: {' '.join(str(error).split())[:500]}"
         kind: type[DeviceError] = LimitExceeded if getattr(error, "code", None) in _LIMITS else LaunchFailed
         raise kind(message) from None
-
-
-@contextlib.contextmanager
-def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a moment; loader and drivers read them at their first call only."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -15,7 +15,7 @@ from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, Invali
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.statuses import OK
-from gputune.runtime.backends.base import Bound, Buffer, Program, Stamps, Timing, buffers_of
+from gputune.runtime.backends.base import Bound, Buffer, Program, Times, Timing, buffers_of
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.recording import (
@@ -149,8 +149,8 @@ class ReplayBackend(NullBackend):
         timing: Timing = bound.kernel.launch(launches)
         return timing
 
-    def enqueue_timed(self, bound: Bound) -> Callable[[], Stamps]:
-        return self._stamped(bound.kernel.launch(1).event_ns)
+    def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
+        return self._stamped([bound.kernel.launch(1).event_ns for bound in bounds])
 
 
 def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> ReplayBackend:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import MappingProxyType, TracebackType
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gputune.core.errors import BuildFailed, ContextClosed, DeviceError, WrongDevice
 from gputune.core.opened import Opened
-from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Buffer, Program, Stamps
+from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import STATUS_BYTES, ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.execution.binding import Binder
@@ -26,6 +26,8 @@ from gputune.runtime.execution.shared import SharedParts
 from gputune.runtime.execution.tensor_memory import TensorMemory, Value
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.recorder import Recorder
+from gputune.runtime.profiling.records import Form
 
 Array = npt.NDArray[Any]
 Values = Mapping[str, Value]
@@ -41,7 +43,9 @@ class Executor:
     has to be copied. load_ns: making this object, without opening the device, which took device_open_ns.
 
     Where the context has persistent kernels and the device is the context's own, runs are those as long as they pay
-    (`runs` says how many were), and launches one by one at other times; a profile is of the launches.
+    (`runs` says how many were) and persistent_kernels is True, and launches one by one at other times.
+
+    recorder: where one is set, inferences are recorded (Profiler.watch sets it).
 
     Several threads may use it, one inference at a time. close() gives its device memory back; so does `with`.
     """
@@ -69,6 +73,8 @@ class Executor:
         self.device = backend.identity
         self.computes = backend.computes
         self.warnings: list[str] = []
+        self.recorder: Recorder | None = None
+        self.persistent_kernels = True
         self.load_ns = 0
         self.device_open_ns = device_open_ns
         self._binder = Binder(backend)
@@ -125,7 +131,15 @@ class Executor:
     def run_timed(self, inputs: Values = NOTHING, outputs: Values = NOTHING) -> tuple[dict[str, Array], int]:
         """Like run; also the ns of the host's clock from before the first input is written until the last
         output is read."""
-        return self._infer(inputs, outputs, self._start)
+        self._check()
+        tensors = self._tensors
+        ready, into = tensors.checked_inputs(inputs), tensors.checked_outputs(outputs)
+        with self._turn():
+            if self.recorder is not None:
+                return self.recorder.infer(functools.partial(tensors.run, ready, into), self._start)
+            begun_ns = time.perf_counter_ns()
+            results = tensors.run(ready, into, self._start)
+            return results, time.perf_counter_ns() - begun_ns
 
     def run_in_place(self) -> int:
         """One inference on what registered handles and shared_inputs hold now; leaves what it computes in those of the
@@ -134,39 +148,34 @@ class Executor:
         Returns its ns by the host's clock. Raises ValueError where a tensor lies in neither; DeviceError.
         """
         with self._turn():
+            if self.recorder is not None:
+                return self.recorder.infer(self._tensors.run_in_place, self._start)[1]
             begun_ns = time.perf_counter_ns()
             self._tensors.run_in_place(self._start)
             return time.perf_counter_ns() - begun_ns
-
-    def profile(
-        self, inputs: Values, inferences: int, after: Callable[[int], None] = lambda done: None
-    ) -> tuple[list[int], dict[str, list[int]]]:
-        """The ns of each of several inferences as run_timed has them, and what every operation took in each, in
-        ns of the device's clock. The device must have been opened with profiling.
-
-        `after` is called after each inference with the number of those that are done; what it raises ends the
-        profile. Raises as run does, and ValueError without that clock.
-        """
-        if not self._backend.profiles:
-            raise ValueError("the device was opened without the clock that a profile needs: load with profiling=True")
-        with self._turn():
-            self._one_by_one()  # which may load their programs
-        inference_ns: list[int] = []
-        operation_ns: dict[str, list[int]] = {launch.operation: [] for launch in self.graph.launches}
-        for done in range(1, inferences + 1):
-            whole_ns, launches_ns = self._timed(inputs)
-            inference_ns.append(whole_ns)
-            for samples_ns in operation_ns.values():
-                samples_ns.append(0)
-            for launch, launch_ns in zip(self.graph.launches, launches_ns, strict=True):
-                operation_ns[launch.operation][-1] += launch_ns
-            after(done)
-        return inference_ns, operation_ns
 
     @property
     def runs(self) -> Runs | None:
         """How many inferences ran in which form; None where there is only one form."""
         return None if self._persistent is None else self._persistent.runs
+
+    # --- profiling ------------------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> Backend:
+        """The open device."""
+        return self._backend
+
+    @property
+    def last_form(self) -> Form:
+        """How the last inference ran that was not recorded launch by launch."""
+        return "launches" if self._persistent is None or not self.persistent_kernels else self._persistent.last_form
+
+    def one_by_one(self) -> Sequence[Bound]:
+        """The launches of an inference, loaded where they are not the usual form. For recorders, which have the turn.
+        Raises DeviceError."""
+        self._one_by_one()
+        return self._launches
 
     # --- memory ---------------------------------------------------------------------------------------
 
@@ -268,18 +277,9 @@ class Executor:
         if self._closed:
             raise ContextClosed(f"graph {self.graph.name!r} on {self.device.name} was closed")
 
-    def _infer(self, inputs: Values, outputs: Values, start: Callable[[], None]) -> tuple[dict[str, Array], int]:
-        self._check()
-        tensors = self._tensors
-        ready, into = tensors.checked_inputs(inputs), tensors.checked_outputs(outputs)
-        with self._turn():
-            begun_ns = time.perf_counter_ns()
-            results = tensors.run(ready, into, start)
-            return results, time.perf_counter_ns() - begun_ns
-
     def _start(self) -> None:
         """Enqueues an inference; persistent kernels are finished when it returns."""
-        if self._persistent is None:
+        if self._persistent is None or not self.persistent_kernels:
             self._one_by_one()()
         else:
             self._persistent.run(self._one_by_one)
@@ -295,19 +295,6 @@ class Executor:
     def _bind_launches(self, programs: Mapping[int, Program]) -> None:
         self._launches = [self._binder.bind(programs[launch.program], launch) for launch in self.graph.launches]
         self._enqueue = self._backend.in_order(self._launches)
-
-    def _timed(self, inputs: Values) -> tuple[int, list[int]]:
-        """One inference: its ns by the host's clock, and those of every launch by the device's."""
-        clocks: list[Callable[[], Stamps]] = []
-
-        def start() -> None:
-            for bound in self._launches:
-                clocks.append(self._backend.enqueue_timed(bound))
-                if len(clocks) % LAUNCHES_ENQUEUED == 0:
-                    self._backend.finish()
-
-        _, inference_ns = self._infer(inputs, NOTHING, start)
-        return inference_ns, [clock().duration_ns for clock in clocks]
 
     def _uploaded(self, file: ContextFile) -> dict[int, Buffer]:
         """The weights that the graph reads, by their index."""

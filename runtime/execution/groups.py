@@ -234,14 +234,13 @@ def load_group(
     names: Sequence[str] | None = None,
     streams: int = 1,
     cache_compatibility_mode: Compatibility = "permissive",
-    profiling: bool = False,
 ) -> ContextGroup:
     """Loads contexts that take turns with one set of arenas, each arena as large as the largest that any of their
     graphs has in its place. The context with the largest need is loaded first; of each file at most READ_FIRST_BYTES
     bytes are read before memory is allocated. An ONNX file may stand for contexts by EPContext nodes.
 
     names: of the contexts, by default their files' without the ending. streams: how many inferences may run at a time,
-    each in arenas of its own. device, cache_compatibility_mode, profiling: as of load(), for the device of the first
+    each in arenas of its own. device, cache_compatibility_mode: as of load(), for the device of the first
     context. Raises ValueError for names that are not distinct, and as load() does.
     """
     strict = is_strict(cache_compatibility_mode)
@@ -249,7 +248,7 @@ def load_group(
     needs = {source.name: source.need() for source in sources}
     with sources[0].open() as file:
         begun_ns = time.perf_counter_ns()
-        backend = open_device_for(file, device, profiling)
+        backend = open_device_for(file, device)
         device_open_ns = time.perf_counter_ns() - begun_ns
     arenas = largest_arenas(need.arena_bytes for need in needs.values())
     group = ContextGroup(backend, arenas, streams, strict, device_open_ns)

@@ -36,7 +36,6 @@ def load(
     device: str | None = None,
     cache_compatibility_mode: Compatibility = "permissive",
     graph: str | None = None,
-    profiling: bool = False,
 ) -> Executor:
     """Loads a context binary, or the one that an ONNX file (.onnx) has in EPContext nodes, and opens its device.
 
@@ -44,7 +43,6 @@ def load(
     else the device the context was made for, else the best one. On another device or driver version the
     programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
     null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
-    profiling: opens the device with the clock that Executor.profile needs and that can cost other runs a little.
 
     A device that computes nothing gives zeros that look like results, so it must be named here: neither the
     environment nor the context can choose it.
@@ -53,7 +51,7 @@ def load(
     one that another user could change, see ownership.py), DeviceNotFound, BuildFailed, ValueError for an unknown graph
     or mode, OSError when the file cannot be read, ForkedProcess where a process forked after it had opened a device.
     """
-    executor = open_executor(path, device, cache_compatibility_mode, graph, profiling)
+    executor = open_executor(path, device, cache_compatibility_mode, graph)
     if not executor.computes and not device:
         zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
         if not executor.header.computes:
@@ -69,14 +67,13 @@ def open_executor(
     device: str | None,
     cache_compatibility_mode: Compatibility,
     graph: str | None,
-    profiling: bool,
 ) -> Executor:
     """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
     strict = is_strict(cache_compatibility_mode)
     file, chosen = open_graph(path, graph)
     with file:
         start = time.perf_counter_ns()
-        backend = open_device_for(file, device, profiling)
+        backend = open_device_for(file, device)
         device_open_ns = time.perf_counter_ns() - start
         return executor_on(backend, file, chosen.name, strict, device_open_ns)
 
@@ -88,12 +85,12 @@ def is_strict(mode: Compatibility) -> bool:
     return mode == "strict"
 
 
-def open_device_for(file: ContextFile, device: str | None, profiling: bool) -> Backend:
+def open_device_for(file: ContextFile, device: str | None) -> Backend:
     """The device of a context, or that which is asked for; as load() does."""
     wanted = wanted_device(device)
     if not file.header.computes and wanted not in (None, NULL):
         raise WrongDevice(f"{file.path}: {_made_by_null(repr(wanted))}")
-    return _open(file.header, wanted, profiling)
+    return _open(file.header, wanted)
 
 
 def open_graph(path: Path | str, graph: str | None) -> tuple[ContextFile, GraphRecord]:
@@ -205,7 +202,7 @@ def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
     raise ValueError(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
 
 
-def _open(header: ContextHeader, wanted: str | None, profiling: bool) -> Backend:
+def _open(header: ContextHeader, wanted: str | None) -> Backend:
     """Opens the device: null for a null context, the recorded device when it is there and fits `wanted`, else
     a choice among all."""
     if not header.computes or wanted == NULL:
@@ -214,10 +211,10 @@ def _open(header: ContextHeader, wanted: str | None, profiling: bool) -> Backend
     # a number belongs to the list that discovery makes
     if recorded is not None and (wanted is None or (not wanted.isdecimal() and matches(recorded, wanted))):
         try:
-            return open_backend(recorded, profiling)
+            return open_backend(recorded, profiling=False)
         except DeviceNotFound:
-            return _open_among_visible(recorded, wanted, profiling)
-    return open_backend(choose(discover(), wanted).report, profiling)
+            return _open_among_visible(recorded, wanted)
+    return open_backend(choose(discover(), wanted).report, profiling=False)
 
 
 def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
@@ -228,7 +225,7 @@ def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
     return DeviceReport(0, made_for, files[made_for.driver], usable=True, reason="")
 
 
-def _open_among_visible(recorded: DeviceReport, wanted: str | None, profiling: bool) -> Backend:
+def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> Backend:
     """The recorded driver is open in this process, but has no such device: the best of its other devices."""
     reports = [report for report in discover() if report.driver_file == recorded.driver_file]
-    return open_backend(choose(reports, wanted).report, profiling)
+    return open_backend(choose(reports, wanted).report, profiling=False)

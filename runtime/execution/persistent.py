@@ -21,6 +21,7 @@ import numpy as np
 from gputune.runtime.backends import Backend, Bound, Buffer
 from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES
 from gputune.runtime.execution.breaker import Breaker, Usual
+from gputune.runtime.profiling.records import Form
 
 WAIT = 3
 """A group may wait for so many times the longest wait of a usual inference, and for what giving up costs."""
@@ -54,7 +55,8 @@ class Runs:
 
 
 class PersistentRuns:
-    """Runs inferences in the form that does better at the time. runs: what became of them so far."""
+    """Runs inferences in the form that does better at the time. runs: what became of them so far; last_form: of the
+    last one."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class PersistentRuns:
         """kernels: all launches of the persistent form; waiting: the one of them whose counters lie at the beginning of
         `counters`; status: the other buffer that they share, both with undefined contents. Raises DeviceError."""
         self.runs = Runs()
+        self.last_form: Form = "launches"
         self._backend = backend
         self._counters = counters
         self._status = status
@@ -85,6 +88,7 @@ class PersistentRuns:
             self._run_persistently(launches)
         else:
             self.runs.launches += 1
+            self.last_form = "launches"
             self._run_launches(launches, 0, 0, persistent=False)
 
     def _run_persistently(self, launches: Callable[[int], Callable[[], None]]) -> None:
@@ -97,10 +101,12 @@ class PersistentRuns:
             self._wait.add(rounds if flag else max(1, longest))
         if not flag:
             self.runs.persistent += 1
+            self.last_form = "persistent"
             if not first:
                 self._breaker.record(True, elapsed_ns)
             return
         self.runs.aborted += 1
+        self.last_form = "aborted"
         self._backend.fill(self._counters, 0)
         self._run_launches(launches, flag - 1, elapsed_ns, persistent=True)
 

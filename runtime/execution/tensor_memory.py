@@ -26,6 +26,7 @@ from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.execution.binding import Binder, unallocated
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import Lease, MemHandle
+from gputune.runtime.profiling.recorder import Stamped, Start, Steps
 
 Array = npt.NDArray[Any]
 Value = Array | MemHandle
@@ -193,11 +194,13 @@ class TensorMemory:
         return ready
 
     def run(
-        self, inputs: Mapping[str, Value], outputs: Mapping[str, Value], start: Callable[[], None]
+        self, inputs: Mapping[str, Value], outputs: Mapping[str, Value], start: Start, stamped: Stamped | None = None
     ) -> dict[str, Array]:
-        """Has `start` enqueue an inference on what checked_inputs and checked_outputs returned. Returns the outputs:
-        arrays that were given or are new, and views of handles; those that the host cannot see are left out. Raises
-        ValueError for memory of an output that something else uses, too; DeviceError."""
+        """Has `start` enqueue an inference on what checked_inputs and checked_outputs returned. stamped: for a
+        profiler, which is given the steps and returns them with a stamp on each side.
+
+        Returns the outputs: arrays that were given or are new, and views of handles; those that the host cannot see are
+        left out. Raises ValueError for memory of an output that something else uses, too; DeviceError."""
         self.counters.begin()
         values = [(tensor, inputs[tensor.name]) for tensor in self._inputs if not tensor.linked]
         values += [(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked]
@@ -205,21 +208,21 @@ class TensorMemory:
         self._check_apart(handles)
         used: list[Imported] = []
         writes: list[object] = []  # what must be held until the copies are made
-        with self._given_back(used):
-            writes += (self._give(tensor, value, used) for tensor, value in values)
-            self._launch(start, used)
+        give, launch, finish, give_back, take = self._steps(stamped)
+        with self._given_back(used, give_back):
+            writes += (give(tensor, value, used) for tensor, value in values)
+            launch(start, used)
             read = [tensor for tensor in self._outputs if not tensor.linked]
-            if handles or any(tensor.here.host is not None for tensor in read) or not (read or _none(writes)):
-                self._finish(used)  # others are read by a command that waits itself
-        results = {
-            tensor.name: self._taken(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked
-        }
+            seen = handles or any(tensor.here.host is not None for tensor in read) or not (read or _none(writes))
+            if seen or stamped is not None:
+                finish(used)  # others are read by a command that waits itself
+        results = {tensor.name: take(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked}
         self.counters.end()
         if len(self._known) > MOST_KNOWN:
             self._forget_unused(MOST_KNOWN)
         return {name: result for name, result in results.items() if result is not None}
 
-    def run_in_place(self, start: Callable[[], None]) -> None:
+    def run_in_place(self, start: Start, stamped: Stamped | None = None) -> None:
         """An inference on what registered handles and shared memory hold. Raises ValueError where a tensor has neither,
         DeviceError."""
         tensors = [tensor for tensor in self._tensors() if not tensor.linked]
@@ -235,18 +238,23 @@ class TensorMemory:
                 )
         self.counters.begin()
         used: list[Imported] = []
-        with self._given_back(used):
+        give, launch, finish, give_back, _ = self._steps(stamped)
+        with self._given_back(used, give_back):
             for tensor in tensors:
                 if tensor.registered is not None:
-                    self._give(tensor, tensor.registered, used)
+                    give(tensor, tensor.registered, used)
                 else:
                     self._point(tensor, self._own(tensor))
-            self._launch(start, used)
-            self._finish(used)
+            launch(start, used)
+            finish(used)
         self.counters.end()
 
+    def _steps(self, stamped: Stamped | None) -> Steps:
+        steps = self._give, self._launch, self._finish, self._backend.begin_host_access, self._taken
+        return steps if stamped is None else stamped(steps)
+
     @contextmanager
-    def _given_back(self, used: Sequence[Imported]) -> Iterator[None]:
+    def _given_back(self, used: Sequence[Imported], give_back: Callable[..., None]) -> Iterator[None]:
         """Lets the host have `used` again, whatever becomes of an inference; one that fails is waited for, because its
         launches may have begun."""
         try:
@@ -257,9 +265,9 @@ class TensorMemory:
                 self._backend.finish()
             raise
         finally:
-            self._backend.begin_host_access(*used)
+            give_back(*used)
 
-    def _launch(self, start: Callable[[], None], used: Sequence[Imported]) -> None:
+    def _launch(self, start: Start, used: Sequence[Imported]) -> None:
         if any(imported.external for imported in used):
             self._backend.acquire(used)
             try:

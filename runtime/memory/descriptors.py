@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.core.errors import UnusableMemory
-from gputune.core.printable import printable
+from gputune.core.logs import printable
 
 MEMFD = "memfd"
 DMA_BUF = "fd"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gputune.core.errors import CannotImport, LaunchFailed
 from gputune.core.identity import DeviceIdentity
@@ -38,6 +38,10 @@ class Ladder:
     """Importers that turned out to be none on this device, and why."""
     _seen: set[str] = field(default_factory=set)
     """Importers whose buffers were mapped once and lay where the handle's memory does."""
+
+    def use_queue(self, queue: int) -> None:
+        """Has commands from now on go to another queue of the context; both must be finished."""
+        self.calls.place = replace(self.calls.place, queue=queue)
 
     @functools.cached_property
     def facts(self) -> DeviceFacts:

@@ -59,7 +59,7 @@ class LogWriter:
         self._stream = stream
         self._lock = threading.Lock()
         self._graphs = 0
-        self._closed = False
+        self._ended = False
         self._write(KIND, {"version": VERSION, **_plain(header)})
 
     def add_graph(self, graph: LoggedGraph) -> int:
@@ -75,15 +75,19 @@ class LogWriter:
         with self._lock:
             self._write(_RECORDS[type(record)], content)
 
-    def close(self) -> None:
-        """Says that nothing is missing, and closes the stream. Doing so again does nothing. Raises OSError."""
+    def end(self) -> None:
+        """Says that nothing is missing. Doing so again does nothing. Raises OSError."""
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                try:
-                    self._write("end", {})
-                finally:
-                    self._stream.close()
+            if not self._ended:
+                self._ended = True
+                self._write("end", {})
+
+    def close(self) -> None:
+        """Ends the log and closes the stream. Raises OSError."""
+        try:
+            self.end()
+        finally:
+            self._stream.close()
 
     def __enter__(self) -> Self:
         return self

@@ -152,6 +152,11 @@ class LoggedInference:
         """The whole inference by the host's clock."""
         return self.ended_ns - self.begun_ns
 
+    def took_ns(self) -> Times:
+        """What each launch took, by the host's clock; nothing without timestamps."""
+        times = self.launches_ns()
+        return np.asarray(times[:, -1] - times[:, -2], np.int64)
+
     def launches_ns(self) -> Times:
         """The timestamps of launches by the host's clock, of the same shape."""
         return self.launches if self.clock is None else self.clock.to_host(self.launches)

@@ -31,7 +31,7 @@ from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import task_key
 from gputune.client.tuning.tuner import names_of
 from gputune.core.json_text import numbers
-from gputune.core.log_levels import LEVELS
+from gputune.core.logs import LEVELS
 from gputune.kernels.catalogue import families
 from gputune.runtime.devices import recording
 from recording.recorder import Recorder, Way

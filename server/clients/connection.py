@@ -13,12 +13,13 @@ from collections import Counter, deque
 from contextlib import suppress
 from typing import Any, Protocol
 
+from gputune.core.version import software_version
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.listener import Arrival
 from gputune.server.clients.local_socket import LocalArrival
 from gputune.server.clients.service import Service, as_message
-from gputune.server.protocol.connection import Connection, State, software_version
+from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import KINDS, Error, Hello, Limits, Ping, Pong, Proof, Welcome
 from gputune.server.sessions.memory import UnderWay

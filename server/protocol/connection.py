@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import Any
 
@@ -83,15 +81,6 @@ _ARRIVING = {(state, side): _may_arrive(state, side) for state in State for side
 
 class _Refused:
     """Stands among the open requests for one that did not fit the protocol: only Error answers it."""
-
-
-@cache  # the package's metadata takes milliseconds to read, and every connection asks
-def software_version() -> str:
-    """What Hello says about this side, for example "gputune 0.1.0"."""
-    try:
-        return f"gputune {version('gputune')}"
-    except PackageNotFoundError:  # a bundle without package metadata
-        return "gputune"
 
 
 class Connection:

@@ -37,7 +37,7 @@ from typing import Annotated, Literal, TypeAlias
 from gputune.core.bounds import Amounts, Bytes, Facts, Key, Name, Nanoseconds, Sample, Text, Within
 from gputune.core.launches import Launch, Trial, Variant, Work
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
@@ -77,7 +77,7 @@ class Limits:
     samples: Count = 256  # samples of one variant
     contexts: Count = 16  # loaded contexts of one connection
     inferences: Count = 100_000  # inferences in one ProfileContext
-    timings: Count = 4_000_000  # inferences times operations in one ProfileContext
+    timings: Count = 4_000_000  # inferences times launches in one ProfileContext
     compile_seconds: Count = 120  # building one program, its code generation at the first launch included
     launch_seconds: Count = 30  # one launch, or one sample of launches, at most; less once a variant is known to work
     request_seconds: Count = 600  # any other step of a request on the device, such as one inference of a context
@@ -235,11 +235,18 @@ class ExecuteContext:
 
 @dataclass(frozen=True)
 class ProfileContext:
-    """Runs inferences on the same inputs and times them, as a whole and launch by launch."""
+    """Runs inferences on the same inputs, given as for ExecuteContext, and records them at a level of profiling (see
+    runtime/profiling/records.py). compared: how many of these take turns with inferences that are not recorded, so that
+    the log says what that costs; title: what the log calls the context."""
 
     context: Handle
     inputs: Blobs
     inferences: Annotated[int, Within(1, 2**31 - 1)]
+    level: Literal["basic", "detailed", "qhas"]
+    compared: Count = 0
+    title: Annotated[str, Within(0, 200)] = ""
+    memory_inputs: Handles = field(default_factory=dict)
+    memory_outputs: Handles = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -366,12 +373,9 @@ class ContextExecuted:
 
 @dataclass(frozen=True)
 class ContextProfiled:
-    """Times of whole inferences by the target's clock, input and output included, and of every operation by the
-    device's. Blobs of little-endian float64; operation_ns has a row of all inferences for each operation."""
+    """A whole profile log (runtime/profiling/log.py), whose host is the target."""
 
-    inference_ns: Blob
-    operations: Annotated[tuple[Name, ...], Within(0, 16384)]
-    operation_ns: Blob
+    log: Blob
 
 
 @dataclass(frozen=True)

@@ -232,9 +232,8 @@ class Session:
                 buffers = {handle: self.buffer(handle) for handle in request.buffers.values()}
             case ExecuteContext() | ProfileContext():
                 context = self._context(request.context)
-                if isinstance(request, ExecuteContext):
-                    named = (*request.memory_inputs.values(), *request.memory_outputs.values())
-                    buffers = {handle: self.registered(handle) for handle in named}
+                named = (*request.memory_inputs.values(), *request.memory_outputs.values())
+                buffers = {handle: self.registered(handle) for handle in named}
                 return Materials(buffers, {request.context: (context.request, context.data)})
         return Materials(buffers)
 

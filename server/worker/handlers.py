@@ -5,9 +5,11 @@ Handlers translate: messages in, gputune.runtime calls, messages out. The daemon
 
 from __future__ import annotations
 
+import io
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,6 +28,7 @@ from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.watcher import Cancelled
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import WithDescriptor
+from gputune.runtime.profiling.profiler import Profiler
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of, with_launches
@@ -37,7 +40,6 @@ log = logging.getLogger("gputune.server.worker")
 
 T = TypeVar("T")
 MESSAGE_CHARACTERS = 4000
-OPERATION_CHARACTERS = 200
 WARNINGS_AT_MOST = 20
 PROGRESS_SECONDS = 1.0
 
@@ -163,25 +165,21 @@ class Handlers:
 
     def execute_context(self, request: messages.ExecuteContext) -> messages.ContextExecuted:
         executor = self._context(request.context)
-        inputs: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_inputs.items()}
-        into: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_outputs.items()}
-        arrays = _arrays(executor, request.inputs, elsewhere=inputs)
+        inputs, into = self._values(executor, request)
         self._page.begin("launching", None, self._limits.request_seconds)
-        try:
-            outputs, elapsed_ns = executor.run_timed({**arrays, **inputs}, into)
-        except ValueError as error:  # which tensor is unknown, does not fit its memory, or shares it with another
-            raise ProtocolError("bad_message", str(error)[:MESSAGE_CHARACTERS]) from None
+        with _named_value_errors():
+            outputs, elapsed_ns = executor.run_timed(inputs, into)
         content: dict[str, messages.Blob] = {
             name: output.reshape(-1).view(np.uint8).data for name, output in outputs.items() if name not in into
         }
-        return messages.ContextExecuted(content, elapsed_ns, _copied_bytes(executor, inputs, into))
+        return messages.ContextExecuted(content, elapsed_ns, _copied_bytes(executor, request.memory_inputs, into))
 
     def profile_context(self, request: messages.ProfileContext) -> messages.ContextProfiled:
         executor = self._context(request.context)
-        inputs = _arrays(executor, request.inputs)
-        operations = {launch.operation for launch in executor.graph.launches}
-        if (timings := len(operations) * request.inferences) > (allowed := self._limits.timings):
-            what = f"{request.inferences} inferences of {len(operations)} operations are timings:"
+        inputs, into = self._values(executor, request)
+        launches = len(executor.graph.launches)
+        if (timings := launches * request.inferences) > (allowed := self._limits.timings):
+            what = f"{request.inferences} inferences of {launches} launches are timings:"
             raise limit_exceeded(ProtocolError, what, "timings", allowed, timings)
         told = time.monotonic()
 
@@ -195,9 +193,17 @@ class Handlers:
                 self._send(messages.Progress("running", done, request.inferences, ""))
 
         self._page.begin("launching", None, self._limits.request_seconds)
-        inference_ns, operation_ns = executor.profile(inputs, request.inferences, after)
-        names = tuple(operation[:OPERATION_CHARACTERS] or "-" for operation in operation_ns)
-        return messages.ContextProfiled(_floats(inference_ns), names, _floats(list(operation_ns.values())))
+        log = io.BytesIO()
+        with Profiler(log, request.level) as profiler, _named_value_errors():
+            profiler.profile(
+                executor,
+                lambda: executor.run_timed(inputs, into)[1],
+                request.inferences,
+                after,
+                compared=request.compared,
+                context=request.title,
+            )
+        return messages.ContextProfiled(log.getbuffer())
 
     # --- what the daemon puts on the device -----------------------------------------------------------
 
@@ -296,6 +302,14 @@ class Handlers:
             raise ProtocolError("unknown_memory", f"the worker has no memory {handle}", {"memory": handle})
         return self._memories[handle]
 
+    def _values(
+        self, executor: Executor, request: messages.ExecuteContext | messages.ProfileContext
+    ) -> tuple[dict[str, Value], dict[str, Value]]:
+        """What an inference is given, and where its outputs shall be. Raises ProtocolError."""
+        inputs: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_inputs.items()}
+        into: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_outputs.items()}
+        return {**_arrays(executor, request.inputs, elsewhere=inputs), **inputs}, into
+
     def _context(self, handle: int) -> Executor:
         if handle not in self._contexts:
             raise ProtocolError("unknown_context", f"the worker has no context {handle}", {"context": handle})
@@ -345,5 +359,10 @@ def _some(warnings: Sequence[str]) -> tuple[str, ...]:
     return (*told, f"and {more} more such warnings") if more else told
 
 
-def _floats(values: Sequence[object]) -> bytes:
-    return np.array(values, "<f8").tobytes()
+@contextmanager
+def _named_value_errors() -> Iterator[None]:
+    """Tells the client which tensor is unknown, does not fit its memory, or shares it with another."""
+    try:
+        yield
+    except ValueError as error:
+        raise ProtocolError("bad_message", str(error)[:MESSAGE_CHARACTERS]) from None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gputune.client.progress import reporting
-from gputune.core.log_levels import LEVELS
+from gputune.core.logs import LEVELS
 
 LINES = {
     logging.CRITICAL: "type this",

@@ -99,7 +99,7 @@ EXAMPLES: list[Any] = [
     ExecuteKernel((LAUNCH,), {"weight": 5}, {"packed": 256}),
     LoadContext(4, "main", True),
     ExecuteContext(6, {"x": b"four", "y": b""}),
-    ProfileContext(6, {"x": b"four"}, 20),
+    ProfileContext(6, {"x": b"four"}, 20, "qhas", 5, "net", {"y": 3}, {"z": 4}),
     FreeContexts((6,)),
     Progress("building", 1, 2, "", 1, LOST),
     Pong(),
@@ -113,6 +113,6 @@ EXAMPLES: list[Any] = [
     Executed({"a": b"first", "empty": b"", "b": b"second"}),
     ContextLoaded(6, True, ("the driver is another one",), 40_000_000),
     ContextExecuted({"out": b"result"}, 1_500_000),
-    ContextProfiled(bytes(16), ("conv", "pool"), bytes(32)),
+    ContextProfiled(b"a profile log"),
     Error("unknown_buffer", "this connection has no buffer 9 (any more)", {"buffer": 9}),
 ]

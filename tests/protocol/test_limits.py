@@ -76,7 +76,7 @@ def test_every_size_in_every_request_is_checked(by_kind: dict[type, Any]) -> Non
         replace(by_kind[ProfileKernel], output_bytes=0, variants=(), baseline=variant),
         replace(execute, outputs={"a": 128, "b": 128}),
         ExecuteContext(1, {"a": bytes(128), "b": bytes(128)}),
-        ProfileContext(1, {"a": memoryview(bytes(256)).cast("i")}, 1),
+        ProfileContext(1, {"a": memoryview(bytes(256)).cast("i")}, 1, "basic"),
     ):
         with pytest.raises(ProtocolError, match="buffer_bytes"):
             check_limits(request, small)

@@ -18,13 +18,12 @@ from gputune.core.errors import DeviceError
 warnings.simplefilter("ignore")
 path, device, shape = sys.argv[1], sys.argv[2] or None, tuple(map(int, sys.argv[3].split(",")))
 inputs = {"x": np.zeros(shape, np.float32)}
-executor = gputune.runtime.load(path, device, profiling=True)
+executor = gputune.runtime.load(path, device)
 executor.run(inputs)
 child = os.fork()
 if child == 0:
     for use in (
         lambda: executor.run(inputs),
-        lambda: executor.profile(inputs, 1),
         executor.run_in_place,
         lambda: gputune.runtime.load(path, device).run(inputs),
     ):
@@ -62,7 +61,7 @@ def test_what_was_opened_can_be_used_by_its_process_alone(monkeypatch: pytest.Mo
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_context_is_its_processs_own_even_without_a_device(context: Context, tmp_path: Path) -> None:
     write_context(tmp_path / "a.bin", context)
-    run, profile, in_place, load, after = in_a_fork(tmp_path / "a.bin", "null", "2,4")
-    assert "was opened by process" in run == profile == in_place
+    run, in_place, load, after = in_a_fork(tmp_path / "a.bin", "null", "2,4")
+    assert "was opened by process" in run == in_place
     assert "multiprocessing's 'spawn'" in run
     assert (load, after) == ("worked", "goes on")  # no driver is open

@@ -17,7 +17,7 @@ from gputune.client.cli.options.common import default_performance_cache_dir
 from gputune.client.cli.say import print_json, say
 from gputune.client.outputs import check_output, writing
 from gputune.client.report import t4
-from gputune.server.protocol.connection import software_version
+from gputune.core.version import software_version
 
 SHOWN_CONFLICTS = 10
 

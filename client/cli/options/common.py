@@ -12,7 +12,7 @@ import platformdirs
 from gputune.client.errors import ConfigError
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import Credentials, read_credentials
-from gputune.core.log_levels import LEVELS
+from gputune.core.logs import LEVELS
 
 log_level = click.option(
     "--log_level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much is said."

@@ -14,7 +14,8 @@ from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.target.transport.liveness import LivenessTimeout
 from gputune.client.target.transport.stream import TIMED_OUT, Stream
 from gputune.core.identity import DeviceIdentity
-from gputune.server.protocol.connection import Connection, State, software_version
+from gputune.core.version import software_version
+from gputune.server.protocol.connection import Connection, State
 from gputune.server.protocol.errors import ProtocolError, RemoteProtocolError
 from gputune.server.protocol.framing import unsent
 from gputune.server.protocol.messages import Cancel, Error, Hello, Limits, Ping, Pong, Progress, Proof, Welcome

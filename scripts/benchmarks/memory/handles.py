@@ -1,6 +1,7 @@
 """`scripts/bench memory`: tensors without copies, and arenas that contexts share."""
 
 import argparse
+import io
 import json
 import statistics
 import subprocess
@@ -17,6 +18,9 @@ from benchmarks.memory import made, server
 from gputune.runtime import Executor, MemHandle, load, load_group
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import find, wanted_device
+from gputune.runtime.profiling.log import read_log_of
+from gputune.runtime.profiling.profiler import Profiler
+from gputune.runtime.profiling.records import LoggedInference
 
 WORK = tool.ROOT / "build" / "bench" / "memory"
 LARGE_ELEMENTS = 16 << 20  # 64 MiB
@@ -94,12 +98,12 @@ def run(options: argparse.Namespace) -> None:
 
 def overhead(path: Path, device: str, rounds: int) -> dict[str, Any]:
     """By form, the ns of inferences beyond what their kernels take by the device's clock, and the bytes copied."""
-    with load(path, device, profiling=True) as executor:
+    with load(path, device) as executor:
         (tensor,) = executor.graph.inputs
         x = np.random.default_rng(1).random(tensor.shape, np.float32)
         memfds = MemHandle.allocate(tensor.nbytes), MemHandle.allocate(tensor.nbytes)
         best = executor.allocate_for(tensor), executor.allocate_for(tensor)
-        forms: dict[str, Callable[[], tuple[list[int], Mapping[str, list[int]]]]] = {
+        forms: dict[str, Callable[[], LoggedInference]] = {
             "arrays": lambda: _profiled(executor, None, x),
             "memfd": lambda: _profiled(executor, memfds, x),
             "device's own": lambda: _profiled(executor, best, x),
@@ -107,9 +111,9 @@ def overhead(path: Path, device: str, rounds: int) -> dict[str, Any]:
         found: dict[str, Any] = {form: {"overhead_ns": [], "copied": 0} for form in forms}
         for number in range(rounds + 2):
             for form, one in forms.items():
-                inference_ns, operations = one()
+                inference = one()
                 if number >= 2:  # the first allocate, and touch pages that nothing has touched
-                    beyond = inference_ns[0] - sum(each[0] for each in operations.values())
+                    beyond = inference.elapsed_ns - int(inference.took_ns().sum())
                     found[form]["overhead_ns"].append(beyond)
                     found[form]["copied"] = sum(one.bytes_copied for one in executor.counters.last.values())
         for form, one in found.items():
@@ -118,16 +122,17 @@ def overhead(path: Path, device: str, rounds: int) -> dict[str, Any]:
         return found
 
 
-def _profiled(
-    executor: Executor, handles: tuple[MemHandle, MemHandle] | None, x: np.ndarray
-) -> tuple[list[int], Mapping[str, list[int]]]:
+def _profiled(executor: Executor, handles: tuple[MemHandle, MemHandle] | None, x: np.ndarray) -> LoggedInference:
+    given = {"x": x} if handles is None else {}
     if handles is None:
         executor.unregister("x")
         executor.unregister("y")
-        return executor.profile({"x": x}, 1)
-    for name, handle in zip("xy", handles, strict=True):
+    for name, handle in zip("xy", handles or (), strict=handles is not None):
         executor.register(name, handle)
-    return executor.profile({}, 1)
+    log = io.BytesIO()
+    with Profiler(log) as profiler:
+        profiler.profile(executor, lambda: executor.run_timed(given)[1], 1)
+    return read_log_of(io.BytesIO(log.getvalue()), "the log").inferences[0]
 
 
 def overhead_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -90,8 +90,8 @@ def _contexts(client: TargetClient, plan: Plan, files: Sequence[Path]) -> list[l
     times: list[list[list[float]]] = [[] for _ in contexts]
     for turn in range(TURNS + 1):  # the first one warms up
         for context, found in zip(contexts, times, strict=True):
-            profiled = client.profile_context(context, inputs, INFERENCES)
+            inferences_ns = [float(client.execute_context(context, inputs).elapsed_ns) for _ in range(INFERENCES)]
             if turn:
-                found.append(np.frombuffer(profiled.inference_ns, "<f8").tolist())
+                found.append(inferences_ns)
     client.free_contexts(*contexts)
     return times

@@ -59,7 +59,7 @@ REQUESTS: tuple[Any, ...] = (
     LoadContext(HANDLE, "", True),
     ExecuteContext(HANDLE, {"x": DATA}),
     ExecuteContext(HANDLE, {}, {"x": HANDLE}, {"y": HANDLE}),
-    ProfileContext(HANDLE, {"x": DATA}, 3),
+    ProfileContext(HANDLE, {"x": DATA}, 3, "detailed"),
     FreeContexts((HANDLE,)),
 )
 

@@ -11,9 +11,11 @@ import pytest
 
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import InputLine, read_input_list, read_inputs
-from gputune.client.run.net_run import file_stem, file_stems, profile_table, run, write_result
+from gputune.client.run.net_run import file_stem, file_stems, run, write_result
+from gputune.client.run.profiling import lines_of
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.profiling.log import read_log
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
 
@@ -150,7 +152,7 @@ def test_results_stay_in_their_folder(tmp_path: Path) -> None:
 
 def test_the_table_of_a_profile_shows_the_slowest_first_and_sums_up_the_rest() -> None:
     operations = [{"operation": f"op{n}", "median_ns": 1000.0 * n, "share": n / 78} for n in range(1, 13)]
-    heading, *rows = profile_table({"operations": operations})
+    heading, *rows = lines_of({"operations": operations, "comparison": []})
     assert heading.split() == ["median", "share", "operation"]
     assert [row.split()[-1] for row in rows[:3]] == ["op12", "op11", "op10"]
     assert rows[0].split() == ["12.0", "us", "15.4%", "op12"]
@@ -178,7 +180,9 @@ def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> N
     (operation,) = profile["operations"]
     assert (operation["operation"], operation["share"]) == ("double", 1.0)
     assert operation["median_ns"] == profile["operations_ns"] > 0
-    assert "100.0%  double" in ran.last_line
+    assert "100.0%  double" in ran.err
+    log = read_log(tmp_path / "results" / "profilelogs" / "gputune-profiling-data.log")
+    assert (log.header.level, log.complete, len(log.inferences)) == ("detailed", True, 5)
     assert "round_trip_ns" not in read_json(tmp_path / "summary.json")
 
 
@@ -194,13 +198,10 @@ def test_a_shared_buffer_is_a_memory_handle_of_which_nothing_is_copied(net_run: 
             assert counted["reason"].startswith(reason)
 
 
-def test_shared_buffers_are_for_runs_here_without_a_profile(net_run: Any) -> None:
+def test_shared_buffers_are_for_runs_here(net_run: Any) -> None:
     ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
     assert ran.code == ConfigError.exit_code
     assert "--shared_buffer: a target over TCP does not have this machine's memory" in ran.last_line
-    ran = net_run("--shared_buffer", "--profile", "profile.json")
-    assert ran.code == ConfigError.exit_code
-    assert "--shared_buffer: a profile is of inferences with copies" in ran.last_line
 
 
 def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_profiles_shared_buffers_and_counts_are_those_of_each(run: Run, lists: A
     assert ran.code == 0, ran.err
     profiles = read_json(tmp_path / "profile.json")["contexts"]
     assert {name: one["inferences"] for name, one in profiles.items()} == {"a": 3, "b": 3}
-    assert "b:" in ran.last_line and "100.0%  double" in ran.last_line
+    assert "b:  " in ran.err and "100.0%  double" in ran.err
     assert "b/Result_1/y.npy" in results(tmp_path / "results")
     ran = run("a.bin b.bin", *lists, *share, "--shared_buffer", "--device", "null")
     assert ran.code == 0, ran.err

@@ -14,7 +14,7 @@ from gputune.client.target import connecting
 from gputune.client.target.adb.python import TERMUX
 from gputune.client.target.connecting import AdbRequest, choose_target
 from gputune.client.target.transport.credentials import Credentials
-from gputune.core.log_levels import LEVELS
+from gputune.core.logs import LEVELS
 
 TOKEN = "correct horse battery staple"
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import DeviceOrContextError, TargetError
-from gputune.client.run.net_run import profile
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.errors import NotAContext
-from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, ContextProfiled, Limits
+from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, Limits
 from tests.client.contexts import DEVICE, small_context
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -28,7 +27,6 @@ class FakeClient:
         self.loaded: list[tuple[memoryview, str, bool]] = []
         self.freed: list[int] = []
         self.outputs: dict[str, Any] | None = None
-        self.operation_ns = [[100.0, 300.0, 200.0], [600.0, 600.0, 600.0]]
 
     def load_context(self, data: memoryview, graph: str, strict: bool) -> ContextLoaded:
         self.loaded.append((data, graph, strict))
@@ -41,11 +39,6 @@ class FakeClient:
         assert (context, *memories) == (7, {}, {})
         doubled = np.frombuffer(inputs["x"], np.float32) * 2
         return ContextExecuted({"y": doubled.tobytes()} if self.outputs is None else self.outputs, 99)
-
-    def profile_context(self, context: int, inputs: dict[str, memoryview], inferences: int) -> ContextProfiled:
-        assert (context, bytes(inputs["x"])) == (7, X.tobytes())
-        inference_ns = np.array((9000.0, 1000.0, 1100.0)[:inferences])
-        return ContextProfiled(inference_ns.tobytes(), ("first", "second"), np.array(self.operation_ns).tobytes())
 
 
 @pytest.fixture
@@ -109,20 +102,3 @@ def test_a_context_that_the_target_cannot_run_is_no_fault_of_the_connection(path
     client: Any = SimpleNamespace(address="board:1", device=DEVICE, load_context=refuse)
     with pytest.raises(DeviceOrContextError, match=r"context.bin: made for another device \[bad_context\]"):
         RemoteExecutor(client, path, None, strict=True)
-
-
-def test_a_profile_says_which_operation_takes_how_much(path: Path) -> None:
-    client: Any = FakeClient()
-    content = profile(RemoteExecutor(client, path, None, strict=False), {"x": X}, 3)
-    assert content["median_inference_ns"] == 1050, "without the first"
-    assert content["operations"] == [
-        {"operation": "first", "median_ns": 200.0, "minimum_ns": 100.0, "share": 0.25},
-        {"operation": "second", "median_ns": 600.0, "minimum_ns": 600.0, "share": 0.75},
-    ]
-    for nonsense, complaint in (
-        ([[1.0, 2.0, 3.0]], "24 bytes for 6 times of operations"),
-        ([[float("nan")] * 3] * 2, "times of operations that are none"),
-    ):
-        client.operation_ns = nonsense
-        with pytest.raises(TargetError, match=complaint):
-            profile(RemoteExecutor(client, path, None, strict=False), {"x": X}, 3)

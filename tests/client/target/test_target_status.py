@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gputune.client.target.status import describe, lines_of
-from gputune.core.printable import printable
+from gputune.core.logs import printable
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusReport
 from tests.client.commands import Gputune
 from tests.client.contexts import DEVICE

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,15 @@ from gputune.client.run import net_run
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.quirks import groups_at_once
-from gputune.runtime.backends import Backend, Bound, open_backend
+from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
-from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.programs import load_persistent_programs
 from gputune.runtime.measuring.launching import compile_variant
+from gputune.runtime.profiling.log import read_log_of
+from gputune.runtime.profiling.profiler import Profiler
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from stress.fuzz.context import header_of, with_header
 from tests.client.model.test_alternatives import two_blocks
@@ -80,18 +82,15 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
     assert executor.runs is not None
     assert executor.runs.inferences == executor.runs.persistent + executor.runs.aborted == 3
-    _, operations = executor.profile(inputs, 2)
-    assert list(operations) == list(dict.fromkeys(launch.operation for launch in executor.graph.launches))
-
-
-def test_a_profile_needs_the_clock_of_the_device(
-    plan: Plan, tmp_path: Path, backend: Backend, report: DeviceReport
-) -> None:
-    executor = loaded(open_backend(report, profiling=False), contexts(backend, plan, tmp_path / "model.bin"))
-    inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
-    assert executor.run(inputs)
-    with pytest.raises(ValueError, match="load with profiling=True"):
-        executor.profile(inputs, 1)
+    log = BytesIO()
+    with Profiler(log) as profiler:
+        profiler.profile(executor, lambda: executor.run_timed(inputs)[1], 2, compared=2)
+    recorded = read_log_of(BytesIO(log.getvalue()), "the log")
+    assert [len(one.launches) for one in recorded.inferences] == 2 * [len(executor.graph.launches)]
+    assert recorded.graphs[0].persistent == len(executor.graph.persistent)
+    (compared,) = recorded.comparisons
+    assert (len(compared.usual_ns), compared.usual_form) == (2, executor.last_form)
+    assert executor.recorder is None and executor.persistent_kernels
 
 
 def test_without_a_processor_for_each_group_launches_run_one_by_one(

@@ -129,19 +129,12 @@ def test_where_memory_is_not_shared_inputs_and_outputs_are_copied(
         executor.run_in_place()
 
 
-def test_a_context_from_bytes_runs_and_is_profiled_by_operation(backend: Backend, path: Path) -> None:
+def test_a_context_from_bytes_runs(backend: Backend, path: Path) -> None:
     file = context_of(memoryview(path.read_bytes()), "from a host")
     executor = executor_on(backend, file, None, strict=True)
     file.close()
     assert executor.warnings == []
     np.testing.assert_allclose(executor.run({"x": X})["y"], expected(X), rtol=1e-5)
-    done: list[int] = []
-    inference_ns, operation_ns = executor.profile({"x": X}, 5, done.append)
-    assert done == [1, 2, 3, 4, 5] and len(inference_ns) == 5
-    assert list(operation_ns) == [f"step{number}" for number in range(PROGRAMS)]
-    for inference, whole_ns in enumerate(inference_ns):
-        launches_ns = [samples_ns[inference] for samples_ns in operation_ns.values()]
-        assert min(launches_ns) > 0 and sum(launches_ns) <= whole_ns
 
 
 def test_the_first_inference_of_a_fresh_process_costs_no_compilation(context: Context, path: Path) -> None:
@@ -170,11 +163,11 @@ def on_another_driver(context: Context, path: Path, **fields: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_in_a_fork_nothing_hangs_and_everything_says_why(path: Path) -> None:
     *uses, after = in_a_fork(path, "", "1,32,32")
-    assert len(uses) == 4
+    assert len(uses) == 3
     for use in uses:
         assert "was opened by process" in use or use == "worked"
-    assert "worked" not in (uses[0], uses[1], uses[3])
-    assert uses[3].startswith("OpenCL was opened by process")
+    assert "worked" not in (uses[0], uses[2])
+    assert uses[2].startswith("OpenCL was opened by process")
     assert after == "goes on"
 
 

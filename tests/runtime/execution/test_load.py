@@ -84,7 +84,7 @@ def test_the_recorded_device_is_opened_without_discovery_when_it_fits(
     monkeypatch.setattr(loading, "driver_files", lambda: [Path("/drivers/p.icd")])
     monkeypatch.setattr(loading, "discover", discover)
     monkeypatch.setattr(loading, "open_backend", lambda report, profiling: open_backend(NULL_REPORT))
-    open_executor(tmp_path / "context.bin", wanted, "permissive", None, False)
+    open_executor(tmp_path / "context.bin", wanted, "permissive", None)
     assert bool(discovered) is discovers
 
 

@@ -381,7 +381,6 @@ def test_after_close_everything_says_so_and_handles_are_free(prepared: Prepared)
         executor.run_in_place,
         lambda: executor.register("x", x),
         lambda: executor.shared_inputs,
-        lambda: executor.profile({"x": X}, 1),
         executor.__enter__,
     ):
         with pytest.raises(ContextClosed, match="graph 'main' on null was closed"):

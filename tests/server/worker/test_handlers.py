@@ -4,6 +4,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.execution.loading import executor_on
+from gputune.runtime.profiling.log import read_log_of
 from gputune.server.protocol import codec, messages
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.launches import launches_of, with_launches
@@ -327,11 +329,12 @@ def test_a_context_is_loaded_run_profiled_and_forgotten(worker: Worker, context:
     assert (loaded.context, loaded.computes, loaded.warnings) == (5, False, ()) and loaded.load_ns > 0
     ran = worker(ExecuteContext(5, {"x": X.data}))
     assert bytes(ran.outputs["y"]) == bytes(32) and ran.elapsed_ns > 0
-    profiled = worker(ProfileContext(5, {"x": X.data}, 4))
-    assert np.frombuffer(profiled.inference_ns, "<f8").shape == (4,) and np.frombuffer(profiled.inference_ns).min() > 0
-    assert profiled.operations == ("first", "second") and len(profiled.operation_ns) == 2 * 4 * 8
+    profiled = worker(ProfileContext(5, {"x": X.data}, 4, "qhas"))
+    log = read_log_of(BytesIO(profiled.log), "the log")
+    assert [launch.operation for launch in log.graphs[0].launches] == ["first", "second"]
+    assert log.complete and len(log.inferences) == 4 and all((one.took_ns() > 0).all() for one in log.inferences)
     worker.handlers._limits = replace(LIMITS, timings=7)
-    refused = worker(ProfileContext(5, {"x": X.data}, 4))
+    refused = worker(ProfileContext(5, {"x": X.data}, 4, "qhas"))
     assert (refused.name, refused.details) == ("limit_exceeded", {"limit": "timings", "allowed": 7, "got": 8})
     assert worker(Forget((), (5,))) == Done()
     assert error_of(worker(ExecuteContext(5, {"x": X.data})))[0] == "unknown_context"
@@ -350,7 +353,7 @@ def test_inputs_that_do_not_fit_are_named(
 ) -> None:
     worker(PutContext(5, LoadContext(1, "two", False), context))
     worker(PutContext(5, LoadContext(1, "one", False), context))
-    for request in (ExecuteContext(5, dict(inputs)), ProfileContext(5, dict(inputs), 1)):
+    for request in (ExecuteContext(5, dict(inputs)), ProfileContext(5, dict(inputs), 1, "basic")):
         name, message = error_of(worker(request))
         assert name == "bad_message" and message.startswith(words)
 
@@ -378,10 +381,10 @@ def test_profiling_a_context_can_be_cancelled_and_tells_of_itself(
 ) -> None:
     worker(PutContext(5, LoadContext(1, "", True), context))
     monkeypatch.setattr("gputune.server.worker.handlers.PROGRESS_SECONDS", 0.0)
-    worker(ProfileContext(5, {"x": X.data}, 3))
+    worker(ProfileContext(5, {"x": X.data}, 3, "detailed"))
     assert [(p.phase, p.done, p.total) for p in worker.sent] == [("running", done, 3) for done in (1, 2, 3)]
     worker.page.cancel(True)
-    assert error_of(worker(ProfileContext(5, {"x": X.data}, 3)))[0] == "cancelled"
+    assert error_of(worker(ProfileContext(5, {"x": X.data}, 3, "detailed")))[0] == "cancelled"
 
 
 def test_only_some_of_many_warnings_are_told(worker: Worker, context: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.backends.machine_code import digest_of
+from gputune.runtime.backends.compiled_kernels import digest_of
 from tests.devices import device
 
 LOOK = """

@@ -1,0 +1,170 @@
+"""The profile of net-run: a log of inferences on the first line of an input list, here or on a target."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gputune.client.errors import ConfigError, TargetError
+from gputune.client.input_lists import read_inputs
+from gputune.client.outputs import writing
+from gputune.client.progress import Progress
+from gputune.client.run.net_run import InPlace, Job, median_ns
+from gputune.client.target.remote_executor import RemoteExecutor, Values
+from gputune.core.errors import MalformedLog
+from gputune.runtime import Executor
+from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.log import LOG_NAME, Log, read_log
+from gputune.runtime.profiling.profiler import Profiler
+from gputune.runtime.profiling.records import Level, level_named
+
+COMPARED = 25
+"""Inferences that take turns with such that are not recorded, so that the log says what recording costs."""
+FOLDER = "profilelogs"
+OPTRACE = "optrace"
+TABLE_ROWS = 10
+
+
+def level_of(level: str | None, option: str | None, profile: bool) -> Level | None:
+    """The level that options ask for, None for none: optrace, as the original tools call it, needs every timestamp of
+    each launch. Raises ConfigError for options that contradict each other."""
+    if option is not None:
+        if level is not None and level_named(level) == "basic":
+            raise ConfigError("--profiling_option optrace: needs launches, which --profiling_level basic does not time")
+        return "qhas"
+    if level is not None:
+        return level_named(level)
+    return "detailed" if profile else None
+
+
+def log_path(output_dir: Path | None) -> Path:
+    """Where the log lies: in a folder of the output folder, where one was asked for, else of the current one."""
+    return (output_dir or Path()) / FOLDER / LOG_NAME
+
+
+def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress) -> Log:
+    """Records as many inferences of each job as it has, on the inputs of its first line, and reads the log. Raises
+    OutputError, ConfigError, and as the executors do."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with progress.running("profiling", sum(job.count for job in jobs.values())):
+            remote = [job for job in jobs.values() if isinstance(job.executor, RemoteExecutor)]
+            if remote:
+                path.write_bytes(_from_target(remote[0], level))
+            else:
+                _record_here(jobs, level, path, progress)
+        return _read(path)
+
+
+def _record_here(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress) -> None:
+    with Profiler(path, level) as profiler:
+        for job in jobs.values():
+            assert isinstance(job.executor, Executor)
+            inputs = read_inputs(job.lines[0], job.executor.graph.inputs)
+
+            def infer(job: Job = job, inputs: Any = inputs) -> int:
+                return job.infer(inputs)[1]
+
+            def after(done: int) -> None:
+                progress.advance(1, "")
+
+            profiler.profile(job.executor, infer, job.count, after, min(COMPARED, job.count), job.path.name)
+
+
+def _from_target(job: Job, level: Level) -> memoryview:
+    executor = job.executor
+    assert isinstance(executor, RemoteExecutor)
+    inputs = read_inputs(job.lines[0], executor.graph.inputs)
+    given: tuple[Values, Mapping[str, MemHandle]] = inputs, {}
+    if isinstance(job.infer, InPlace):
+        job.infer.fill(inputs)
+        given = job.infer.inputs, job.infer.outputs
+    return executor.profile(given[0], job.count, level, min(COMPARED, job.count), job.path.name, given[1])
+
+
+def _read(path: Path) -> Log:
+    try:
+        return read_log(path)
+    except MalformedLog as error:  # of a target, whose bytes these are
+        raise TargetError("bad_message", str(error)) from None
+
+
+def content_of(log: Log, place: int) -> dict[str, Any]:
+    """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the order of
+    the graph. `share` is of the sum of the operations' medians."""
+    graph = log.graphs[place]
+    inferences = [one for one in log.inferences if one.graph == place]
+    rows = np.array([one.took_ns() for one in inferences if len(one.launches)], np.int64)
+    operations: dict[str, list[int]] = {}
+    for number, launch in enumerate(graph.launches):
+        operations.setdefault(launch.operation, []).append(number)
+    samples = {name: rows[:, own].sum(axis=1) for name, own in operations.items()} if len(rows) else {}
+    medians = {name: float(np.median(times)) for name, times in samples.items()}
+    total = sum(medians.values())
+    inference_ns = [one.elapsed_ns for one in inferences]
+    return {
+        "device": log.header.device.get("name"),
+        "computes": graph.computes,
+        "graph": graph.name,
+        "level": log.header.level,
+        "inferences": len(inferences),
+        "inference_ns": inference_ns,
+        "median_inference_ns": median_ns(inference_ns),
+        "operations_ns": total,
+        "operations": [
+            {
+                "operation": name,
+                "median_ns": median,
+                "minimum_ns": int(samples[name].min()),
+                "share": median / total if total else 0.0,
+            }
+            for name, median in medians.items()
+        ],
+        "comparison": [
+            {
+                "profiled_ns": statistics.median(one.profiled_ns),
+                "cost": _ratio(one.profiled_ns, one.unprofiled_ns),
+                "launches_by_usual": _ratio(one.unprofiled_ns, one.usual_ns),
+                "unprofiled_ns": statistics.median(one.unprofiled_ns),
+                "usual_ns": statistics.median(one.usual_ns),
+                "usual_form": one.usual_form,
+            }
+            for one in log.comparisons
+            if one.graph == place and 0 < len(one.profiled_ns) == len(one.unprofiled_ns) == len(one.usual_ns)
+        ],
+    }
+
+
+def _ratio(one_ns: Sequence[int], other_ns: Sequence[int]) -> float:
+    """The median of pairs that ran one behind the other."""
+    return statistics.median(mine / max(theirs, 1) for mine, theirs in zip(one_ns, other_ns, strict=True))
+
+
+def lines_of(content: Mapping[str, Any]) -> list[str]:
+    """A profile in lines for people: the slowest operations, and what recording has cost."""
+    slowest = sorted(content["operations"], key=lambda entry: -entry["median_ns"])
+    lines = [f"{'median':>12} {'share':>6}  operation"] if slowest else []
+    lines += [_row(entry["median_ns"], entry["share"], entry["operation"]) for entry in slowest[:TABLE_ROWS]]
+    if rest := slowest[TABLE_ROWS:]:
+        ns, share = (sum(entry[name] for entry in rest) for name in ("median_ns", "share"))
+        lines.append(_row(ns, share, f"{len(rest)} others together"))
+    for found in content["comparison"]:
+        profiled, unprofiled, usual = (found[f"{name}_ns"] / 1e6 for name in ("profiled", "unprofiled", "usual"))
+        lines.append(
+            f"medians in turns: recorded {profiled:.3f} ms, not recorded {unprofiled:.3f} ms; of pairs "
+            f"{found['cost'] - 1:+.1%}"
+        )
+        if found["usual_form"] != "launches" and content["operations"]:
+            lines.append(
+                f"it usually runs by persistent kernels, in {usual:.3f} ms: launch by launch, as recorded, it takes "
+                f"{found['launches_by_usual']:.2f} times as long"
+            )
+    return lines
+
+
+def _row(ns: float, share: float, words: str) -> str:
+    return f"{ns / 1e3:>9.1f} us {share:>6.1%}  {words}"

@@ -1,0 +1,11 @@
+"""Logs, on both sides: what --log_level may be, and how foreign text is made fit for a log or a terminal."""
+
+import logging
+
+LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "verbose": logging.DEBUG}
+
+
+def printable(text: object) -> str:
+    """Text from a kernel, a driver, a file or another machine in one line, and without the characters by which a
+    terminal is told to do something."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in str(text))

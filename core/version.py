@@ -1,0 +1,13 @@
+"""Which gputune this is."""
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+
+@cache  # the package's metadata takes milliseconds to read
+def software_version() -> str:
+    """What this program says about itself to others and in files, for example "gputune 0.1.0"."""
+    try:
+        return f"gputune {version('gputune')}"
+    except PackageNotFoundError:  # a bundle without package metadata
+        return "gputune"

@@ -1,0 +1,267 @@
+"""The profiler of an application: a log, and the executors whose inferences go there.
+
+    with Profiler("net.log", "qhas") as profiler:
+        profiler.watch(executor)
+        executor.run({"x": array})
+
+Every inference of a watched executor is recorded, whichever way it is asked for: on arrays or on memory handles, alone,
+in a group or in a pipeline. Several may be watched by several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol, Self
+
+from gputune.core.identity import DeviceIdentity
+from gputune.core.version import software_version
+from gputune.runtime.backends import Backend, Bound
+from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.devices import state
+from gputune.runtime.profiling.counters import Counters
+from gputune.runtime.profiling.log import LogWriter
+from gputune.runtime.profiling.recorder import Recorder
+from gputune.runtime.profiling.records import (
+    Comparison,
+    Form,
+    Level,
+    LoggedGraph,
+    LogHeader,
+    Span,
+    StateSample,
+    digest_of,
+    level_named,
+    logged_launches,
+)
+
+STATE_SECONDS = 0.25
+"""Between two samples of the device's state, at level qhas."""
+
+
+class Observer(Protocol):
+    """A measurement of an application's own. before and after are called next to an inference, outside of its time;
+    results gives what was measured of it by names with their units."""
+
+    def before(self) -> None: ...
+    def after(self) -> None: ...
+    def results(self) -> Mapping[str, float]: ...
+
+
+class Profiled(Protocol):
+    """An executor, as far as profiling needs it. recorder: of its inferences, None while they are not recorded;
+    persistent_kernels: whether it may use them."""
+
+    recorder: Recorder | None
+    persistent_kernels: bool
+    load_ns: int
+
+    @property
+    def graph(self) -> GraphRecord: ...
+    @property
+    def device(self) -> DeviceIdentity: ...
+    @property
+    def computes(self) -> bool: ...
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def last_form(self) -> Form: ...
+    def one_by_one(self) -> Sequence[Bound]: ...
+
+
+class Profiler:
+    """Writes a log of inferences. level: how much of them. Usable from several threads; `with` or close() ends the log,
+    which can be read before, too."""
+
+    def __init__(self, log: Path | str | BinaryIO, level: str = "detailed", observers: Sequence[Observer] = ()) -> None:
+        """log: a file, which is replaced, or a stream. observers: are asked in every inference that is recorded. Raises
+        ValueError for an unknown level, OSError."""
+        self.level: Level = level_named(level)
+        self._file = Path(log).open("wb") if isinstance(log, str | Path) else None  # noqa: SIM115 - close() does
+        self._stream: Any = log if self._file is None else self._file
+        self._observers = observers
+        self._counters = Counters() if self.level == "qhas" else None
+        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._writer: LogWriter | None = None
+        self._watched: list[Profiled] = []
+        self._sampled = 0.0
+
+    # --- what is recorded -----------------------------------------------------------------------------
+
+    def watch(self, *executors: Profiled, context: str = "") -> None:
+        """Has every inference of these be recorded from now on. context: what the log calls their context. Raises
+        OSError."""
+        for executor in executors:
+            executor.recorder = self.recorder(executor, context)
+            self._watched.append(executor)
+
+    def recorder(self, executor: Profiled, context: str = "") -> Recorder:
+        """Describes a graph in the log and returns what records its inferences, once it is the executor's. Raises
+        OSError."""
+        writer = self._log(executor.device, executor.backend.settings)
+        launches = logged_launches(executor.graph)
+        place = writer.add_graph(
+            LoggedGraph(
+                name=executor.graph.name,
+                context=context,
+                digest=digest_of(launches),
+                computes=executor.computes,
+                launches=launches,
+                inputs={tensor.name: tensor.nbytes for tensor in executor.graph.inputs},
+                outputs={tensor.name: tensor.nbytes for tensor in executor.graph.outputs},
+                arena_bytes=executor.graph.arena_bytes,
+                persistent=len(executor.graph.persistent),
+                load_ns=executor.load_ns,
+            )
+        )
+        beside = _Beside(self._counters, self._observers, self._sample, self._counting)
+        return Recorder(
+            executor.backend,
+            self.level,
+            place,
+            executor.one_by_one,
+            lambda: executor.last_form,
+            beside,
+            writer.add,
+        )
+
+    @contextmanager
+    def span(self, name: str, identifier: int) -> Iterator[None]:
+        """Records from when to when something was; not before a graph is watched. Raises OSError."""
+        begun_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            if self._writer is not None:
+                self._writer.add(Span(name, identifier, begun_ns, time.perf_counter_ns()))
+
+    def profile(
+        self,
+        executor: Profiled,
+        infer: Callable[[], int],
+        inferences: int,
+        after: Callable[[int], None] = lambda done: None,
+        compared: int = 0,
+        context: str = "",
+    ) -> None:
+        """Records so many inferences of an executor, which `infer` makes and of which it returns the ns. The first
+        `compared` of them take turns with unprofiled ones, so that the log says what profiling costs, and how launches
+        one by one compare with the form in which the graph usually runs.
+
+        after: is called with the number of those that are done; what it raises ends this. Raises as infer does,
+        OSError."""
+        recorder = self.recorder(executor, context)
+        persistent = self.level == "basic"
+        forms = [(recorder, persistent), (None, persistent)]
+        if executor.graph.persistent and not persistent:
+            forms.append((None, True))
+        times_ns: list[list[int]] = [[] for _ in forms]
+        for form in forms[1:] if compared else ():  # what comes first loads code and fills caches
+            _timed(executor, infer, *form)
+        for done in range(inferences):
+            turn = range(len(forms)) if done < compared else range(1)
+            for place in sorted(turn, key=lambda each: (each + done) % len(forms)):
+                times_ns[place].append(_timed(executor, infer, *forms[place]))
+            after(done + 1)
+        profiled, unprofiled, usual = (tuple(times[:compared]) for times in (*times_ns[:2], times_ns[-1]))
+        if self._writer is not None and compared:
+            self._writer.add(Comparison(recorder.graph, profiled, unprofiled, usual, executor.last_form))
+
+    def close(self) -> None:
+        """Ends the log; nothing is watched any more. Doing so again does nothing. Raises OSError."""
+        while self._watched:
+            self._watched.pop().recorder = None
+        if self._counters is not None:
+            self._counters.close()
+        try:
+            if self._writer is not None:
+                self._writer.end()
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _log(self, device: DeviceIdentity, settings: Mapping[str, str]) -> LogWriter:
+        """The log, which begins with what it is of."""
+        with self._lock:
+            if self._writer is None:
+                unavailable = {} if self._counters is None else self._counters.unavailable
+                begun = time.perf_counter_ns(), time.time_ns()
+                header = LogHeader(
+                    self.level, software_version(), device.to_dict(), *begun, dict(settings), dict(unavailable)
+                )
+                self._writer = LogWriter(self._stream, header)
+            return self._writer
+
+    def _sample(self) -> None:
+        """Writes the state of the device when the last sample is old."""
+        with self._lock:
+            if time.monotonic() < self._sampled + STATE_SECONDS or self._writer is None:
+                return
+            self._sampled = time.monotonic()
+        if values := state.read():
+            self._writer.add(StateSample(time.perf_counter_ns(), values))
+
+
+class _Beside:
+    """What is counted of the inferences of one recorder: the system's counters, and what observers measure."""
+
+    def __init__(
+        self,
+        counters: Counters | None,
+        observers: Sequence[Observer],
+        sample: Callable[[], None],
+        counting: threading.Lock,
+    ) -> None:
+        """sample: of the device's state, where counters are read, too; counting: is held while they are."""
+        self._counters, self._observers, self._sample, self._counting = counters, observers, sample, counting
+        self._counted: dict[str, int] = {}
+        self._preempted: dict[int, int] = {}
+
+    def before(self) -> None:
+        for observer in self._observers:
+            observer.before()
+        if self._counters is not None:
+            self._sample()
+            with self._counting:
+                self._counters.refresh()
+                self._preempted = self._counters.preemptions()
+                self._counted = self._counters.read()
+
+    def after(self) -> None:
+        if self._counters is not None:
+            with self._counting:
+                self._counted = _grown(self._counters.read(), self._counted)
+                self._preempted = _grown(self._counters.preemptions(), self._preempted)
+        for observer in self._observers:
+            observer.after()
+
+    def results(self) -> dict[str, Any]:
+        observed = {name: float(value) for each in self._observers for name, value in each.results().items()}
+        return {"counters": self._counted, "preemptions": self._preempted, "observed": observed}
+
+
+def _grown(now: Mapping[Any, int], before: Mapping[Any, int]) -> dict[Any, int]:
+    """By what counts have grown; one that began to be counted meanwhile is not known yet."""
+    return {name: max(0, value - before[name]) for name, value in now.items() if name in before}
+
+
+def _timed(executor: Profiled, infer: Callable[[], int], recorder: Recorder | None, persistent: bool) -> int:
+    """An inference in one form; its ns."""
+    usual = executor.persistent_kernels
+    executor.recorder, executor.persistent_kernels = recorder, usual and persistent
+    try:
+        return infer()
+    finally:
+        executor.recorder, executor.persistent_kernels = None, usual

@@ -1,0 +1,169 @@
+"""Recording inferences on the null device: what of them is in the log, whichever way they run."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.core.errors import LaunchFailed
+from gputune.runtime import MemHandle, load, load_group
+from gputune.runtime.backends.null import NullBackend
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context
+from gputune.runtime.profiling import recorder
+from gputune.runtime.profiling.log import Log, read_log_of
+from gputune.runtime.profiling.profiler import Profiler
+from gputune.runtime.profiling.records import LoggedInference, Part
+
+X = np.ones((2, 4), np.float32)
+
+
+def logged(log: BytesIO) -> Log:
+    return read_log_of(BytesIO(log.getvalue()), "the log")
+
+
+@pytest.mark.parametrize(("level", "columns"), [("basic", 0), ("detailed", 2), ("qhas", 4), ("linting", 4)])
+def test_a_level_says_how_much_of_an_inference_is_in_the_log(context_path: Path, level: str, columns: int) -> None:
+    log = BytesIO()
+    with load(context_path, "null") as executor, Profiler(log, level) as profiler:
+        profiler.watch(executor, context="net")
+        executor.run({"x": X})
+        executor.run({"x": X})
+    found = logged(log)
+    assert found.complete and [one.number for one in found.inferences] == [0, 1]
+    (graph,) = found.graphs
+    assert (graph.name, graph.context, graph.inputs, graph.outputs) == ("main", "net", {"x": 32}, {"y": 32})
+    assert [each.operation for each in graph.launches] == ["first", "second"]
+    for one in found.inferences:
+        assert one.launches.shape == ((2, columns) if columns else (0, 4))
+        assert ("task_clock_ns" in one.counters or "task_clock_ns" in found.header.unavailable) == (columns == 4)
+        assert in_order(one)
+
+
+def in_order(inference: LoggedInference) -> bool:
+    """The parts are those of an inference, one behind the other, within it."""
+    kinds, tensors, begun, ended = inference.parts.T.tolist()
+    assert kinds[0] == Part.HOST == kinds[-1]
+    steps = [Part.WRITE, Part.ENQUEUE, Part.WAIT, Part.READ]
+    assert [kind for kind in dict.fromkeys(kinds) if kind != Part.HOST] == steps
+    assert tensors[kinds.index(Part.WRITE)] == 0
+    moments = [inference.begun_ns, *(moment for pair in zip(begun, ended, strict=True) for moment in pair)]
+    return moments == sorted(moments) and moments[-1] == inference.ended_ns
+
+
+def test_every_way_to_run_is_recorded(context_path: Path) -> None:
+    log = BytesIO()
+    x, y = MemHandle.allocate(32), MemHandle.allocate(32)
+    with load_group([context_path], "null") as group, Profiler(log) as profiler:
+        executor = group["context"]
+        profiler.watch(executor)
+        group.run("context", {"x": X})
+        executor.run_timed({"x": x}, {"y": y})
+        executor.register("x", x)
+        executor.register("y", y)
+        executor.run_in_place()
+    x.close()
+    y.close()
+    found = logged(log).inferences
+    assert len(found) == 3 and all(len(one.launches) == 2 for one in found)
+    assert executor.recorder is None
+
+
+def test_what_fails_is_not_recorded(context_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = BytesIO()
+    with load(context_path, "null") as executor, Profiler(log) as profiler:
+        profiler.watch(executor)
+        with pytest.raises(ValueError, match="needs the input 'x'"):
+            executor.run({})
+        with monkeypatch.context() as patched:
+            patched.setattr(NullBackend, "enqueue_timed", _fail)
+            with pytest.raises(LaunchFailed, match="the device is gone"):
+                executor.run({"x": X})
+        executor.run({"x": X})
+    assert [one.number for one in logged(log).inferences] == [0]
+
+
+def _fail(*arguments: object) -> None:
+    raise LaunchFailed("the device is gone")
+
+
+def test_no_more_events_are_kept_than_drivers_can(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = context.graphs[0].launches
+    graph = replace(context.graphs[0], launches=(first,) * 1400 + (second,))
+    write_context(tmp_path / "long.bin", replace(context, graphs=(graph,)))
+    kept, most = 0, 0
+    enqueue = NullBackend.enqueue_timed
+
+    def counted(self: NullBackend, bounds: object) -> object:
+        nonlocal kept, most
+        times = enqueue(self, bounds)  # type: ignore[arg-type]
+        kept += len(times())
+        most = max(most, kept)
+
+        def read() -> object:
+            nonlocal kept
+            found = times()
+            kept -= len(found)
+            return found
+
+        return read
+
+    monkeypatch.setattr(NullBackend, "enqueue_timed", counted)
+    log = BytesIO()
+    with load(tmp_path / "long.bin", "null") as executor, Profiler(log) as profiler:
+        profiler.watch(executor)
+        executor.run({"x": X})
+    (found,) = logged(log).inferences
+    assert 0 < most <= recorder.MOST_EVENTS and kept == 0
+    assert (found.took_ns() > 0).all() and (np.diff(found.launches.reshape(-1)) >= 0).all()
+    assert (found.parts[:, 0] == Part.PROFILER).sum() >= 2
+
+
+def test_inferences_take_turns_with_others_that_are_not_recorded(context_path: Path) -> None:
+    log = BytesIO()
+    done: list[int] = []
+    with load(context_path, "null") as executor, Profiler(log) as profiler:
+        profiler.profile(executor, lambda: executor.run_timed({"x": X})[1], 5, done.append, compared=3)
+    found = logged(log)
+    (compared,) = found.comparisons
+    assert done == [1, 2, 3, 4, 5] and len(found.inferences) == 5
+    assert compared.profiled_ns == tuple(one.elapsed_ns for one in found.inferences[:3])
+    assert len(compared.unprofiled_ns) == 3 and compared.usual_ns == compared.unprofiled_ns
+
+
+class Meter:
+    """Counts inferences."""
+
+    begun = ended = 0
+
+    def before(self) -> None:
+        self.begun += 1
+
+    def after(self) -> None:
+        self.ended += 1
+
+    def results(self) -> Mapping[str, float]:
+        return {"energy_uj": 10 * self.ended + self.begun}
+
+
+def test_an_observer_adds_measurements_of_its_own(context_path: Path, tmp_path: Path) -> None:
+    with load(context_path, "null") as executor, Profiler(tmp_path / "net.log", observers=[Meter()]) as profiler:
+        profiler.watch(executor)
+        executor.run({"x": X})
+        executor.run({"x": X})
+    with (tmp_path / "net.log").open("rb") as file:
+        assert [one.observed for one in read_log_of(file, "net.log").inferences] == [
+            {"energy_uj": 11.0},
+            {"energy_uj": 22.0},
+        ]
+
+
+def test_an_unknown_level_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'all' is no profiling level; there are basic, detailed, qhas"):
+        Profiler(tmp_path / "net.log", "all")
+    assert not (tmp_path / "net.log").exists()
