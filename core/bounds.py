@@ -15,6 +15,7 @@ class Within:
     high: float
 
 
+Count = Annotated[int, Within(0, 2**31 - 1)]
 Bytes = Annotated[int, Within(0, 2**48)]
 Size = Annotated[int, Within(1, 2**32)]
 Sizes = Annotated[tuple[Size, ...], Within(1, 3)]

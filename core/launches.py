@@ -17,6 +17,7 @@ from gputune.core.bounds import (
     Amounts,
     Arguments,
     Bytes,
+    Count,
     Facts,
     Key,
     Name,
@@ -84,13 +85,14 @@ class Variant:
     """One configuration made concrete: `prepare` fills the buffers of `packed` (name -> bytes) once from
     constant inputs, then `main` computes "output" from inputs and packed buffers; only main is timed, its stages
     included, which hand over what they compute in the buffers of `scratch` (name -> bytes), whose contents nothing
-    keeps."""
+    keeps. `number` is its name in a request for several, however often what is left of that is asked again."""
 
     configuration: Annotated[Mapping[Key, int], Within(0, 256)]
     prepare: Annotated[tuple[Launch, ...], Within(0, 1024)]
     main: Launch
     packed: Amounts
     scratch: Amounts = field(default_factory=dict)
+    number: Count = 0
 
 
 @dataclass(frozen=True)

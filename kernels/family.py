@@ -107,9 +107,9 @@ class Instance:
     packed: Mapping[str, int] = field(default_factory=dict)
     scratch: Mapping[str, int] = field(default_factory=dict)
 
-    def variant(self, configuration: Configuration) -> Variant:
-        """It, as the one that the configuration was rendered to."""
-        return Variant(configuration, **vars(self))
+    def variant(self, configuration: Configuration, number: int = 0) -> Variant:
+        """It, as the one that the configuration was rendered to; number: in a request for several."""
+        return Variant(configuration, **vars(self), number=number)
 
 
 @dataclass(frozen=True)

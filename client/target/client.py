@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gputune.client.errors import TargetError
-from gputune.client.target.measuring_request import MeasuringRequest
 from gputune.client.target.reconnecting import Reconnecting
 from gputune.client.target.session import Link, OnProgress, Session
 from gputune.client.target.transport.connection import CONNECT_SECONDS, dial
@@ -54,11 +53,13 @@ from gputune.server.protocol.messages import (
     ProfileContext,
     Profiled,
     ProfileKernel,
+    Progress,
     RegisterMemory,
     Status,
     StatusReport,
     UploadBuffer,
 )
+from gputune.server.protocol.remaining import Remaining
 
 R = TypeVar("R")
 Data: TypeAlias = NDArray[Any] | Blob
@@ -230,17 +231,27 @@ class TargetClient(Closing):
         """Builds, verifies and times at most limits.variants variants; trials in their order. A variant that fails is
         told to on_progress at once, and only once, also when the request has to be sent again."""
         self._check(request)
-        measuring = MeasuringRequest(request, self.address, on_progress)
+        remaining = Remaining(request)
+
+        def hear(progress: Progress) -> None:
+            if not remaining.hear(progress):
+                raise self._nonsense(f"progress on variant {progress.variant}, which was not asked for")
+            if on_progress is not None:
+                on_progress(progress)
 
         def measure(link: Link) -> Profiled | None:
-            left = measuring.left()
+            left = remaining.ask()
             if left is None:
                 return None
             buffers = {name: self._buffer(link, handle) for name, handle in left.buffers.items()}
             left = replace(left, buffers=buffers, reference=self._buffer(link, left.reference))
-            return self._session.ask(link, left, Profiled, measuring.hear)
+            return self._session.ask(link, left, Profiled, hear)
 
-        return measuring.whole(self._session.through(measure))
+        reply = self._session.through(measure)
+        try:
+            return remaining.whole(reply)
+        except ValueError as error:
+            raise self._nonsense(str(error)) from None
 
     def execute_kernel(self, request: ExecuteKernel) -> dict[str, memoryview]:
         """Runs launches in order; returns the bytes of each output by name."""
@@ -359,6 +370,9 @@ class TargetClient(Closing):
             check_limits(request, self.limits)
         except ProtocolError as error:
             raise TargetError(error.name, error.message, error.details) from None
+
+    def _nonsense(self, what: str) -> TargetError:
+        return TargetError("bad_message", f"target {self.address}: {what}")
 
     def _known(self, table: Mapping[int, R], handle: int, what: str) -> R:
         if handle not in table:

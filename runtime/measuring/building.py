@@ -61,42 +61,42 @@ class VariantBuilder:
         self._scratch: dict[str, GuardedBuffer] = {}
 
     def build_all(self) -> Iterator[tuple[int, Verified | Exception]]:
-        """Every variant of the request and the baseline, which comes first, by index: verified, or what it failed with.
-        Those that are compiled ahead come last, and backwards, to meet the process that compiles them. Nothing is
+        """The baseline first and every variant of the request, by number: verified, or what it failed with. Those that
+        are compiled ahead come last, and backwards, to meet the process that compiles them. Nothing is
         compiled any more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
-        variants, baseline = self._request.numbered, self._request.baseline_index
-        ahead = [index for index in self._ahead if index != baseline]
+        variants, baseline = self._request.numbered, self._request.baseline_number
+        ahead = [number for number in self._ahead if number != baseline]
         together = self._groups()
-        for index in [*(index for index in variants if index not in ahead), *reversed(ahead)]:
-            variant = variants[index]
+        for number in [*(number for number in variants if number not in ahead), *reversed(ahead)]:
+            variant = variants[number]
             self._course.go_on()
-            self._current = index
+            self._current = number
             if group := together.pop(variant.main, None):
                 self._launcher.build_together(group)
                 together = {launch: others for launch, others in together.items() if others is not group}
             found = self._found(variant)
             if isinstance(found, Verified):
                 self._course.seen(found.estimate_ns)
-            yield index, found
+            yield number, found
         if self._request.ahead is not None:
             self._course.step("building", None)
             self._request.ahead.wait()
 
-    def verify_again(self, index: int, verified: Verified) -> None:
+    def verify_again(self, number: int, verified: Verified) -> None:
         """Launches a variant once more and verifies it: another variant of the batch may have damaged what it reads,
         and a data race may show only now. Raises WrongOutput or DeviceError."""
-        self._current = index
-        self._course.step("checking", index)
+        self._current = number
+        self._course.step("checking", number)
         self._renew(verified.packed)
         self._verify(verified.bound, verified.packed, verified.scratch)
 
-    def harvest(self, index: int, verified: Verified) -> bytes:
+    def harvest(self, number: int, verified: Verified) -> bytes:
         """The binary of a verified variant's program; one that it shares has none, so it is built
         and verified in one of its own. Raises WrongOutput or DeviceError."""
-        self._current = index
+        self._current = number
         if verified.program.prefix:
             verified = self._build_and_verify(verified.variant, shared=False)
-        return self._launcher.harvest(verified.program, index)
+        return self._launcher.harvest(verified.program, number)
 
     def release(self) -> None:
         """Lets go of all device memory now: kept buffers know how the builder fills them, and the builder knows them, a
@@ -106,18 +106,20 @@ class VariantBuilder:
         del self._inputs, self._output
 
     @property
-    def _ahead(self) -> range:
-        """The variants that another worker compiles."""
-        end = len(self._request.variants)
-        return range(end if self._request.ahead is None else self._request.ahead.first, end)
+    def _ahead(self) -> dict[int, Variant]:
+        """The variants that another worker compiles, by number."""
+        request = self._request
+        compiled = () if request.ahead is None else request.variants[request.ahead.first :]
+        return {variant.number: variant for variant in compiled}
 
     def _groups(self) -> dict[Launch, list[Launch]]:
         """Which launches share a program with which others. Those that are compiled ahead are grouped as they are
         there, whatever is known here: only then it is the same program."""
         if not (self._request.together and self._programs.merges):
             return {}
-        ahead = [self._request.variants[index].main for index in self._ahead]
-        own = [variant.main for index, variant in self._request.numbered.items() if index not in self._ahead]
+        elsewhere = self._ahead
+        ahead = [variant.main for variant in elsewhere.values()]
+        own = [variant.main for number, variant in self._request.numbered.items() if number not in elsewhere]
         new = [launch for launch in own if not self._programs.has_program(launch) and launch not in ahead]
         found = {launch: group for group in groups(new) for launch in group}
         for group in groups(ahead):
@@ -173,7 +175,7 @@ class VariantBuilder:
         for buffer in (self._output, *scratch.values()):
             buffer.poison(backend)
         backend.finish()
-        known_to_end = self._current == request.baseline_index  # it may be slow, but it has run before
+        known_to_end = self._current == request.baseline_number  # it may be slow, but it has run before
         try:
             timing = self._launcher.run(bound, self._current, 0.0 if known_to_end else self._course.best_ns)
         finally:

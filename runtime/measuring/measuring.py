@@ -24,8 +24,8 @@ MESSAGE_CHARACTERS = 4000
 
 @dataclass(frozen=True)
 class Measured:
-    """Trials in the order of the variants, the index of the fastest right one, and its program's binary, which is empty
-    when it was not asked for.
+    """Trials in the order of the variants, the number of the fastest right one, and its program's binary, which is
+    empty when it was not asked for.
 
     baseline: its trial, with the samples in the order in which they were taken. spent_ns: the host's time for
     "build", "verify" and "measure". state: what device_state reads "before" and "after"; "damaged" is there when
@@ -55,8 +55,8 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
         best, binary = batch.winner()
     finally:
         batch.release()
-    trials = tuple(map(batch.trial, range(len(request.variants))))
-    baseline = None if request.baseline_index is None else batch.trial(request.baseline_index)
+    trials = tuple(batch.trial(variant.number) for variant in request.variants)
+    baseline = None if request.baseline is None else batch.trial(request.baseline.number)
     state = {"before": before, "after": device_state.read()}
     if batch.damaged:
         state["damaged"] = {"times": float(batch.damaged)}
@@ -77,7 +77,7 @@ def failure(error: Exception) -> Trial:
 
 def twins(backend: Backend, verified: Mapping[int, Verified]) -> dict[int, int]:
     """Of variants that run the same machine code on the same data with the same sizes, all but the first, with the
-    first one's index."""
+    first one's number."""
     first: dict[object, int] = {}
     same_as: dict[int, int] = {}
     for index, one in verified.items():
@@ -91,8 +91,8 @@ def twins(backend: Backend, verified: Mapping[int, Verified]) -> dict[int, int]:
 
 
 class _Batch:
-    """One request on its way, and what has become of each variant so far. Those that work have their samples when they
-    have been timed."""
+    """One request on its way, and what has become of each variant so far, whose index is its number. Those that work
+    have their samples when they have been timed."""
 
     def __init__(self, programs: ProgramCache, request: MeasureRequest, course: Course, watcher: Watcher) -> None:
         self._backend = programs.backend
@@ -134,7 +134,7 @@ class _Batch:
         if protocol.cold:
             self._course.step("building", None)
             self._backend.flush_caches()  # which may compile, once
-        variants = range(len(self._request.variants))
+        variants = self._request.numbers
         candidates = {index: verified for index, verified in self._verified.items() if index in variants}
         self._same_as = twins(self._backend, candidates)
         runners = {
@@ -148,7 +148,7 @@ class _Batch:
             self._course.go_on()
             self._course.step("measuring", runner.index, max(protocol.sample_ns, runner.estimate_ns))
 
-        baseline = self._request.baseline_index
+        baseline = self._request.baseline_number
         self._ranked = sample_all(
             self._backend,
             [runner for runner in runners.values() if runner.index in variants],

@@ -23,8 +23,9 @@ class Ahead:
 @dataclass(frozen=True)
 class MeasureRequest:
     """A batch of variants of one task. All read the same `buffers`; `reference` holds the right output (of `dtype`, as
-    many bytes as the output): |got - want| <= absolute + relative * max|want|. `baseline` is timed with the variants
-    and never wins, unless it is one of them; without one, the first variant is what the others are compared with;
+    many bytes as the output): |got - want| <= absolute + relative * max|want|. Each variant has a number of its own.
+    `baseline` is timed with them and never wins, unless it has the number of one and is that; without one, the variant
+    of the lowest number is what the others are compared with;
     `best_ns` is the fastest launch known before, 0 when none is. `together`: variants may share a program where that
     saves time. `ahead`: another process that compiles some of them meanwhile. `harvest`: the best variant's binary is
     wanted, for which some drivers compile once more."""
@@ -52,19 +53,23 @@ class MeasureRequest:
             raise ValueError(f"outputs of dtype {self.dtype!r} are not known; there are {', '.join(ITEM_BYTES)}")
         if self.reference.nbytes % ITEM_BYTES[self.dtype]:
             raise ValueError(f"the reference has {self.reference.nbytes} bytes, which are no {self.dtype} values")
+        if len(self.numbers) < len(self.variants):
+            raise ValueError("two variants have the same number")
+        if self.baseline is not None and self.numbered[self.baseline.number] != self.baseline:
+            raise ValueError(f"the baseline has the number of variant {self.baseline.number} and is another one")
 
     @property
-    def baseline_index(self) -> int | None:
-        """That of the variant that the baseline equals, else one more than the last; None without a baseline."""
-        if self.baseline is None:
-            return None
-        variants = list(self.variants)
-        return variants.index(self.baseline) if self.baseline in variants else len(variants)
+    def numbers(self) -> set[int]:
+        """Of the variants, without that of a baseline that is none of them."""
+        return {variant.number for variant in self.variants}
+
+    @property
+    def baseline_number(self) -> int | None:
+        """None without a baseline."""
+        return None if self.baseline is None else self.baseline.number
 
     @property
     def numbered(self) -> dict[int, Variant]:
-        """All variants by index, the baseline first, because limits scale with what is known to work."""
-        variants = dict(enumerate(self.variants))
-        if self.baseline is None or (index := self.baseline_index) is None:
-            return variants
-        return {index: self.baseline} | variants
+        """All variants by number, the baseline first, because limits scale with what is known to work."""
+        first = () if self.baseline is None else (self.baseline,)
+        return {variant.number: variant for variant in (*first, *self.variants)}

@@ -36,8 +36,8 @@ class Cancelled(Exception):
 
 
 class Watcher(Protocol):
-    """Hears of each step. `variant` counts in the order of the request; a baseline that is none of the variants comes
-    after them; None is work for all of them. Every method but yield_device returns at once, and none raises."""
+    """Hears of each step. `variant` is the number of one in the request, or of its baseline; None is work for all of
+    them. Every method but yield_device returns at once, and none raises."""
 
     @property
     def cancelled(self) -> bool:

@@ -245,7 +245,7 @@ def _copy(number: int, batch: int, place: int, size: int) -> Variant:
         "    output[get_global_id(0)] = input[get_global_id(0)];\n}\n"
     )
     launch = Launch(source, "copy", "", (size,), (64,), ("input", "output"))
-    return Variant({"PLACE": place}, (), launch, {})
+    return Variant({"PLACE": place}, (), launch, {}, number=place)
 
 
 def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, ...]]]:

@@ -47,7 +47,10 @@ class Batch:
             relative=tolerance.relative,
             absolute=tolerance.absolute,
             dtype="float32",
-            variants=tuple(self._family.render(self._problem, c).variant(c) for c in configurations),
+            variants=tuple(
+                self._family.render(self._problem, each).variant(each, number)
+                for number, each in enumerate(configurations)
+            ),
             baseline=None,
             best_ns=0.0,
             work=work,

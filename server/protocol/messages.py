@@ -34,14 +34,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias
 
-from gputune.core.bounds import Amounts, Bytes, Facts, Key, Name, Nanoseconds, Sample, Text, Within
+from gputune.core.bounds import Amounts, Bytes, Count, Facts, Key, Name, Nanoseconds, Sample, Text, Within
 from gputune.core.launches import Launch, Trial, Variant, Work
 
 PROTOCOL_VERSION = 7
 DEFAULT_PORT = 22598
 
 Blob: TypeAlias = bytes | bytearray | memoryview
-Count = Annotated[int, Within(0, 2**31 - 1)]
 Handle = Annotated[int, Within(1, 2**62)]
 RequestId = Annotated[int, Within(1, 2**63 - 1)]
 Handles = Annotated[dict[Key, Handle], Within(0, 1024)]  # by the name that a launch uses
@@ -191,8 +190,8 @@ class ProfileKernel:
     relative: Annotated[float, Within(0, 1)]
     absolute: Annotated[float, Within(0, 1e30)]
     dtype: Name  # of the output, in numpy's words
-    variants: Annotated[tuple[Variant, ...], Within(1, 1024)]
-    baseline: Variant | None  # timed with the others, to notice that the device has changed
+    variants: Annotated[tuple[Variant, ...], Within(1, 1024)]  # each with a number of its own
+    baseline: Variant | None  # timed with them, to notice that the device has changed; the number says if it is one
     best_ns: Sample  # the fastest known so far, 0 when none is: time limits scale with it
     work: Work
     samples: Annotated[int, Within(1, 2**31 - 1)]
@@ -268,7 +267,7 @@ class Progress:
     done: Count  # of `total` variants, inferences, or requests that are served before this one
     total: Count
     message: Text
-    variant: Count | None = None
+    variant: Count | None = None  # its number
     trial: Trial | None = None
 
 
@@ -331,7 +330,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Profiled:
-    """Every trial, in the order of the variants, and the binary of the most performant.
+    """Every trial, in the order of the variants, the number of the most performant, and its binary.
 
     spent_ns: where the server's time went: build, verify, measure, recover. state: the device before and
     after (clocks, temperatures, load; what cannot be read is not there)."""

@@ -111,9 +111,7 @@ class Handlers:
     # --- kernels --------------------------------------------------------------------------------------
 
     def compile_kernel(self, request: messages.CompileKernel) -> messages.Compiled:
-        compiled = launching.compile_variant(
-            self._programs, request.variant, request.buffers, self._watcher(variants=0)
-        )
+        compiled = launching.compile_variant(self._programs, request.variant, request.buffers, self._watcher())
         return messages.Compiled(compiled.binary, compiled.compile_ns, compiled.first_launch_ns)
 
     def profile_kernel(self, request: messages.ProfileKernel) -> messages.Profiled:
@@ -144,7 +142,7 @@ class Handlers:
             asked.check()
         except ValueError as error:
             raise ProtocolError("bad_message", str(error)) from None
-        measured = measuring.measure(self._programs, asked, self._watcher(len(request.variants)))
+        measured = measuring.measure(self._programs, asked, self._watcher(asked.numbers))
         return messages.Profiled(
             trials=measured.trials,
             best=measured.best,
@@ -156,9 +154,7 @@ class Handlers:
 
     def execute_kernel(self, request: messages.ExecuteKernel) -> messages.Executed:
         buffers = {name: self._buffer(handle) for name, handle in request.buffers.items()}
-        outputs = launching.execute(
-            self._programs, request.launches, buffers, request.outputs, self._watcher(variants=0)
-        )
+        outputs = launching.execute(self._programs, request.launches, buffers, request.outputs, self._watcher())
         return messages.Executed({name: data.data for name, data in outputs.items()})
 
     # --- contexts -------------------------------------------------------------------------------------
@@ -243,7 +239,7 @@ class Handlers:
         return messages.Done()
 
     def build_programs(self, request: link.BuildPrograms) -> link.ProgramsBuilt:
-        watcher = self._watcher(variants=0)
+        watcher = self._watcher()
         binaries: dict[str, messages.Blob] = {}
         for key, launch in {link.program_key(launch): launch for launch in request.launches}.items():
             if watcher.cancelled:
@@ -258,7 +254,7 @@ class Handlers:
 
     def compile_ahead(self, request: link.CompileAhead) -> link.CompiledAhead:
         variants = [replace(each, main=_complete(each.main, request.sources)) for each in request.variants]
-        took = launching.compile_ahead(self._programs, variants, request.buffers, self._watcher(variants=0))
+        took = launching.compile_ahead(self._programs, variants, request.buffers, self._watcher())
         return link.CompiledAhead(*zip(*took, strict=True)) if took else link.CompiledAhead((), ())
 
     def put_ahead(self, request: link.PutAhead) -> messages.Done:
@@ -275,7 +271,7 @@ class Handlers:
 
     # --- helpers --------------------------------------------------------------------------------------
 
-    def _watcher(self, variants: int) -> LinkWatcher:
+    def _watcher(self, variants: Collection[int] = ()) -> LinkWatcher:
         return LinkWatcher(self._page, self._limits, self._send, variants)
 
     def _with_sources(self, request: T) -> T:

@@ -6,7 +6,7 @@ A step wakes no process; Progress is sent when a variant is done for, which is n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from gputune.core.launches import Trial
@@ -30,11 +30,11 @@ def launch_seconds(expected_ns: float, limits: Limits) -> float:
 
 
 class LinkWatcher:
-    """A runtime.watch.Watcher for one request with so many `variants`. Whatever goes wrong in here ends in the
+    """A runtime.watch.Watcher for one request with variants of these numbers. Whatever goes wrong in here ends in the
     log, and never in the batch."""
 
     def __init__(
-        self, page: HeartbeatPage, limits: Limits, send: Callable[[Progress], None], variants: int = 0
+        self, page: HeartbeatPage, limits: Limits, send: Callable[[Progress], None], variants: Collection[int] = ()
     ) -> None:
         self._page = page
         self._limits = limits
@@ -66,7 +66,7 @@ class LinkWatcher:
         """Says that the request waits, and waits, if the daemon wishes so."""
         try:
             if self._page.to_yield:
-                self._send(Progress("queued", len(self._concluded), self._variants, YIELDED))
+                self._send(Progress("queued", len(self._concluded), len(self._variants), YIELDED))
                 self._page.pause()
                 self._page.begin("preparing", None, self._limits.request_seconds)
         except Exception:
@@ -82,7 +82,7 @@ class LinkWatcher:
                 return self._limits.request_seconds
 
     def _conclude(self, variant: int, trial: Trial) -> None:
-        if variant >= self._variants:
+        if variant not in self._variants:
             return  # a baseline is no variant of the client's
         # what fails after having worked does so while it is timed
         phase: Literal["building", "measuring"] = "measuring" if variant in self._concluded else "building"
@@ -90,6 +90,6 @@ class LinkWatcher:
         message = "" if trial.status == OK else f"{trial.status}: {trial.message}".partition("\n")[0]
         done = len(self._concluded)
         try:
-            self._send(Progress(phase, done, self._variants, message, variant, trial))
+            self._send(Progress(phase, done, len(self._variants), message, variant, trial))
         except Exception:
             log.exception("a defect while telling about variant %d", variant)

@@ -23,8 +23,7 @@ ended, and what the heartbeat page said at that moment: the step, and the varian
 It ends because each death concludes a variant, drops the baseline, gives up sharing programs or counts one more
 suspicion, and none of these goes on for ever.
 
-The worker counts the variants of what it is asked for, which are fewer after each death; all numbers are translated
-here. No input and output: supervisor.py runs it.
+No input and output: supervisor.py runs it.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from gputune.core.launches import Trial
-from gputune.core.statuses import OK, TrialStatus
+from gputune.core.statuses import TrialStatus
 from gputune.runtime.measuring.watcher import Step
 from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress
-from gputune.server.protocol.same_as import renumbered
+from gputune.server.protocol.remaining import Remaining
 from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
 _RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # a death here is due to what is done there
@@ -68,7 +67,7 @@ class Missed:
 
 @dataclass(frozen=True)
 class Death:
-    """How a worker ended, and what it was doing: the step, and the number of the variant in what it was asked for.
+    """How a worker ended, and what it was doing: the step, and the number of the variant.
 
     how: a phrase such as "SIGSEGV"; killed: by SIGKILL that was not ours, which says nothing about the variant;
     missed: the limit that we have ended it for; ours: why we have ended it, for that or for another reason.
@@ -113,11 +112,10 @@ class Batch:
     """The variants of one request: ask a worker for what is `remaining`, until one lives to the end of it."""
 
     def __init__(self, request: ProfileKernel) -> None:
-        self._request = request
-        self._baseline = request.baseline
+        self._left = Remaining(request)
+        self._numbers = {variant.number for variant in request.variants}
+        self._baseline = None if request.baseline is None else request.baseline.number
         self._together = request.together
-        self._failed: dict[int, Trial] = {}
-        self._asked: tuple[int, ...] = ()
         self._concluded: set[int] = set()  # by the worker that is at it
         self._suspected: Counter[int | None] = Counter()
         self._doubted: set[int] = set()  # may only have been at work when what another one had damaged was noticed
@@ -125,27 +123,19 @@ class Batch:
     def remaining(self) -> ProfileKernel | None:
         """The request for all that has no verdict yet; None when every variant has failed. What the worker says
         next is about this. Doubted variants come first."""
-        variants = self._request.variants
-        left = (index for index in range(len(variants)) if index not in self._failed)
-        self._asked = tuple(sorted(left, key=lambda index: index not in self._doubted))
         self._concluded = set()
-        if not self._asked:
-            return None
-        asked = tuple(variants[index] for index in self._asked)
-        return replace(self._request, variants=asked, baseline=self._baseline, together=self._together)
+        asked = self._left.ask(first=self._doubted)
+        return None if asked is None else replace(asked, together=self._together)
 
     def progress(self, message: Progress) -> Progress:
-        """The worker's words in the numbers of the request; a failure in them is kept."""
-        variant = self._number(message.variant)
-        trial = message.trial if variant is not None else None
-        if variant is not None:
-            self._concluded.add(variant)
-        if variant is not None and trial is not None and trial.status != OK:
-            self._failed.setdefault(variant, trial)
-        total = len(self._request.variants)
-        before = total - len(self._asked)
-        done = min(before + message.done, total)
-        return replace(message, done=done, total=total, variant=variant, trial=trial)
+        """The worker's words about the whole request; a failure in them is kept."""
+        if not self._left.hear(message):
+            message = replace(message, variant=None, trial=None)
+        if message.variant is not None:
+            self._concluded.add(message.variant)
+        total = len(self._numbers)
+        done = min(total - len(self._left.asked) + message.done, total)
+        return replace(message, done=done, total=total)
 
     def lost(self, death: Death, fresh: bool = True) -> Progress | None:
         """Draws the conclusion from a worker's death: what to tell the client before going on, or None when it
@@ -155,11 +145,7 @@ class Batch:
         if self._together and death.step in _COMPILES:
             self._together = False
             return self._recovering(death, "the batch is tried again, with a program for each variant")
-        baseline = len(self._asked) if self._baseline is not None else None
-        is_baseline = death.variant is not None and death.variant == baseline
-        culprit = len(self._request.variants) if is_baseline else self._number(death.variant)
-        if culprit in self._failed:
-            culprit = None
+        culprit = self._culprit(death)
         self._suspected[culprit] += 1
         again = self._suspected[culprit] > (KILLS_FORGIVEN if death.killed else 1)
         if culprit is None:
@@ -169,12 +155,9 @@ class Batch:
             self._doubted.add(culprit)
         if (death.killed or not certain) and not again:
             return self._recovering(death, "what it worked on is tried again")
-        if is_baseline:
-            self._baseline = None
+        self._left.failed[culprit] = death.trial
+        if culprit not in self._numbers:
             return self._recovering(death, "the batch goes on without its baseline")
-        self._failed[culprit] = death.trial
-        if self._request.variants[culprit] == self._baseline:
-            self._baseline = None
         told = self._recovering(death, "the batch goes on without it")
         return replace(told, variant=culprit, trial=death.trial)
 
@@ -183,29 +166,20 @@ class Batch:
 
         recover_ns: what was spent on workers that died. Raises ValueError when the reply makes no sense.
         """
-        if reply is None:
-            reply = Profiled((), None, b"", None, {}, {})
-        if len(reply.trials) != len(self._asked):
-            raise ValueError(f"{len(reply.trials)} trials for {len(self._asked)} variants")
-        if reply.best is not None and not (reply.best < len(self._asked) and reply.trials[reply.best].status == OK):
-            raise ValueError(f"the best variant is {reply.best}, which is none that is ok")
-        measured = [renumbered(trial, self._asked) for trial in reply.trials]
-        trials = {**self._failed, **dict(zip(self._asked, measured, strict=True))}
-        return replace(
-            reply,
-            trials=tuple(trials[index] for index in range(len(self._request.variants))),
-            best=self._number(reply.best),
-            spent_ns={"build": 0, "verify": 0, "measure": 0, **reply.spent_ns, "recover": recover_ns},
-        )
+        whole = self._left.whole(reply)
+        spent_ns = {"build": 0, "verify": 0, "measure": 0, **whole.spent_ns, "recover": recover_ns}
+        return replace(whole, spent_ns=spent_ns)
+
+    def _culprit(self, death: Death) -> int | None:
+        """The variant or baseline that the page names; None where it has its verdict already, or is none of them."""
+        known = death.variant in self._numbers or death.variant == self._baseline
+        return death.variant if known and death.variant not in self._left.failed else None
 
     def _alone(self, culprit: int) -> bool:
         """Whether this worker has run nothing else of this batch."""
-        baseline = self._baseline
-        told = baseline is None or baseline in self._request.variants or culprit == len(self._request.variants)
+        told = self._baseline in (None, culprit) or self._baseline in self._numbers
         return told and not self._concluded - {culprit}
 
-    def _number(self, asked: int | None) -> int | None:
-        return self._asked[asked] if asked is not None and asked < len(self._asked) else None
-
     def _recovering(self, death: Death, then: str) -> Progress:
-        return Progress("recovering", len(self._failed), len(self._request.variants), f"{death.message}; {then}")
+        done = len(self._numbers & self._left.failed.keys())
+        return Progress("recovering", done, len(self._numbers), f"{death.message}; {then}")

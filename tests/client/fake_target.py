@@ -63,7 +63,7 @@ def plain_answer(connection: int, request: Any) -> Any:
         case FreeBuffers() | FreeContexts():
             return Done()
         case ProfileKernel():
-            return Profiled(tuple(ok() for _ in request.variants), 0, b"binary", None, {}, {})
+            return Profiled(tuple(ok() for _ in request.variants), request.variants[0].number, b"binary", None, {}, {})
         case LoadContext():
             return ContextLoaded(1000 * connection + 1, True, (), 5)
         case ExecuteContext():

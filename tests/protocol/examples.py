@@ -44,7 +44,7 @@ SOURCE = "__kernel void add(__global float *y, int n) {}"
 LAUNCH = Launch(SOURCE, "add", "-DN=4", (64, 2), (8, 1), ("output", -7))
 STAGED = replace(LAUNCH, stages=(Stage("fill", (32,), (4,), ("scratch", 3)),))
 VARIANT = Variant({"MWG": 8}, (LAUNCH,), STAGED, {"packed": 256}, {"scratch": 512})
-BASELINE = Variant({"MWG": 4}, (), LAUNCH, {})
+BASELINE = Variant({"MWG": 4}, (), LAUNCH, {}, number=2)
 WON = Trial("ok", "", (1500.5, 1499.0), (1600.0, 1601.0), 90_000_000, 300_000_000, {"clock": "event", "rounds": 2})
 LOST = Trial("compile", "no such function", (), (), 5, 0, {})
 DEVICE: dict[str, object] = {"name": "a device", "max_work_item_sizes": [4, 4, 4]}
@@ -57,7 +57,7 @@ PROFILE = ProfileKernel(
     relative=1e-3,
     absolute=0.0,
     dtype="float32",
-    variants=(VARIANT, VARIANT),
+    variants=(VARIANT, replace(VARIANT, number=1)),
     baseline=BASELINE,
     best_ns=1499.5,
     work=Work(2, 3),

@@ -153,7 +153,8 @@ def make_batch() -> Callable[..., ProfileKernel]:
 
     def make(input_handle: int, reference: int, options: tuple[str, ...] = ("",), **fields: Any) -> ProfileKernel:
         variants = tuple(
-            Variant({"N": index}, (), launch_of(options=option), {}) for index, option in enumerate(options)
+            Variant({"N": index}, (), launch_of(options=option), {}, number=index)
+            for index, option in enumerate(options)
         )
         values: dict[str, Any] = {
             "task": "copy",

@@ -16,7 +16,7 @@ from gputune.client.tuning.search.task_search import TaskSearch
 from gputune.core.launches import Trial, Variant
 from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration
-from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import ProfileKernel, Progress
 
 log = logging.getLogger(__name__)
 
@@ -116,22 +116,22 @@ class TaskRunner:
     def _measure(
         self, batch: Sequence[Configuration], places: Sequence[int], samples: int, conclude: Concluded, harvest: bool
     ) -> Harvest | None:
-        """Measures those variants of a batch."""
+        """Measures those variants of a batch, whose places are their numbers."""
 
         began = time.monotonic()
 
         def hear(progress: Progress) -> None:
             if progress.variant is not None and progress.trial is not None and progress.trial.status != OK:
-                conclude({places[progress.variant]: progress.trial}, ())
+                conclude({progress.variant: progress.trial}, ())
             self._say(progress, time.monotonic() - began)
 
-        chosen = [batch[place] for place in places]
-        measured = self._target.measure_kernel(self._request(chosen, samples, harvest), hear)
-        conclude(dict(zip(places, measured.trials, strict=True)), self._baseline_samples(chosen, measured))
+        measured = self._target.measure_kernel(self._request(batch, places, samples, harvest), hear)
+        trials = dict(zip(places, measured.trials, strict=True))
+        conclude(trials, self._baseline_samples(batch, trials, measured.baseline))
         self._cool_down(measured.state)
         if measured.best is None or not measured.binary:
             return None
-        return Harvest(chosen[measured.best], bytes(measured.binary))
+        return Harvest(batch[measured.best], bytes(measured.binary))
 
     def _cool_down(self, state: Mapping[str, object]) -> None:
         """Waits where the device says that it had to slow down."""
@@ -150,9 +150,12 @@ class TaskRunner:
         elif progress.message:
             log.debug(line)
 
-    def _request(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> ProfileKernel:
+    def _request(
+        self, batch: Sequence[Configuration], places: Sequence[int], samples: int, harvest: bool
+    ) -> ProfileKernel:
         search, problem = self._search, self._search.task.problem
         assert self._reference is not None
+        baseline = next((place for place in places if batch[place] == search.baseline), len(batch))
         tolerance, work = search.family.tolerance(problem), search.family.work(problem)
         return ProfileKernel(
             task=search.title,
@@ -162,8 +165,8 @@ class TaskRunner:
             relative=tolerance.relative,
             absolute=tolerance.absolute,
             dtype=search.family.output(problem).dtype,
-            variants=tuple(map(self._variant, batch)),
-            baseline=None if search.baseline is None else self._variant(search.baseline),
+            variants=tuple(self._variant(batch[place], place) for place in places),
+            baseline=None if search.baseline is None else self._variant(search.baseline, baseline),
             best_ns=search.best_ns * self._level,
             work=work,
             samples=samples,
@@ -174,15 +177,16 @@ class TaskRunner:
             harvest=harvest,
         )
 
-    def _variant(self, configuration: Configuration) -> Variant:
-        return self._search.family.render(self._search.task.problem, configuration).variant(configuration)
+    def _variant(self, configuration: Configuration, number: int) -> Variant:
+        return self._search.family.render(self._search.task.problem, configuration).variant(configuration, number)
 
-    def _baseline_samples(self, batch: Sequence[Configuration], measured: Profiled) -> tuple[float, ...]:
+    def _baseline_samples(
+        self, batch: Sequence[Configuration], trials: Mapping[int, Trial], baseline: Trial | None
+    ) -> tuple[float, ...]:
         """The samples of the baseline, or where there was none yet, of the variant that will be it."""
-        trials = dict(enumerate(measured.trials))
         working = [place for place, trial in trials.items() if trial.status == OK]
         chosen = self._search.baseline or self._search.default
-        trial = measured.baseline or next((trials[place] for place in working if batch[place] == chosen), None)
+        trial = baseline or next((trials[place] for place in working if batch[place] == chosen), None)
         if trial is None and not self._search.had_baseline and working:
             trial = trials[working[0]]
         fits = trial is not None and trial.status == OK and min(trial.samples_ns, default=0.0) > 0

@@ -125,8 +125,8 @@ class TaskOnTarget:
         problem = self.task.problem
         work, tolerance = self.family.work(problem), self.family.tolerance(problem)
 
-        def variant(configuration: Configuration) -> Any:
-            return self.family.render(problem, configuration).variant(configuration)
+        def variant(configuration: Configuration, number: int) -> Any:
+            return self.family.render(problem, configuration).variant(configuration, number)
 
         request = ProfileKernel(
             task=title_of(self.task),
@@ -136,8 +136,8 @@ class TaskOnTarget:
             relative=tolerance.relative,
             absolute=tolerance.absolute,
             dtype="float32",
-            variants=tuple(map(variant, configurations)),
-            baseline=None if baseline is None else variant(baseline),
+            variants=tuple(map(variant, configurations, range(len(configurations)))),
+            baseline=None if baseline is None else variant(baseline, len(configurations)),
             best_ns=best_ns,
             work=work,
             samples=samples,

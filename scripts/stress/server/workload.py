@@ -1,6 +1,7 @@
 """Batches to measure: copies, which any device does right, and kernels that crash or never end."""
 
 import itertools
+from dataclasses import replace
 
 from gputune.core.launches import Launch, Variant, Work
 from gputune.server.protocol.messages import ProfileKernel
@@ -31,7 +32,7 @@ def batch(data: int, variants: tuple[Variant, ...]) -> ProfileKernel:
         relative=0.0,
         absolute=0.0,
         dtype="float32",
-        variants=variants,
+        variants=tuple(replace(each, number=number) for number, each in enumerate(variants)),
         baseline=None,
         best_ns=0.0,
         work=Work(0, 2 * len(DATA)),

@@ -25,7 +25,7 @@ def measuring_request(buffer: int, reference: int, variants: int = 1) -> Profile
         relative=0.0,
         absolute=0.0,
         dtype="float32",
-        variants=tuple(Variant({"N": number}, (), launch, {}) for number in range(variants)),
+        variants=tuple(Variant({"N": number}, (), launch, {}, number=number) for number in range(variants)),
         baseline=None,
         best_ns=0.0,
         work=Work(1, 1),

@@ -16,6 +16,7 @@ from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.verification import Values
+from tests.variants import numbered
 
 SIZE = 4096
 SOURCE = """
@@ -97,7 +98,7 @@ def run(programs: ProgramCache, values: Values, *variants: Variant, protocol: Pr
     backend = programs.backend
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
-    request = MeasureRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
+    request = MeasureRequest("t", numbered(variants), buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), protocol)
     return measure(programs, request)
 
 
@@ -268,12 +269,13 @@ def test_a_launch_that_the_driver_gives_up_fails_at_once() -> None:
 def test_the_baseline_is_measured_beside_the_variants(backend: Backend, programs: ProgramCache, values: Values) -> None:
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     reference = backend.upload(2 * values)
-    request = MeasureRequest("t", [twice(50), twice(1)], buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK)
-    measured = measure(programs, replace(request, baseline=twice(20)))
+    variants, baseline = numbered([twice(50), twice(1)]), replace(twice(20), number=2)
+    request = MeasureRequest("t", variants, buffers, reference, 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK)
+    measured = measure(programs, replace(request, baseline=baseline))
     assert measured.best == 1 and measured.baseline is not None
     assert len(measured.baseline.samples_ns) == QUICK.samples
     assert measured.baseline.median_ns < measured.trials[0].median_ns
-    assert measure(programs, replace(request, baseline=twice(20))).baseline.compile_ns == 0  # type: ignore[union-attr]
+    assert measure(programs, replace(request, baseline=baseline)).baseline.compile_ns == 0  # type: ignore[union-attr]
     assert measured.spent_ns["build"] > measured.spent_ns["measure"] > 0
 
 

@@ -18,6 +18,7 @@ from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from tests.kernels.one_of_each import ONE_OF_EACH
+from tests.variants import numbered
 
 SIZE = 1024
 QUICK = Protocol(samples=2, sample_ns=100_000, warm_up_ns=1_000_000)
@@ -67,7 +68,9 @@ def run(programs: ProgramCache, *variants: Variant, together: bool = True) -> Me
     values = (np.arange(SIZE) % 16 / 8).astype(np.float32)
     buffers: dict[str, Buffer] = {"x": backend.upload(values)}
     request = MeasureRequest(
-        "t", variants, buffers, backend.upload(2 * values), 1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK, together=together
+        *("t", numbered(variants), buffers, backend.upload(2 * values)),
+        *(1e-5, 0.0, Work(SIZE, 8 * SIZE), QUICK),
+        together=together,
     )
     return measure(programs, request)
 
@@ -174,8 +177,9 @@ def check_together(bench: Any, op: str, problem: Any, every: Sequence[Mapping[st
     inputs, dtype = family.sample_inputs(problem, np.random.default_rng(1)), family.output(problem).dtype
     want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
     buffers = {name: backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
+    variants = numbered(one.variant({}) for one in instances)
     request = MeasureRequest(
-        *(op, [one.variant({}) for one in instances], buffers, backend.upload(np.ascontiguousarray(want, dtype))),
+        *(op, variants, buffers, backend.upload(np.ascontiguousarray(want, dtype))),
         *(tolerance.relative, tolerance.absolute, Work(1, 1), QUICK),
         together=True,
         dtype=dtype,

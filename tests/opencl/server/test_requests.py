@@ -21,6 +21,7 @@ from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import choose
 from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel, ProfileKernel, Progress
 from tests.devices import devices
+from tests.variants import baseline_beside, numbered
 from tests.waiting import PATIENCE_SECONDS
 
 COUNT = 4096
@@ -107,8 +108,8 @@ def measuring_request(client: TargetClient, *variants: Variant, baseline: Varian
         relative=1e-6,
         absolute=0.0,
         dtype="float32",
-        variants=variants,
-        baseline=baseline,
+        variants=numbered(variants),
+        baseline=baseline_beside(numbered(variants), baseline),
         best_ns=0.0,
         work=Work(2 * COUNT, 8 * COUNT),
         samples=3,

@@ -20,6 +20,7 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import Done, Limits, Profiled, ProfileKernel, Progress
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import FROM_WORKER, LINK_LIMITS, PutBuffer, PutSources, WorkerReady
+from tests.variants import numbered
 from tests.waiting import PATIENCE_SECONDS
 
 SIZE = 1024
@@ -104,7 +105,7 @@ def worker(report: DeviceReport) -> Iterator[Worker]:
 
 
 def batch(*entries: str) -> ProfileKernel:
-    variants = tuple(
+    variants = numbered(
         Variant({}, (), Launch("", entry, "", (SIZE,), (16,), ("x", "output"), source_sha256=source_sha256(SOURCE)), {})
         for entry in entries
     )

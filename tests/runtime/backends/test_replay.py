@@ -20,6 +20,7 @@ from gputune.runtime.measuring.launching import execute
 from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
+from tests.variants import numbered
 
 assert NULL_REPORT.identity is not None
 DEVICE = dataclasses.replace(NULL_REPORT.identity, name="Recorded GPU", platform="P", device_type="gpu", driver="p.icd")
@@ -93,7 +94,7 @@ def bind(device: Backend, launch: Launch) -> Bound:
 def run(device: Backend, *tiles: int) -> Measured:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": device.upload(values), "w": device.upload(values)}
-    variants = [Variant({"TILE": tile}, (PREPARE,), main(tile), {"packed": 256}) for tile in tiles]
+    variants = numbered(Variant({"TILE": tile}, (PREPARE,), main(tile), {"packed": 256}) for tile in tiles)
     wanted = device.upload(values)
     return measure(
         ProgramCache(device),

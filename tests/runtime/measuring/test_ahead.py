@@ -11,6 +11,7 @@ from gputune.runtime.measuring.measuring import measure
 from gputune.runtime.measuring.request import Ahead, MeasureRequest
 from gputune.runtime.measuring.timing import Protocol
 from gputune.runtime.measuring.watcher import Step, Unwatched
+from tests.variants import baseline_beside, numbered
 
 SIZES = {"x": 256, "output": 256}
 
@@ -48,16 +49,17 @@ class Noting(Unwatched):
 def test_what_is_compiled_ahead_is_met_half_way(baseline: int | None, order: list[int]) -> None:
     backend = open_backend(NULL_REPORT)
     noting = Noting()
+    variants = numbered(map(variant, range(5)))
     request = MeasureRequest(
         task="t",
-        variants=[variant(number) for number in range(5)],
+        variants=variants,
         buffers={"x": backend.upload(np.zeros(64, np.float32))},
         reference=backend.upload(np.zeros(64, np.float32)),
         relative=0.0,
         absolute=0.0,
         work=Work(64, 512),
         protocol=Protocol(1, 1000, 1000),
-        baseline=None if baseline is None else variant(baseline),
+        baseline=baseline_beside(variants, None if baseline is None else variant(baseline)),
         ahead=Ahead(3, lambda: noting.seen.append("alone")),
     )
     assert [trial.status for trial in measure(ProgramCache(backend), request, noting).trials] == ["ok"] * 5

@@ -20,6 +20,7 @@ from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import Protocol, Runner, how_measured, sample, sample_all, warm_up
 from gputune.runtime.measuring.verification import guarded, mismatch
+from tests.variants import numbered
 
 SIZE = 64
 A_MICROSECOND = Protocol(sample_ns=1_000)
@@ -33,7 +34,7 @@ def variant(tile: int) -> Variant:
 def run(backend: Backend, tiles: Sequence[int], flops: int = 10**6) -> Measured:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": backend.upload(values)}
-    variants = [variant(tile) for tile in tiles]
+    variants = numbered(map(variant, tiles))
     request = MeasureRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(flops, 512))
     return measure(ProgramCache(backend), request)
 

@@ -14,6 +14,7 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import COLD_LAUNCHES, WARM_UP_FACTOR, Protocol, Runner, sample, warm_up
+from tests.variants import baseline_beside, numbered
 
 SIZE = 64
 
@@ -25,12 +26,13 @@ def variant(tile: int, local: int = 8, packed: int = 0) -> Variant:
     return Variant({"tile": tile}, prepare, main, {"w": 4 * packed} if packed else {})
 
 
-def run(backend: Backend, *variants: Variant, **fields: Any) -> Measured:
+def run(backend: Backend, *variants: Variant, baseline: Variant | None = None, **fields: Any) -> Measured:
     values = np.arange(SIZE, dtype=np.float32)
+    variants = numbered(variants)
     request = MeasureRequest(
         "t", variants, {"x": backend.upload(values)}, backend.upload(values), 0, 0, Work(10**6, 512)
     )
-    return measure(ProgramCache(backend), replace(request, **fields))
+    return measure(ProgramCache(backend), replace(request, baseline=baseline_beside(variants, baseline), **fields))
 
 
 @pytest.fixture

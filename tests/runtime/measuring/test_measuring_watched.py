@@ -16,6 +16,7 @@ from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Protocol
 from gputune.runtime.measuring.watcher import Cancelled, Step
+from tests.variants import baseline_beside, numbered
 
 SIZE = 64
 
@@ -57,15 +58,19 @@ class Notes:
         return [step for step, who, _ in self.steps if who == variant]
 
 
-def request(backend: Backend, variants: Sequence[Variant], **fields: object) -> MeasureRequest:
+def request(
+    backend: Backend, variants: Sequence[Variant], baseline: Variant | None = None, **fields: object
+) -> MeasureRequest:
     values = np.arange(SIZE, dtype=np.float32)
     buffers = {"x": backend.upload(values)}
+    variants = numbered(variants)
+    fields["baseline"] = baseline_beside(variants, baseline)
     made = MeasureRequest("t", variants, buffers, backend.upload(values), 0, 0, Work(10**6, 512), Protocol())
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
 def run(backend: Backend, notes: Notes, variants: Sequence[Variant], **fields: object) -> Measured:
-    return measure(ProgramCache(backend), request(backend, variants, **fields), notes)
+    return measure(ProgramCache(backend), request(backend, variants, **fields), notes)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -232,10 +237,10 @@ def test_a_prebuilt_program_is_loaded_instead_of_built(null: Backend, monkeypatc
 
 def test_what_prepares_is_limited_by_what_works_already() -> None:
     notes, null = Notes(), open_backend(NULL_REPORT)
-    packed = [
+    packed = numbered(
         Variant({"tile": tile}, (launch(tile, "x", "w"),), launch(tile, "x", "w", "output"), {"w": 64 * tile})
         for tile in (1, 2)
-    ]
+    )
     buffers = {"x": null.upload(np.zeros(SIZE, np.float32))}
     reference = null.upload(np.zeros(SIZE, np.float32))
     measure(ProgramCache(null), MeasureRequest("t", packed, buffers, reference, 0.1, 0.1, Work(10**6, 100)), notes)

@@ -276,7 +276,7 @@ def test_only_a_pause_that_was_wished_stops_the_clock() -> None:
         page.ask_to_yield(False)
         assert not page.read().paused
 
-    watcher = LinkWatcher(worker, LIMITS, send, variants=2)
+    watcher = LinkWatcher(worker, LIMITS, send, variants=range(2))
     watcher.yield_device()
     assert not told
     page.ask_to_yield(True)

@@ -49,6 +49,7 @@ from gputune.server.worker.link import (
     program_key,
 )
 from gputune.server.worker.watcher import LinkWatcher, launch_seconds
+from tests.variants import numbered
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
 SOURCES = {source_sha256(SOURCE): SOURCE}
@@ -101,7 +102,7 @@ def measuring_request(variants: int, **fields: Any) -> ProfileKernel:
         relative=1e-3,
         absolute=0.0,
         dtype="float32",
-        variants=tuple(map(variant, range(variants))),
+        variants=numbered(map(variant, range(variants))),
         baseline=None,
         best_ns=0.0,
         work=Work(1000, 128),
@@ -142,7 +143,7 @@ def test_a_buffer_is_there_until_it_is_forgotten(supplied: Worker) -> None:
 
 
 def test_measuring_gives_trials_a_baseline_and_what_it_cost(supplied: Worker) -> None:
-    reply = supplied(measuring_request(3, baseline=variant(9)))
+    reply = supplied(measuring_request(3, baseline=replace(variant(9), number=9)))
     assert [trial.status for trial in reply.trials] == ["ok"] * 3
     assert reply.baseline.status == "ok" and len(reply.baseline.samples_ns) == 5
     assert set(reply.spent_ns) == {"build", "verify", "measure"}
@@ -151,10 +152,20 @@ def test_measuring_gives_trials_a_baseline_and_what_it_cost(supplied: Worker) ->
     assert error_of(supplied(measuring_request(1, output_bytes=60)))[0] == "bad_message"
 
 
+def test_the_numbers_of_variants_are_their_own(supplied: Worker) -> None:
+    twice = replace(measuring_request(1), variants=(variant(0), variant(1)))
+    another = measuring_request(2, baseline=variant(9))
+    assert error_of(supplied(twice)) == ("bad_message", "two variants have the same number")
+    assert error_of(supplied(another)) == (
+        "bad_message",
+        "the baseline has the number of variant 0 and is another one",
+    )
+
+
 def test_what_is_concluded_is_sent_at_once_and_nothing_of_the_baseline(supplied: Worker) -> None:
     broken = replace(variant(1), main=launch("", "nowhere"))
-    request = measuring_request(3, baseline=variant(9))
-    supplied(replace(request, variants=(variant(0), broken, variant(2))))
+    request = measuring_request(3, baseline=replace(variant(9), number=9))
+    supplied(replace(request, variants=numbered((variant(0), broken, variant(2)))))
     assert [(p.phase, p.done, p.total, p.variant) for p in supplied.sent] == [
         ("building", 1, 3, 0),
         ("building", 2, 3, 1),
@@ -167,7 +178,7 @@ def test_what_is_concluded_is_sent_at_once_and_nothing_of_the_baseline(supplied:
 def test_a_source_that_names_a_file_fails_its_variant_only(supplied: Worker) -> None:
     text = f'#include "/etc/hostname"\n{SOURCE}'
     curious = replace(variant(1), main=replace(launch(), source=text, source_sha256=source_sha256(text)))
-    reply = supplied(replace(measuring_request(1), variants=(variant(0), curious)))
+    reply = supplied(replace(measuring_request(1), variants=numbered((variant(0), curious))))
     assert [trial.status for trial in reply.trials] == ["ok", "compile"]
     assert reply.trials[1].message.startswith("#include is not allowed")
     name, message = error_of(supplied(CompileKernel(replace(variant(1), main=launch("-I/etc")), {"input": 64})))
@@ -227,7 +238,7 @@ def test_the_limit_of_a_launch_scales_between_floor_and_ceiling(expected_ns: flo
 
 
 def test_each_step_has_its_limit_on_the_page(worker: Worker) -> None:
-    watcher = LinkWatcher(worker.page, LIMITS, worker.sent.append, 2)
+    watcher = LinkWatcher(worker.page, LIMITS, worker.sent.append, range(2))
     allowed = {}
     for step in ("preparing", "building", "starting", "launching", "checking", "measuring"):
         watcher.step(step, 1, 1e9)
@@ -250,7 +261,7 @@ def test_nothing_that_goes_wrong_in_a_watcher_reaches_the_batch(
     def gone(message: Progress) -> None:
         raise BrokenPipeError
 
-    watcher = LinkWatcher(worker.page, LIMITS, gone, 2)
+    watcher = LinkWatcher(worker.page, LIMITS, gone, range(2))
     watcher.verified(0, Trial("ok"))
     watcher.failed(1, Trial("runtime"))
     watcher.step("no such step", 1, 0.0)  # type: ignore[arg-type]

@@ -96,16 +96,16 @@ async def works(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         return ContextExecuted({}, 1)
     if not isinstance(message, ProfileKernel):
         return Compiled(b"binary", 1, 1)
-    return Profiled((OK,) * len(message.variants), 0, b"binary", None, {}, {})
+    return Profiled((OK,) * len(message.variants), message.variants[0].number, b"binary", None, {}, {})
 
 
 def hits(configuration: int, act: Callable[[FakeWorker, int], None]) -> Behaviour:
-    """Works, but a batch with this configuration comes to an end there: `act` is given its place in the batch."""
+    """Works, but a batch with this configuration comes to an end there: `act` is given its number."""
 
     async def behave(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        for place, variant in enumerate(message.variants):
+        for variant in message.variants:
             if variant.configuration["N"] == configuration:
-                act(worker, place)
+                act(worker, variant.number)
                 await asyncio.sleep(60)
         return await works(worker, message, progress)
 
@@ -113,12 +113,12 @@ def hits(configuration: int, act: Callable[[FakeWorker, int], None]) -> Behaviou
 
 
 def dies(code: int) -> Callable[[FakeWorker, int], None]:
-    def act(worker: FakeWorker, place: int) -> None:
-        worker.page.begin("launching", place, 30)
+    def act(worker: FakeWorker, number: int) -> None:
+        worker.page.begin("launching", number, 30)
         worker.die(code)
 
     return act
 
 
-def hangs(worker: FakeWorker, place: int) -> None:
-    worker.page.begin("launching", place, 0.2)
+def hangs(worker: FakeWorker, number: int) -> None:
+    worker.page.begin("launching", number, 0.2)

@@ -64,7 +64,7 @@ def test_the_culprit_gets_its_trial_and_the_rest_goes_on(
     assert told is not None and told.trial is not None
     assert (told.phase, told.done, told.total, told.variant) == ("recovering", 1, 4, 2)
     assert configurations(batch.remaining()) == [0, 1, 3]
-    result = batch.result(reply(3, best=2), 0)
+    result = batch.result(reply(3, best=3), 0)
     assert [one.status for one in result.trials] == ["ok", "ok", status, "ok"]
     assert result.best == 3
     assert message in result.trials[2].message
@@ -95,27 +95,25 @@ def test_who_dies_of_its_own_code_is_blamed_in_company_too(request_of_four: Prof
     assert left is not None and left.together and configurations(left) == [0, 1, 3]
 
 
-def test_the_numbers_of_a_second_attempt_are_translated(request_of_four: ProfileKernel) -> None:
+def test_variants_keep_their_numbers_in_a_second_attempt(request_of_four: ProfileKernel) -> None:
     batch = Batch(request_of_four)
     batch.remaining()
     batch.lost(replace(SEGFAULT, variant=1))
     batch.remaining()
-    told = batch.progress(Progress("building", 2, 3, "", 1, trial("correctness")))
+    told = batch.progress(Progress("building", 2, 3, "", 2, trial("correctness")))
     assert (told.done, told.total, told.variant) == (3, 4, 2)
-    batch.lost(replace(HANG, variant=2))  # the third of what was left
+    batch.lost(replace(HANG, variant=3))
     assert configurations(batch.remaining()) == [0]
     assert [one.status for one in batch.result(reply(1), 0).trials] == ["ok", "crash", "correctness", "timeout"]
 
 
-def test_who_is_the_same_as_whom_is_said_by_the_numbers_of_the_whole_batch(request_of_four: ProfileKernel) -> None:
+def test_what_is_said_of_a_variant_that_was_not_asked_for_is_left_out(request_of_four: ProfileKernel) -> None:
     batch = Batch(request_of_four)
     batch.remaining()
     batch.lost(replace(SEGFAULT, variant=1))
     batch.remaining()
-    told = reply(3)
-    twin = replace(trial(), measured={"same_as": 1})  # of those that are left, which is number 2 of all
-    result = batch.result(replace(told, trials=(*told.trials[:2], twin)), 0)
-    assert result.trials[3].measured == {"same_as": 2}
+    told = batch.progress(Progress("building", 1, 3, "", 1, trial("correctness")))
+    assert (told.variant, told.trial) == (None, None)
 
 
 def test_a_variant_that_was_only_proven_is_measured_again(request_of_four: ProfileKernel) -> None:
@@ -168,7 +166,7 @@ def test_who_dies_where_another_one_may_have_done_the_damage_is_tried_once_more(
         told = batch.lost(replace(SEGFAULT, step=step, variant=2))
         assert told is not None and told.trial is None
         assert configurations(batch.remaining()) == [2, 0, 1, 3]  # before the others can do it again
-        batch.lost(replace(SEGFAULT, step=step, variant=0))
+        batch.lost(replace(SEGFAULT, step=step, variant=2))
         assert configurations(batch.remaining()) == [0, 1, 3]
         assert batch.result(reply(3), 0).trials[2].status == "crash"
 
@@ -177,7 +175,7 @@ def test_who_dies_where_another_one_may_have_done_the_damage_is_tried_once_more(
 def test_what_ran_before_the_batch_or_is_the_baseline_may_have_done_it_too(
     request_of_four: ProfileKernel, fresh: bool, baseline: bool
 ) -> None:
-    other = replace(request_of_four.variants[0], configuration={"N": 9})
+    other = replace(request_of_four.variants[0], configuration={"N": 9}, number=9)
     batch = Batch(replace(request_of_four, baseline=other if baseline else None))
     batch.remaining()
     told = batch.lost(replace(SEGFAULT, step="building"), fresh)
@@ -193,13 +191,13 @@ def test_a_request_without_time_is_not_tried_again(request_of_four: ProfileKerne
 
 
 def test_a_baseline_that_crashes_is_left_out(request_of_four: ProfileKernel) -> None:
-    baseline = replace(request_of_four.variants[0], configuration={"N": 9})
+    baseline = replace(request_of_four.variants[0], configuration={"N": 9}, number=9)
     batch = Batch(replace(request_of_four, baseline=baseline))
     batch.remaining()
     batch.lost(replace(SEGFAULT, variant=3))
     second = batch.remaining()
     assert second is not None and second.baseline == baseline
-    told = batch.lost(replace(SEGFAULT, variant=3))  # behind the three that are left stands the baseline now
+    told = batch.lost(replace(SEGFAULT, variant=9))
     assert told is not None and told.trial is None
     third = batch.remaining()
     assert third is not None and third.baseline is None
@@ -211,6 +209,15 @@ def test_a_baseline_that_is_a_variant_goes_with_it(request_of_four: ProfileKerne
     batch = Batch(replace(request_of_four, baseline=request_of_four.variants[1]))
     batch.remaining()
     batch.lost(replace(SEGFAULT, variant=1))
+    second = batch.remaining()
+    assert second is not None and second.baseline is None
+
+
+def test_a_baseline_that_is_a_variant_which_does_not_work_is_not_measured_again(request_of_four: ProfileKernel) -> None:
+    batch = Batch(replace(request_of_four, baseline=request_of_four.variants[1]))
+    batch.remaining()
+    batch.progress(Progress("building", 1, 4, "", 1, trial("correctness")))
+    batch.lost(replace(SEGFAULT, variant=3))
     second = batch.remaining()
     assert second is not None and second.baseline is None
 
