@@ -29,6 +29,7 @@ from gputune.client.generation.explaining import summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.trusted_caches import check_trusted
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
+from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graphs import Graphs
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
@@ -65,6 +66,7 @@ class GenerationRequest:
 
     The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
     with onnxruntime on the inputs of `input_list`, else on random ones. `ep_context` is written beside it.
+    outputs: tensors that are outputs beside the model's own.
     memory_types: what an application is going to give for inputs and outputs.
     """
 
@@ -77,6 +79,7 @@ class GenerationRequest:
     target: str | None = None
     device: str | None = None
     device_tier: str | None = None
+    outputs: ChosenOutputs = field(default_factory=ChosenOutputs)
     credentials: Credentials = NONE
     adb: AdbRequest | None = None
     tuning: TuningOptions = field(default_factory=TuningOptions)
@@ -346,7 +349,8 @@ class Generation:
         """What makes a rerun the same generation: the model's bytes, the effort, the dimensions."""
         request = self._request
         shapes = [sorted(one.items()) for one in request.input_dimensions]
-        asked = [request.effort.name, shapes, self._tier.name, [package.title for package in self._packages]]
+        asked: list[object] = [request.effort.name, shapes, self._tier.name]
+        asked += [[package.title for package in self._packages], str(request.outputs)]
         digest = hashlib.sha256(json.dumps(asked).encode())
         with request.model.open("rb") as file:
             while block := file.read(1 << 20):
@@ -430,6 +434,7 @@ class Generation:
             "input_dimensions": [
                 {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions
             ],
+            "outputs": str(request.outputs),
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
             "end_to_end": {graph: dict(found) for graph, found in self.end_to_end.items()},

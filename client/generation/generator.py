@@ -15,6 +15,8 @@ from gputune.client.context.verification import questions_for
 from gputune.client.errors import ConfigError
 from gputune.client.generation.generation import Clock, Generation, GenerationRequest
 from gputune.client.generation.summary import Totals, summarise
+from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.graph import Graph
 from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.plan import Task
@@ -23,6 +25,7 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.target.several import choose_targets
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.tuner import names_of
+from gputune.server.protocol.messages import Limits
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ def _connected(
 ) -> Generation:
     """A generation on targets that are closed with the stack."""
     with clock.phase("import"):
-        read = read_graphs(request.model, request.input_dimensions)
+        read = _with_outputs(read_graphs(request.model, request.input_dimensions), request.outputs)
     with clock.phase("lower"):
         graphs = Graphs(read)
         tasks = graphs.tasks(fused=True)
@@ -124,7 +127,36 @@ def _connected(
         log.info(line)
     with clock.phase("check"):
         clients = chosen.connect_all()
+        if request.verify or request.effort.contexts > 1:
+            _check_return(graphs, clients[0].limits)
     return Generation(request, graphs, packages, questions, clients, clock, progress)
+
+
+def _with_outputs(graphs: Sequence[Graph], outputs: ChosenOutputs) -> Sequence[Graph]:
+    """The graphs with these tensors as outputs, too, and told what that costs."""
+    chosen = outputs.of(graphs)
+    for before, graph in zip(graphs, chosen, strict=True):
+        if added := graph.outputs[len(before.outputs) :]:
+            nbytes = sum(graph.tensors[name].nbytes for name in added)
+            log.info(
+                f"graph {graph.name!r}: outputs beside the model's own: {len(added)}, which take "
+                f"{nbytes / (1 << 20):.1f} MiB while the context is loaded"
+            )
+    return chosen
+
+
+def _check_return(graphs: Graphs, limits: Limits) -> None:
+    """That the outputs of each graph can come back from the target in one inference, as comparing contexts and
+    verifying need. Raises ConfigError."""
+    most_bytes = limits.frame_bytes - limits.header_bytes
+    for plan in (model.plan for model in graphs.models):
+        nbytes, count = sum(tensor.nbytes for tensor in plan.outputs), len(plan.outputs)
+        if nbytes > most_bytes or count > limits.blobs:
+            raise ConfigError(
+                f"graph {plan.name!r} has {count} outputs of {nbytes >> 20} MiB, and from a target come at most "
+                f"{limits.blobs} of {most_bytes >> 20} MiB, which comparing contexts and --verify need: name fewer "
+                "with --set_output_tensors, or use --tuning_effort none without --verify"
+            )
 
 
 def check_bound(request: GenerationRequest) -> None:

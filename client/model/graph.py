@@ -26,6 +26,10 @@ class TensorInfo:
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        return self.size * np.dtype(self.dtype).itemsize
+
 
 @dataclass(frozen=True)
 class Node:
@@ -99,7 +103,9 @@ class Names:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which they can run; `tensors` describes every name, `constants` holds values."""
+    """Nodes in an order in which they can run; `tensors` describes every name, `constants` holds values.
+
+    `named` are the tensors that the model's file names; others were made when nodes were taken apart."""
 
     name: str
     opset: int
@@ -108,6 +114,7 @@ class Graph:
     nodes: tuple[Node, ...]
     constants: Mapping[str, Array]
     tensors: Mapping[str, TensorInfo]
+    named: frozenset[str] = frozenset()
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.tensors[tensor].shape

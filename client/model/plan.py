@@ -1,7 +1,7 @@
 """What a graph becomes: operations on named device tensors, and the distinct tasks that they are made of."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.client.model.graph import Array
@@ -33,6 +33,15 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class GraphTensor:
+    """A tensor of the graph as it lies in a device tensor: NHWC where `on_device`, which only maps are, else in ONNX
+    order."""
+
+    name: str
+    on_device: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """Operations in the order they run.
 
@@ -40,7 +49,8 @@ class Plan:
     describes every tensor as it lies on the device: rank-4 tensors between operations are NHWC. `constants` holds
     the values of those marked constant: weights as ONNX orders them, operands of elementwise steps in device
     layout. `aliases` maps each view to the tensor whose memory it is; an input, an output and a constant is never
-    a view.
+    a view. `holds` says which tensor of the graph lies in a device tensor; what one node's operations hand to each
+    other is none.
     """
 
     name: str
@@ -50,6 +60,7 @@ class Plan:
     tensors: Mapping[str, TensorSpec]
     constants: Mapping[str, Array]
     aliases: Mapping[str, str]
+    holds: Mapping[str, GraphTensor] = field(default_factory=dict)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -1,19 +1,10 @@
 """Options that take several files in one text."""
 
-import csv
 from pathlib import Path
 
 import click
 
-
-def comma_separated(text: str) -> list[str]:
-    """The parts of a text with commas between them, such as "a.bin,b.bin". A part with commas of its own stands in
-    double quotes: `"a,b.bin",c.bin`. Raises ValueError for quotes that do not fit."""
-    try:
-        (parts,) = csv.reader([text], strict=True)
-    except (csv.Error, ValueError) as error:
-        raise ValueError(f"{text!r}: {error}") from None
-    return parts
+from gputune.client.lists import comma_separated as comma_separated
 
 
 def files(context: click.Context, parameter: click.Parameter, value: str) -> list[Path]:

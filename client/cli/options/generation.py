@@ -21,6 +21,8 @@ from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import SUPPORTED, Config, choose_effort, read_config
 from gputune.client.generation.generation import GenerationRequest
+from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
+from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 
 
@@ -30,6 +32,7 @@ class GenerationOptions:
 
     model: Path
     input_dimensions: tuple[dict[str, tuple[int, ...]], ...]
+    outputs: ChosenOutputs
     config: Config
     effort: Effort
     wishes: TuningWishes
@@ -52,6 +55,7 @@ class GenerationOptions:
         return GenerationRequest(
             model=self.model,
             input_dimensions=self.input_dimensions,
+            outputs=self.outputs,
             binary_file=binary_file,
             config=self.config,
             effort=self.effort,
@@ -100,6 +104,18 @@ _OPTIONS = (
         help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input. Several, as in "
         "'x=1,3,48,320;x=1,3,48,640', make a graph for each.",
     ),
+    click.option(
+        "--enable_intermediate_outputs",
+        is_flag=True,
+        help="Also return every tensor of the model that a kernel writes, as further outputs. What was fused away "
+        "stays so; --set_output_tensors names it.",
+    ),
+    click.option(
+        f"--{OUTPUTS}",
+        metavar="T0,T1|G0:T0,T1;G1:T0",
+        help="Also return these tensors of the model, of all graphs or by the graph's name. A name with a comma or a "
+        "semicolon stands in double quotes, as in '\"a,b\",c'. A tensor that would be fused away is kept.",
+    ),
     op_packages,
     click.option(
         "--config_file",
@@ -137,6 +153,7 @@ def generation_options(command: Callable[..., Any] | None = None, *, deciding: b
     def with_generation(*arguments: Any, config_file: Path | None, tuning_effort: str | None, **options: Any) -> Any:
         config = read_config(config_file)
         mine = {name: options.pop(name) for name in _GIVEN}
+        mine["outputs"] = ChosenOutputs.parse(options.pop("enable_intermediate_outputs"), options.pop(OUTPUTS))
         asked = GenerationOptions(config=config, effort=choose_effort(config, tuning_effort), **mine)
         return command(*arguments, asked=asked, **options)
 

@@ -43,7 +43,8 @@ class GraphBuilder:
         """taken: the names of all tensors that the model's nodes compute."""
         self.path = path
         self.opset = opset
-        self.given = Names([*taken, *constants, *inputs])
+        self.named = frozenset(taken)
+        self.given = Names([*self.named, *constants, *inputs])
         self.visited = 0
         self.budget = Budget(sum(value.nbytes for value in constants.values()))
         self.origin = ""  # the model's node whose parts are being visited
@@ -105,7 +106,8 @@ class GraphBuilder:
 
     def graph(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
         """The finished graph, once all was supported; whatever it reads and computes has a type that kernels know."""
-        graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors).rewritten(self.nodes)
+        graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors, self.named)
+        graph = graph.rewritten(self.nodes)
         makers, uses = graph.producers(), graph.uses()
         for node in graph.nodes:
             for tensor in node.outputs:

@@ -6,6 +6,7 @@ import numpy as np
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, Graph
+from gputune.client.model.plan import GraphTensor
 from gputune.kernels.family import TensorSpec
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.ops.typed import TypedProblem
@@ -51,6 +52,11 @@ class Layouts:
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Shape in ONNX order."""
         return self._shapes[tensor]
+
+    @property
+    def holds(self) -> dict[str, GraphTensor]:
+        """Which tensor of the graph lies in each device tensor, and in which order."""
+        return {name: GraphTensor(*held) for held, name in self._names.items()}
 
     def dtype(self, tensor: str) -> str:
         """numpy's name of its element type."""

@@ -50,6 +50,7 @@ def _plan(lowering: Lowering) -> Plan:
         {name: spec for name, spec in layouts.tensors.items() if name not in unread},
         constants,
         layouts.aliases,
+        layouts.holds,
     )
 
 

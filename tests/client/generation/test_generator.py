@@ -16,6 +16,7 @@ from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, most_trials, trials_for
 from gputune.client.tuning.search.task_search import BATCH
 from gputune.kernels.catalogue import family_of
+from gputune.runtime.context.format import read_header
 from gputune.server.protocol.connection import Connection
 from tests.client import models
 from tests.client.commands import Gputune, Ran, config_file, read_json
@@ -324,3 +325,25 @@ class TestErrorsBeforeTuning:
         ran = fails(model=models.save(dynamic, tmp_path))
         assert ran.code == 3
         assert "--input_dimensions" in ran.last_line
+
+
+def test_inner_tensors_as_outputs(generate: Any, tmp_path: Path) -> None:
+    """What was measured of a task serves every set of outputs, and a tensor that is kept changes its task alone."""
+    _, plain = generate("plain")
+    named = ("--set_output_tensors", "c", "--input_output_tensor_mem_type", "c=memhandle")
+    ran, kept = generate("kept", *named)
+    assert ran.code == 0, ran.err
+    assert "graph 'small': outputs beside the model's own: 1, which take 0.0 MiB" in ran.err
+    (graph,) = read_header(tmp_path / "kept" / "small.bin").graphs
+    assert [(one.name, one.shape, one.memory_type) for one in graph.outputs] == [
+        ("y", (1, 5), "raw"),
+        ("c", (1, 4, 5, 7), "memhandle"),
+    ]
+    hits = {task["key"]: task["hit"] for task in kept["tasks"]}
+    assert {key for key, hit in hits.items() if hit} == hits.keys() & {task["key"] for task in plain["tasks"]}
+    assert 0 < sum(hits.values()) < len(hits)
+    ran, _ = generate("all", "--enable_intermediate_outputs")
+    assert ran.code == 0, ran.err
+    assert [one.name for one in read_header(tmp_path / "all" / "small.bin").graphs[0].outputs] == ["y", "r"]
+    ran, _ = generate("wrong", "--set_output_tensors", "cc")
+    assert (ran.code, "computes no tensor 'cc'; the nearest are 'c'" in ran.last_line) == (2, True)
