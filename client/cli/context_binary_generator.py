@@ -33,7 +33,11 @@ log = logging.getLogger(__name__)
     help="Folder for the context binary.",
 )
 @generation_options
-@click.option("--verify", is_flag=True, help="Compare the context with onnxruntime; on a miss, name the first tensor.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Compare the context with onnxruntime; where they differ, find the first operation on the target that does.",
+)
 @click.option(
     "--input_list",
     type=click.Path(path_type=Path),

@@ -21,7 +21,7 @@ from gputune.client.context.choice import Decision, InChain
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
-from gputune.client.context.verification import Questions, Verifier
+from gputune.client.context.verifying.verification import Questions, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.config import Config, check_precision
 from gputune.client.generation.ep_context import EpContextFile
@@ -334,7 +334,7 @@ class Generation:
         """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
         if self._questions is None:
             return
-        verifier = Verifier(self._questions.oracle, self._client, self._write_to)
+        verifier = Verifier(self._questions.oracle, self._client)
         self.verified = {}
         for decision in decisions:
             name = decision.plan.name

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import check_writable, named, tier_of
-from gputune.client.context.verification import questions_for
+from gputune.client.context.verifying.verification import questions_for
 from gputune.client.errors import ConfigError
 from gputune.client.generation.generation import Clock, Generation, GenerationRequest
 from gputune.client.generation.summary import Totals, summarise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,20 @@ class Oracle:
 
     def tensors(self, names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Those of some tensors that the model computes under this name in it, in the order in which it has them."""
-        model = onnx.load(str(self._path), load_external_data=False)
+        model = self._model()
         wanted = set(names)
         found = [name for node in model.graph.node for name in node.output if name in wanted]
         del model.graph.output[:]
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in found)
         return self._ask(self._open(model.SerializeToString()), inputs) if found else {}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The tensors that the model's nodes compute."""
+        return frozenset(name for node in self._model().graph.node for name in node.output if name)
+
+    def _model(self) -> onnx.ModelProto:
+        return onnx.load(str(self._path), load_external_data=False)
 
     def _open(self, model: str | bytes) -> Any:
         options = self._onnxruntime.SessionOptions()

@@ -59,6 +59,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.tuning.search.strategies": set(),
     "client.tuning.measuring": {"client.model", "client.target", "client.tuning.search"},
     "client.context": {"client.model", "client.target", "client.tuning"},
+    "client.context.verifying": {"client.model", "client.target", "client.tuning"},
     "client.report": {"client.context", "client.tuning"},
     "client.report.html": {"client.tuning"},
     "client.viewer": {"client.model", "client.tuning"},

@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.client.context import builder, persistent
+from gputune.client.context.persistent import Persistent
+from gputune.client.model.oracle import Oracle
 from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.core.quirks import groups_at_once
 from gputune.kernels.family import Array
 from gputune.kernels.ops.matmul import MatMulFamily
+from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import read_header
 from tests.client import models
 from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.model.test_alternatives import two_blocks
 from tests.client.model.test_op_packages import EXAMPLE, wave_model, wave_reference
 from tests.client.model.test_several_graphs import model as two_shapes
 
@@ -110,4 +116,59 @@ def test_the_first_tensor_that_differs_is_named(generate: Any, tmp_path: Path, m
     ran = generate(model, *arguments)
     assert ran.code == 10, ran.err
     assert "output 'y' is not what onnxruntime computes" in ran.last_line
-    assert "the first tensor that differs is 'r'" in ran.last_line and "computed by MatMul" in ran.last_line
+    assert "the first tensor that differs is 'r' (off by " in ran.last_line and "computed by MatMul" in ran.last_line
+    assert "the 1 tensors of the model that were computed before it agree; its kernel does not" in ran.last_line
+
+
+def test_a_tensor_that_is_overwritten_too_early_is_told_from_a_wrong_kernel(
+    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A memory plan that ends a tensor's life before its last reader: every kernel is right."""
+    model = models.build(
+        "(float[1,64] x) => (float[1,64] y)",
+        "a = MatMul(x, k) b = MatMul(a, k) c = MatMul(b, k) d = MatMul(c, k) y = Sub(a, d)",
+        {"k": (64, 64)},
+    )
+    lifetimes = builder.arena_lifetimes
+
+    def short(plan: Any, instances: Any) -> Any:
+        found = lifetimes(plan, instances)
+        return [replace(each, last_use=each.first_use + 1) if each.name == "a" else each for each in found]
+
+    monkeypatch.setattr(builder, "arena_lifetimes", short)
+    ran = generate(model, "--tuning_effort", "none", "--verify")
+    assert ran.code == 10, ran.err
+    assert "its input 'a' was overwritten by MatMul of MatMul_2 before it ran" in ran.last_line
+
+
+def test_persistent_kernels_are_told_from_the_launches_that_they_stand_for(
+    generate: Any, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not groups_at_once(backend.identity):
+        pytest.skip("this driver does not say that groups run at the same time")
+    fewer = persistent.in_fewer_launches
+
+    def wrong(*arguments: Any) -> Any:
+        for each in fewer(*arguments):
+            yield (
+                replace(each, source=each.source.replace("fma(left", "fma(left + left"))
+                if isinstance(each, Persistent)
+                else each
+            )
+
+    monkeypatch.setattr(builder, "in_fewer_launches", wrong)
+    ran = generate(two_blocks(), "--tuning_effort", "none", "--verify")
+    assert ran.code == 10, ran.err
+    assert "launched one by one, all tensors of the model are right" in ran.last_line
+
+
+def test_inner_tensors_are_returned_and_verified(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:
+    """What is fused away by itself, next to a net-run that knows nothing of it."""
+    model = models.conv_relu_gemm()
+    ran = generate(model, "--tuning_effort", "none", "--verify", "--set_output_tensors", "c")
+    assert ran.code == 0, ran.err
+    assert list(read_json(tmp_path / "summary.json")["verified"]["small"]) == ["y", "c"]
+    x = np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32)
+    got = outputs(tmp_path, server, capfd, x)
+    (want,) = Oracle(tmp_path / "model.onnx").tensors(["c"], {"x": x}).values()
+    np.testing.assert_allclose(got["c"], want, atol=1e-5)

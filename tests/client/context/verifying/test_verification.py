@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.client.context.verification import ALLOWED, distance, random_inputs
+from gputune.client.context.verifying.distance import ALLOWED, distance
+from gputune.client.context.verifying.verification import random_inputs
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle

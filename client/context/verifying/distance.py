@@ -1,0 +1,48 @@
+"""How far apart two tensors are, and where."""
+
+import numpy as np
+
+from gputune.client.model.graph import Array
+
+ALLOWED = 1e-3
+"""A tensor is right when it is nowhere further off than this share of its largest value."""
+TINY = 1e-6
+"""A deviation that does not matter, however small a tensor is."""
+
+
+def distance(got: Array, want: Array) -> float:
+    """The largest difference by the largest value; infinite where shapes, types or what is no number differ. Of whole
+    numbers and bools every one counts."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return float("inf")
+    if not np.issubdtype(want.dtype, np.floating):
+        return 0.0 if np.array_equal(got, want) else float("inf")
+    finite = np.isfinite(want)
+    if not np.array_equal(got[~finite], want[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+        return float("inf")
+    difference = np.abs(got[finite].astype(np.float64) - want[finite]).max(initial=0.0)
+    largest = float(np.abs(want[finite]).max(initial=0.0))
+    return float(difference) / max(largest, TINY / ALLOWED)
+
+
+def in_words(got: Array, want: Array) -> str:
+    """How far off a tensor is, and where most; for one that differs."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype.name} of shape {got.shape}, where {want.dtype.name} of {want.shape} is right"
+    error = distance(got, want)
+    place = np.unravel_index(int(_badness(got, want).argmax()), want.shape)
+    where = f"{got[place]:.6g} at {list(map(int, place))}, where {want[place]:.6g} is right"
+    if error == float("inf"):
+        return where
+    return f"off by {error:.2g} of its largest value, {ALLOWED:g} is allowed: {where}"
+
+
+def _badness(got: Array, want: Array) -> Array:
+    """For each element how wrong it is; most where one of the two is no finite number."""
+    if not np.issubdtype(want.dtype, np.floating):
+        return np.asarray(got != want)
+    both = np.isfinite(got) & np.isfinite(want)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(got.astype(np.float64) - want)
+    return np.where(same, 0.0, np.where(both, difference, np.inf))

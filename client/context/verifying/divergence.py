@@ -1,0 +1,189 @@
+"""The first operation of a context that goes wrong, found on the target, on the launches that ship.
+
+Tensors are looked at in the order in which operations write them, in windows of so many bytes: what the target has and
+what onnxruntime computes, one inference of each for a window, so that a model whose tensors together fill no memory can
+be looked at. A tensor that the model does not have is compared where one behind it differs, with what numpy computes
+from the inputs that its operation had. So an operation is told from what has spoilt its inputs, and a kernel that
+computes something else from one that was given the wrong problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gputune.client.context.verifying.captures import Capture, Captures, array_of, windows
+from gputune.client.context.verifying.distance import ALLOWED, distance, in_words
+from gputune.client.model.graph import Array
+from gputune.client.model.lowering.layouts import TO_DEVICE
+from gputune.client.model.oracle import Oracle
+from gputune.client.model.plan import Plan
+from gputune.client.model.reference import result_of
+from gputune.kernels.catalogue import family_of
+from gputune.runtime.context.records import BufferRef
+
+WINDOW_BYTES = 256 << 20
+"""Of a window's tensors, which are held as the target has them and as onnxruntime does; a larger tensor comes alone."""
+WINDOW_TENSORS = 512
+"""Of a window: half of what a target returns in one message."""
+
+Cause = Literal["kernel", "problem", "overwritten"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """operation: the first that differs, by its place in the plan. tensor: as the model calls what it writes, or the
+    device tensor. words: how far off it is, and where. agreeing: how many tensors before it are as they should be.
+
+    cause: "kernel", where numpy computes something else from the inputs that the operation had; "problem", where it
+    computes the same; "overwritten", where the input `spoilt` was changed by the operation `culprit` after it had been
+    computed."""
+
+    operation: int
+    tensor: str
+    words: str
+    agreeing: int
+    cause: Cause
+    spoilt: str = ""
+    culprit: int = -1
+
+
+class Divergence:
+    """Looks through one graph of a context."""
+
+    def __init__(self, plan: Plan, captures: Captures, oracle: Oracle) -> None:
+        self._plan = plan
+        self._captures = captures
+        self._oracle = oracle
+        self._agreeing: set[int] = set()
+        self._seen_as = _seen_as(plan, oracle.names)
+
+    def first(self, inputs: Mapping[str, Array]) -> Finding | None:
+        """The first operation that goes wrong on these inputs; None where every tensor that the model has is right.
+        Raises TargetError, ContextError, ConfigError."""
+        known = list(self._seen_as)
+        sizes = [self._plan.tensors[self._seen_as[place]].nbytes for place in known]
+        for window in windows(sizes, WINDOW_BYTES, WINDOW_TENSORS):
+            for place, got, want in self._compared([known[index] for index in window], inputs):
+                if not distance(got, want) <= ALLOWED:
+                    name = self._plan.holds[self._seen_as[place]].name
+                    return self._explained(place, name, in_words(got, want), inputs)
+                self._agreeing.add(place)
+        return None
+
+    def _compared(self, places: Sequence[int], inputs: Mapping[str, Array]) -> Iterator[tuple[int, Array, Array]]:
+        """What these operations wrote and what is right, in the model's order."""
+        plan = self._plan
+        want = self._oracle.tensors([plan.holds[self._seen_as[place]].name for place in places], inputs)
+        read = self._captures.read([self._output(place) for place in places], inputs)
+        for place, content in zip(places, read, strict=True):
+            held, spec = plan.holds[self._seen_as[place]], plan.tensors[self._seen_as[place]]
+            right = want[held.name]
+            maps = held.on_device and right.ndim == len(TO_DEVICE)
+            shape = tuple(right.shape[axis] for axis in TO_DEVICE) if maps else right.shape
+            if shape != spec.shape or right.dtype != spec.dtype:
+                continue  # a pass has made another tensor of it
+            got = array_of(content, spec.dtype, spec.shape)
+            yield place, got.transpose(np.argsort(TO_DEVICE)) if maps else got, right
+
+    def _explained(self, place: int, tensor: str, words: str, inputs: Mapping[str, Array]) -> Finding:
+        """Which operation is to blame for a tensor: the one that writes it, one of those before it whose tensors the
+        model does not have, or one that has written where it should not."""
+        agreeing = len(self._agreeing)
+        for suspect in (*sorted(self._unseen_before(place)), place):
+            seen = self._seen(suspect, inputs)
+            for name, (made, before, used) in seen.inputs.items():
+                if not np.array_equal(before, used):
+                    culprit = self._culprit(self._ref(suspect, name), made, suspect, before, inputs)
+                    spoilt = self._plan.operations[suspect].inputs[name]
+                    return Finding(place, tensor, words, agreeing, "overwritten", spoilt, culprit)
+            right = result_of(self._plan.operations[suspect], self._values(suspect, seen))
+            got = array_of(seen.output, right.dtype.name, right.shape)
+            if not distance(got, right) <= ALLOWED:
+                if suspect != place:
+                    tensor, words = self._plan.operations[suspect].output, in_words(got, right)
+                return Finding(suspect, tensor, words, agreeing, "kernel")
+        return Finding(place, tensor, words, agreeing, "problem")
+
+    def _unseen_before(self, place: int) -> Collection[int]:
+        """The operations from which the inputs of one come, as far back as the first that were compared."""
+        found: set[int] = set()
+        left = [place]
+        while left:
+            reader = left.pop()
+            for tensor in self._plan.operations[reader].inputs.values():
+                made = self._made(tensor, reader) - 1
+                if made >= 0 and made not in self._agreeing and made not in found:
+                    found.add(made)
+                    left.append(made)
+        return found
+
+    def _seen(self, place: int, inputs: Mapping[str, Array]) -> _Seen:
+        operation = self._plan.operations[place]
+        made = {
+            name: self._made(tensor, place)
+            for name, tensor in operation.inputs.items()
+            if not self._plan.is_constant(tensor)
+        }
+        wanted = [Capture(after, self._ref(place, name)) for name, own in made.items() for after in (own, place)]
+        *read, output = self._captures.read([*wanted, self._output(place)], inputs)
+        pairs = zip(read[::2], read[1::2], strict=True)
+        return _Seen({name: (made[name], *pair) for name, pair in zip(made, pairs, strict=True)}, output)
+
+    def _values(self, place: int, seen: _Seen) -> dict[str, Array]:
+        """The inputs of an operation as it had them."""
+        operation = self._plan.operations[place]
+        specs = family_of(operation.task.op).inputs(operation.task.problem)
+        return {
+            spec.name: array_of(seen.inputs[spec.name][2], spec.dtype, spec.shape)
+            if spec.name in seen.inputs
+            else self._plan.constants[operation.inputs[spec.name]]
+            for spec in specs
+        }
+
+    def _culprit(self, ref: BufferRef, made: int, used: int, content: Array, inputs: Mapping[str, Array]) -> int:
+        """The operation behind which a buffer is not any more what it was after `made` of them, by halves."""
+        intact, changed = made, used
+        while changed - intact > 1:
+            middle = (intact + changed) // 2
+            (found,) = self._captures.read([Capture(middle, ref)], inputs)
+            intact, changed = (middle, changed) if np.array_equal(found, content) else (intact, middle)
+        return changed - 1
+
+    def _made(self, tensor: str, place: int) -> int:
+        """After how many operations a tensor is there that an operation reads: none for an input."""
+        plan, root = self._plan, self._plan.root(tensor)
+        writers = (k for k in range(place - 1, -1, -1) if plan.root(plan.operations[k].output) == root)
+        return next(writers, -1) + 1
+
+    def _output(self, place: int) -> Capture:
+        return Capture(place + 1, self._ref(place, "output"))
+
+    def _ref(self, place: int, name: str) -> BufferRef:
+        return self._captures.place(place).refs[name]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Bytes: of each input after how many operations it was there, what it was then and what the operation found; and
+    of the output."""
+
+    inputs: Mapping[str, tuple[int, Array, Array]]
+    output: Array
+
+
+def _seen_as(plan: Plan, names: Collection[str]) -> dict[int, str]:
+    """By an operation's place, the device tensor as which the model has what it writes: its output, or a view of it."""
+    views: dict[str, list[str]] = {}
+    for tensor in plan.holds:
+        if plan.holds[tensor].name in names:
+            views.setdefault(plan.root(tensor), []).append(tensor)
+    found: dict[int, str] = {}
+    for place, operation in enumerate(plan.operations):
+        there = views.get(plan.root(operation.output), [])
+        if there:
+            found[place] = operation.output if operation.output in there else there[0]
+    return found

@@ -1,0 +1,156 @@
+"""--verify: a finished context against onnxruntime, and where the two part, which operation is to blame."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gputune.client.context.choice import Decision
+from gputune.client.context.verifying.captures import Captures, windows
+from gputune.client.context.verifying.distance import ALLOWED, distance, in_words
+from gputune.client.context.verifying.divergence import WINDOW_BYTES, Divergence, Finding
+from gputune.client.errors import ConfigError, VerificationError
+from gputune.client.input_lists import read_input_list, read_inputs
+from gputune.client.model.graph import Array
+from gputune.client.model.oracle import Oracle
+from gputune.client.model.plan import Operation, Plan
+from gputune.client.target.client import TargetClient
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.tuning.search.task_search import task_key
+from gputune.runtime.context.records import TensorRecord
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What knows the right outputs, and on which inputs each graph is compared, by the graph's name."""
+
+    oracle: Oracle
+    inputs: Mapping[str, Sequence[Mapping[str, Array]]]
+
+
+def questions_for(model: Path, input_list: Path | None, plans: Sequence[Plan]) -> Questions:
+    """What verifying needs, known to be there before anything takes time: the inputs of the list, else random ones.
+
+    Raises ConfigError."""
+    oracle = Oracle(model)
+    if input_list is None:
+        return Questions(oracle, {plan.name: [random_inputs(plan)] for plan in plans})
+    if len(plans) > 1:
+        raise ConfigError("--input_list is for one graph, and there are several; leave it out for random inputs")
+    tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
+    lines = read_input_list(input_list, tensors)
+    return Questions(oracle, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Compares contexts on a target with an oracle."""
+
+    oracle: Oracle
+    client: TargetClient
+
+    def verify(self, context: Path, decision: Decision, inputs: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+        """By output name the largest error over all inputs, as a share of the output's largest value. An output that
+        onnxruntime has no tensor for is left out, with a warning.
+
+        Raises VerificationError that names the operation to blame, ConfigError where the oracle cannot run the model,
+        TargetError, DeviceOrContextError, ContextError."""
+        errors: dict[str, float] = {}
+        executor = RemoteExecutor(self.client, context, decision.plan.name, strict=False)
+        try:
+            wrong = self._wrong(executor, inputs, errors)
+        finally:
+            executor.close()
+        if wrong is not None:
+            given, output, words = wrong
+            raise VerificationError(
+                f"graph {decision.plan.name!r}: output {output!r} is not what onnxruntime computes: {words}; "
+                f"{self._reason(context, decision, given)}"
+            )
+        for name in (output.name for output in decision.plan.outputs if output.name not in errors):
+            log.warning(f"output {name!r} is not verified: onnxruntime has no tensor of this name in the model")
+        return errors
+
+    def _wrong(
+        self, executor: RemoteExecutor, inputs: Sequence[Mapping[str, Array]], errors: dict[str, float]
+    ) -> tuple[Mapping[str, Array], str, str] | None:
+        """The first inputs on which an output differs, the output and how; `errors` gets those of all until then."""
+        for given in inputs:
+            got = executor.run_timed(given)[0]
+            for name, want in self._wanted(got, given):
+                error = distance(got[name], want)
+                errors[name] = max(errors.get(name, 0.0), error)
+                if not error <= ALLOWED:
+                    return given, name, in_words(got[name], want)
+        return None
+
+    def _wanted(self, got: Mapping[str, Array], inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """The right outputs: the model's own, and then, a window at a time, what is an output by choice."""
+        own = self.oracle.run(inputs)
+        yield from ((name, own[name]) for name in got if name in own)
+        chosen = [name for name in got if name not in own]
+        del own
+        for window in windows([got[name].nbytes for name in chosen], WINDOW_BYTES, len(chosen)):
+            yield from self.oracle.tensors([chosen[place] for place in window], inputs).items()
+
+    def _reason(self, context: Path, decision: Decision, inputs: Mapping[str, Array]) -> str:
+        """Which operation of the context goes wrong, where one does."""
+        captures = Captures(context, decision.plan, decision.outcomes, self.client)
+        finding = Divergence(decision.plan, captures, self.oracle).first(inputs)
+        if finding is not None:
+            return told(finding, decision)
+        if captures.graph.persistent:
+            return (
+                "launched one by one, all tensors of the model are right, so persistent kernels are to blame; the "
+                "config key persistent_kernels leaves them out"
+            )
+        return "when it ran again, all tensors of the model were right: what it computes varies"
+
+
+def told(finding: Finding, decision: Decision) -> str:
+    """A finding in words."""
+    operations = decision.plan.operations
+    operation = operations[finding.operation]
+    key = task_key(operation.task).digest
+    return (
+        f"the first tensor that differs is {finding.tensor!r} ({finding.words}), computed by {operation.task.op} "
+        f"{key[:10]} of {_nodes(operation)} with {dict(decision.outcomes[key].configuration)}; the "
+        f"{finding.agreeing} tensors of the model that were computed before it agree; {_cause(finding, operations)}"
+    )
+
+
+def _cause(finding: Finding, operations: Sequence[Operation]) -> str:
+    match finding.cause:
+        case "kernel":
+            return "its kernel does not compute what it should from the inputs that it had"
+        case "overwritten":
+            culprit = operations[finding.culprit]
+            return (
+                f"its input {finding.spoilt!r} was overwritten by {culprit.task.op} of {_nodes(culprit)} before it ran"
+            )
+        case "problem":
+            return (
+                "its kernel computes what numpy does from the same inputs: the model's nodes were lowered to another "
+                "problem, or make a large difference of a small one"
+            )
+
+
+def _nodes(operation: Operation) -> str:
+    return ", ".join(operation.nodes) or "no node"
+
+
+def random_inputs(plan: Plan) -> dict[str, Array]:
+    """Inputs that mean something to most models, the same each time: normal numbers; whole ones are 0 or 1."""
+    generator = np.random.default_rng(0)
+    return {
+        tensor.name: generator.standard_normal(tensor.shape, dtype=np.float32)
+        if tensor.dtype == "float32"
+        else generator.integers(0, 2, tensor.shape).astype(tensor.dtype)
+        for tensor in plan.inputs
+    }
