@@ -63,12 +63,52 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Storage:
+    """Where each tensor of a plan lies: a graph input or output has its own buffer, all else shares arenas.
+
+    instances: of the plan's operations. uses: by the tensor whose memory it is, the places of the first and the last
+    operation that need it. own: the buffers of inputs and outputs, by the same."""
+
+    plan: Plan
+    instances: Sequence[Instance]
+    uses: Mapping[str, tuple[int, int]]
+    own: Mapping[str, BufferRef]
+    placement: Placement
+
+    @staticmethod
+    def of(plan: Plan, instances: Sequence[Instance], alignment: int, largest: int, search_steps: int) -> Storage:
+        """A plan's storage. search_steps: of the search for smaller arenas, 0 for none. Raises MemoryPlanError."""
+        uses, own = _uses(plan), _own_buffers(plan)
+        tensors = _lifetimes(plan, instances, uses, own)
+        placement = (
+            search_arenas(tensors, alignment, largest, search_steps)
+            if search_steps
+            else plan_arenas(tensors, alignment, largest)
+        )
+        return Storage(plan, instances, uses, own, placement)
+
+    def ref(self, tensor: str) -> BufferRef:
+        """The memory of a tensor that is no constant."""
+        root = self.plan.root(tensor)
+        if root in self.own:
+            return self.own[root]
+        arena, offset = self.placement.offsets[root]
+        return BufferRef("arena", arena, offset, self.plan.tensors[root].nbytes)
+
+    def scratch_ref(self, operation: int, name: str, nbytes: int) -> BufferRef:
+        """A scratch buffer of the operation at that place."""
+        arena, offset = self.placement.offsets[_scratch_name(operation, name)]
+        return BufferRef("arena", arena, offset, nbytes)
+
+
+@dataclass(frozen=True)
 class Built:
-    """Graphs with the programs and weights that their launches refer to, and share."""
+    """Graphs with the programs and weights that their launches refer to, and share; storages: of each graph."""
 
     graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramRecord, ...]
     weights: tuple[bytes, ...]
+    storages: tuple[Storage, ...]
 
     @property
     def graph(self) -> GraphRecord:
@@ -111,10 +151,10 @@ def build_all(
         _persistently(graph, accesses, programs, list(map(len, sections)), device)
         if wanted.persistent and groups_at_once(device)
         else graph
-        for wanted, (graph, accesses) in zip(graphs, laid, strict=True)
+        for wanted, (graph, accesses, _) in zip(graphs, laid, strict=True)
     ]
     programs.compile(progress)
-    return Built(tuple(built), tuple(programs.records), sections)
+    return Built(tuple(built), tuple(programs.records), sections, tuple(storage for _, _, storage in laid))
 
 
 def _graph(
@@ -124,8 +164,8 @@ def _graph(
     weights: _Weights,
     device: DeviceIdentity,
     memory_search_steps: int,
-) -> tuple[GraphRecord, list[Access]]:
-    """The graph, and what each of its launches reads and writes."""
+) -> tuple[GraphRecord, list[Access], Storage]:
+    """The graph, what each of its launches reads and writes, and where its tensors lie."""
     plan, outcomes = wanted.plan, wanted.outcomes
     keys = {task: task_key(task).digest for task in plan.tasks}
     of_task = {task: programs.index(task, outcomes[key]) for task, key in keys.items()}
@@ -133,7 +173,7 @@ def _graph(
         family_of(each.task.op).render(each.task.problem, outcomes[keys[each.task]].configuration)
         for each in plan.operations
     ]
-    storage = _Storage(plan, instances, weights.alignment, device.max_allocation_bytes, memory_search_steps)
+    storage = Storage.of(plan, instances, weights.alignment, device.max_allocation_bytes, memory_search_steps)
     launches: list[LaunchRecord] = []
     accesses: list[Access] = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
@@ -166,7 +206,7 @@ def _graph(
         arena_bytes=storage.placement.arenas,
         arena_bound_bytes=storage.placement.bound_bytes,
     )
-    return graph, accesses
+    return graph, accesses, storage
 
 
 def _accesses(
@@ -291,33 +331,20 @@ def _constants(plan: Plan, operation: Operation, instance: Instance, target: Mak
     return contents
 
 
-class _Storage:
-    """Where each tensor of a plan lives: a graph input or output has its own buffer, all else shares arenas."""
+def arena_lifetimes(plan: Plan, instances: Sequence[Instance]) -> list[Lifetime]:
+    """What shares arenas, with the operations from whose first to whose last it is needed: the tensors between
+    operations, and the scratch buffers of operations. instances: those of the plan's operations."""
+    return _lifetimes(plan, instances, _uses(plan), _own_buffers(plan))
 
-    def __init__(
-        self, plan: Plan, instances: Sequence[Instance], alignment: int, largest: int, memory_search_steps: int
-    ) -> None:
-        """instances: those of the plan's operations."""
-        self._plan = plan
-        self._own = _own_buffers(plan)
-        tensors = arena_lifetimes(plan, instances)
-        self.placement: Placement = (
-            search_arenas(tensors, alignment, largest, memory_search_steps)
-            if memory_search_steps
-            else plan_arenas(tensors, alignment, largest)
-        )
 
-    def ref(self, tensor: str) -> BufferRef:
-        root = self._plan.root(tensor)
-        if root in self._own:
-            return self._own[root]
-        arena, offset = self.placement.offsets[root]
-        return BufferRef("arena", arena, offset, self._plan.tensors[root].nbytes)
-
-    def scratch_ref(self, operation: int, name: str, nbytes: int) -> BufferRef:
-        """A scratch buffer of the operation at that place."""
-        arena, offset = self.placement.offsets[_scratch_name(operation, name)]
-        return BufferRef("arena", arena, offset, nbytes)
+def _uses(plan: Plan) -> dict[str, tuple[int, int]]:
+    """The places of the first and the last operation that name a tensor, or a view of it."""
+    found: dict[str, tuple[int, int]] = {}
+    for place, operation in enumerate(plan.operations):
+        for tensor in (operation.output, *operation.inputs.values()):
+            root = plan.root(tensor)
+            found[root] = found.get(root, (place, place))[0], place
+    return found
 
 
 def _own_buffers(plan: Plan) -> dict[str, BufferRef]:
@@ -330,20 +357,12 @@ def _own_buffers(plan: Plan) -> dict[str, BufferRef]:
     return own
 
 
-def arena_lifetimes(plan: Plan, instances: Sequence[Instance]) -> list[Lifetime]:
-    """What shares arenas, with the operations from whose first to whose last it is needed: the tensors between
-    operations, and the scratch buffers of operations. instances: those of the plan's operations."""
-    own = _own_buffers(plan)
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for index, operation in enumerate(plan.operations):
-        for tensor in (operation.output, *operation.inputs.values()):
-            root = plan.root(tensor)
-            first.setdefault(root, index)
-            last[root] = index
+def _lifetimes(
+    plan: Plan, instances: Sequence[Instance], uses: Mapping[str, tuple[int, int]], own: Mapping[str, BufferRef]
+) -> list[Lifetime]:
     return [
-        Lifetime(root, plan.tensors[root].nbytes, first[root], last[root])
-        for root in first
+        Lifetime(root, plan.tensors[root].nbytes, first, last)
+        for root, (first, last) in uses.items()
         if root not in own and not plan.is_constant(root)
     ] + [
         Lifetime(_scratch_name(place, name), nbytes, place, place)
