@@ -1,6 +1,7 @@
 """Where results go: shown to be writable before the work, and one error when they are not."""
 
 import contextlib
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,20 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write what is to appear at `path` when the block ends, complete or not at all; its folder is made where
+    it is missing. Raises OutputError."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with writing(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield unfinished
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

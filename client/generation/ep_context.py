@@ -10,7 +10,6 @@ called GRAPH/NAME.
 from __future__ import annotations
 
 import os
-import secrets
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import onnx
 from onnx import helper
 
 from gputune.client.errors import ConfigError, OutputError
-from gputune.client.outputs import check_output, writing
+from gputune.client.outputs import check_output, whole
 from gputune.runtime.context.ep_context import (
     DOMAIN,
     LARGEST_FILE_BYTES,
@@ -72,16 +71,9 @@ class EpContextFile:
                 f"{self.path} cannot be written: with the context it has {total} bytes, and an ONNX file "
                 f"{LARGEST_FILE_BYTES} at most; use --ep_context_embed_mode 0"
             )
-        with writing(self.path):
+        with whole(self.path) as unfinished:
             model = _model(header, self.embed, binary_file.read_bytes() if self.embed else content)
-            unfinished = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                written = unfinished.write_bytes(model.SerializeToString())
-                unfinished.replace(self.path)
-            finally:
-                unfinished.unlink(missing_ok=True)
-        return written
+            return unfinished.write_bytes(model.SerializeToString())
 
     def _relative(self, binary_file: Path) -> str:
         """The path of the context binary from the folder of this file. Raises ConfigError for one that is no text."""
