@@ -19,6 +19,7 @@ class Alternatives:
     def __init__(self, graph: Graph) -> None:
         """Raises ModelError that names every node which cannot be lowered."""
         self.plan = lower(graph)
+        self.node_ops = graph.node_ops
         found = tuple(fusion_groups(self.plan))
         weights = Counter(_kind(group.task) for group in found)
         self.groups = tuple(replace(group, fused=_weighted(group.fused, weights)) for group in found)

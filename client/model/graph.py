@@ -105,7 +105,8 @@ class Names:
 class Graph:
     """Nodes in an order in which they can run; `tensors` describes every name, `constants` holds values.
 
-    `named` are the tensors that the model's file names; others were made when nodes were taken apart."""
+    `named` are the tensors that the model's file names; others were made when nodes were taken apart. `node_ops` says
+    what kind of node each of the model's is, by the names that are origins of nodes."""
 
     name: str
     opset: int
@@ -115,6 +116,7 @@ class Graph:
     constants: Mapping[str, Array]
     tensors: Mapping[str, TensorInfo]
     named: frozenset[str] = frozenset()
+    node_ops: Mapping[str, str] = field(default_factory=dict)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.tensors[tensor].shape

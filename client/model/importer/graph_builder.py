@@ -6,6 +6,7 @@ one, an If whose condition is known by its branch. A tensor without elements is 
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,6 +54,7 @@ class GraphBuilder:
         self.tensors.update(inputs)
         self.undecided: set[str] = set()
         self.nodes: list[Node] = []
+        self.node_ops: dict[str, str] = {}
         self.labels = Names()
         self.unsupported: list[Node] = []
         self.quantised: list[Node] = []
@@ -118,7 +120,8 @@ class GraphBuilder:
             if dtype not in OPENCL_TYPES:
                 maker = makers[tensor].label if tensor in makers else "a constant"
                 self._refuse(f"tensor {tensor!r} ({maker})", f"is {dtype}; {KNOWN_DTYPES}")
-        return graph
+        origins = [origin for node in graph.nodes for origin in node.origins]
+        return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins})
 
     def _expand(self, index: int, node: onnx.NodeProto) -> bool:
         """Visits the body of an operator that no kernel knows, where ONNX defines one."""
@@ -138,6 +141,7 @@ class GraphBuilder:
         """Visits the nodes that a node stands for; they are written in an operator set of their own."""
         around = self.origin, self.opset
         self.origin, self.opset = self.origin or node.name or f"{node.op_type}_{index}", opset
+        self.node_ops.setdefault(self.origin, operator_of(node))
         for part in parts:
             self.visit(index, part)
         self.origin, self.opset = around
@@ -145,6 +149,7 @@ class GraphBuilder:
     def _keep(self, index: int, node: onnx.NodeProto) -> None:
         name = self.labels.free(node.name or f"{node.op_type}_{index}")
         operator = operator_of(node)
+        self.node_ops.setdefault(self.origin or name, operator)
         kept = Node(
             operator,
             name,
