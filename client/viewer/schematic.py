@@ -198,8 +198,8 @@ def _tensor(fields: Fields) -> TensorPlan:
         kind=kind,
         arena=fields.count("arena"),
         offset=fields.count("offset"),
-        first=int(fields.number("first")),
-        last=int(fields.number("last")),
+        first=fields.integer("first"),
+        last=fields.integer("last"),
     )
 
 

@@ -242,6 +242,10 @@ class Fields:
         values = self.items(name)
         return tuple(self._take(name, all(isinstance(value, str) for value in values), "a list of texts"))
 
+    def integer(self, name: str) -> int:
+        value = self._value.get(name)
+        return int(self._take(name, type(value) is int and abs(value) < 1 << 63, "a whole number"))
+
     def number(self, name: str) -> float:
         value = self._value.get(name)
         return float(self._take(name, is_count(value) or _is_finite(value), "a finite number"))
