@@ -6,14 +6,18 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.errors import ConfigError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generator import generate
+from gputune.client.generation.phases import Profiling
 from gputune.client.memory_types import OPTION, MemoryTypes
 from gputune.client.progress import reporting
+from gputune.runtime.profiling.log import LOG_NAME
+from gputune.runtime.profiling.records import LEVELS, SYNONYMS, level_named
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +67,18 @@ log = logging.getLogger(__name__)
     help="raw or memhandle: whether inputs and outputs will be arrays, which are copied, or memory handles, for which "
     "nothing is allocated when the context is loaded; NAME=memhandle,... for single tensors. Either still runs.",
 )
+@click.option(
+    "--profiling_level",
+    type=click.Choice((*LEVELS, *SYNONYMS)),
+    help=f"Write a schematic, NAME_schematic.bin beside the context binary, by which profiles of it are read; and "
+    f"when each phase of the generation was, to {LOG_NAME} in OUTPUT_DIR/profilelogs, or ./profilelogs without "
+    "--output_dir. basic has whole phases; all others also what lies within them.",
+)
+@click.option(
+    "--profiling_option",
+    type=click.Choice(("optrace",)),
+    help="optrace: the schematic and the log as with --profiling_level, at level detailed at least.",
+)
 @log_level
 @summary_json
 def command(
@@ -74,6 +90,8 @@ def command(
     ep_context: Path | None,
     ep_context_embed_mode: str | None,
     input_output_tensor_mem_type: str,
+    profiling_level: str | None,
+    profiling_option: str | None,
     log_level: str,
     summary_json: Path | None,
 ) -> None:
@@ -95,6 +113,7 @@ def command(
         summary_json=summary_json,
         ep_context=None if ep_context is None else EpContextFile(ep_context, ep_context_embed_mode == "1"),
         memory_types=MemoryTypes.parse(input_output_tensor_mem_type),
+        profiling=_profiling(profiling_level, profiling_option == "optrace", output_dir),
         verify=verify,
         input_list=input_list,
         log_level=log_level,
@@ -105,6 +124,16 @@ def command(
         except KeyboardInterrupt:
             log.warning("interrupted; what was measured is kept: the same command resumes")
             raise
+
+
+def _profiling(level: str | None, optrace: bool, output_dir: Path) -> Profiling | None:
+    """What the options ask to record; None for nothing."""
+    if level is None and not optrace:
+        return None
+    wanted = level_named(level or "detailed")
+    unsaid = click.get_current_context().get_parameter_source("output_dir") is ParameterSource.DEFAULT
+    folder = Path("profilelogs") if unsaid else output_dir / "profilelogs"
+    return Profiling("detailed" if optrace and wanted == "basic" else wanted, folder)
 
 
 def _binary_path(output_dir: Path, binary_file: str) -> Path:

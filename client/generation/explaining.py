@@ -1,10 +1,11 @@
-"""Why tasks of a model will be measured, or not: verdicts in words and as JSON."""
+"""What a generation says of tasks, for people and as JSON: why they will be measured, or not, and what came of it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gputune.client.model.plan import Task
+from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.cache_hit import Verdict, counts
 from gputune.client.tuning.search.task_search import task_key
 
@@ -64,6 +65,26 @@ def fields_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[st
         for winner in [verdict.winner or verdict.before]
     ]
     return {"counts": dict(counts(verdicts.values())), "tasks": tasks}
+
+
+def gain_line(found: Mapping[str, Any], where: str) -> str:
+    """What tuning gains, end to end, for people."""
+    gain = found["gain"]
+    return (
+        f"{where}inference {found['tuned_ns'] / 1e6:.2f} ms, untuned {found['untuned_ns'] / 1e6:.2f} ms: "
+        f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
+    )
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """One line for people about what became of a task."""
+    name = f"{outcome.op} {outcome.key[:10]}"
+    if outcome.tuned_ns is None:
+        return f"{name}: default configuration, not measured"
+    gain = "" if outcome.default_ns is None else f", {outcome.default_ns / outcome.tuned_ns:.2f}x the default"
+    source = "from the cache" if outcome.hit else f"{sum(outcome.trials.values())} trials"
+    why = ", chosen for its time inside the model" if outcome.in_chain else ""  # alone another one is faster
+    return f"{name}: {outcome.tuned_ns / 1000:.1f} us{gain} ({source}{why})"
 
 
 def _why(verdict: Verdict) -> str:

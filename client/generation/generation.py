@@ -8,8 +8,8 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,15 +25,17 @@ from gputune.client.context.verifying.verification import Questions, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.config import Config, check_precision
 from gputune.client.generation.ep_context import EpContextFile
-from gputune.client.generation.explaining import summary_line
+from gputune.client.generation.explaining import gain_line, outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
+from gputune.client.generation.phases import Clock, Profiling
+from gputune.client.generation.schematic import Source, peaks_of, schematic_of
 from gputune.client.generation.trusted_caches import check_trusted
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graphs import Graphs
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
-from gputune.client.outputs import writing
+from gputune.client.outputs import whole, writing
 from gputune.client.progress import Progress
 from gputune.client.report import write_report
 from gputune.client.target.client import TargetClient
@@ -45,6 +47,7 @@ from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of
+from gputune.client.viewer.schematic import RooflinePeaks, write_schematic
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import groups_at_once
@@ -66,8 +69,9 @@ class GenerationRequest:
 
     The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
     with onnxruntime on the inputs of `input_list`, else on random ones. `ep_context` is written beside it.
-    outputs: tensors that are outputs beside the model's own.
-    memory_types: what an application is going to give for inputs and outputs.
+    outputs: tensors that are outputs beside the model's own. memory_types: what an application is going to give for
+    inputs and outputs. profiling: where the time of the generation is recorded, None for not at all; with it a
+    schematic is written beside the context.
     """
 
     model: Path
@@ -86,25 +90,16 @@ class GenerationRequest:
     summary_json: Path | None = None
     ep_context: EpContextFile | None = None
     memory_types: MemoryTypes = RAW
+    profiling: Profiling | None = None
     op_packages: Sequence[str] = ()
     verify: bool = False
     input_list: Path | None = None
     log_level: str = "info"
 
-
-@dataclass
-class Clock:
-    """Wall seconds by phase."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+    @property
+    def schematic_file(self) -> Path:
+        """Beside the context binary, where a schematic is asked for."""
+        return self.binary_file.with_name(f"{self.binary_file.stem}_schematic.bin")
 
 
 class Generation:
@@ -302,12 +297,14 @@ class Generation:
                     raise
                 log.warning(f"launches stay apart: {error}")
                 built = self._built([replace(one, persistent=False) for one in wanted], tuner, cache)
+        peaks = self._peaks(cache)
         with self._clock.phase("write"):
             self._write(built)
+            self._write_schematic(built, peaks)
         with self._clock.phase("verify"):
             self._verify(decisions)
         for graph, found in self.end_to_end.items():
-            log.info(_gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
+            log.info(gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
 
     def _built(
         self, wanted: Sequence[builder.Wanted], tuner: Tuner | None, cache: PerformanceCache | None
@@ -361,7 +358,7 @@ class Generation:
         number = itertools.count(1)
 
         def done(outcome: Outcome) -> None:
-            log.info(f"[{next(number)}/{len(self._tasks)}] {_describe(outcome)}")
+            log.info(f"[{next(number)}/{len(self._tasks)}] {outcome_line(outcome)}")
 
         with self._progress.running("tuning", tuner.expected_trials(self._tasks), options.budget_seconds):
             return _by_key(tuner.tune(self._tasks, done, self._graphs.optional))
@@ -416,6 +413,27 @@ class Generation:
         if (beside := self._request.ep_context) is not None:
             log.info(f"wrote {beside.path} ({beside.write(path)} bytes)")
 
+    def _peaks(self, cache: PerformanceCache | None) -> RooflinePeaks | None:
+        """The best rates measured on the device, for a schematic."""
+        if self._request.profiling is None or not self._computes:
+            return None
+        with self._clock.phase("peaks"):
+            return peaks_of(self.decisions, self._client, cache, self._mode == "frozen")
+
+    def _write_schematic(self, built: builder.Built, peaks: RooflinePeaks | None) -> None:
+        """What the launches of the context stand for, where a profile of the generation is asked for."""
+        request = self._request
+        if request.profiling is None:
+            return
+        node_ops = {model.plan.name: model.node_ops for model in self._graphs.models}
+        sources = [Source(one, node_ops[one.plan.name]) for one in self.decisions]
+        schematic = schematic_of(
+            request.model, request.binary_file, self._tier.name, self._device, sources, built, peaks
+        )
+        with whole(request.schematic_file) as unfinished:
+            write_schematic(unfinished, schematic)
+        log.info(f"wrote the schematic {request.schematic_file}")
+
     def _effective_configuration(self) -> dict[str, Any]:
         request = self._request
         return {
@@ -439,15 +457,6 @@ class Generation:
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
             "end_to_end": {graph: dict(found) for graph, found in self.end_to_end.items()},
         }
-
-
-def _gain_line(found: Mapping[str, Any], where: str) -> str:
-    """What tuning gains, end to end, for people."""
-    gain = found["gain"]
-    return (
-        f"{where}inference {found['tuned_ns'] / 1e6:.2f} ms, untuned {found['untuned_ns'] / 1e6:.2f} ms: "
-        f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
-    )
 
 
 def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:
@@ -474,14 +483,3 @@ def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
 def _keeping(tuner: Tuner | None) -> Callable[[Task, Outcome], None]:
     """What becomes of a binary that is compiled."""
     return (lambda task, outcome: None) if tuner is None else tuner.store_binary
-
-
-def _describe(outcome: Outcome) -> str:
-    """One line for people about what became of a task."""
-    name = f"{outcome.op} {outcome.key[:10]}"
-    if outcome.tuned_ns is None:
-        return f"{name}: default configuration, not measured"
-    gain = "" if outcome.default_ns is None else f", {outcome.default_ns / outcome.tuned_ns:.2f}x the default"
-    source = "from the cache" if outcome.hit else f"{sum(outcome.trials.values())} trials"
-    why = ", chosen for its time inside the model" if outcome.in_chain else ""  # alone another one is faster
-    return f"{name}: {outcome.tuned_ns / 1000:.1f} us{gain} ({source}{why})"

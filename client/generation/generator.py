@@ -13,7 +13,8 @@ from typing import Any
 from gputune.cache import check_writable, named, tier_of
 from gputune.client.context.verifying.verification import questions_for
 from gputune.client.errors import ConfigError
-from gputune.client.generation.generation import Clock, Generation, GenerationRequest
+from gputune.client.generation.generation import Generation, GenerationRequest
+from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
 from gputune.client.generation.summary import Totals, summarise
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import Graph
@@ -24,7 +25,7 @@ from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.several import choose_targets
 from gputune.client.tuning.search.cache_hit import Verdict
-from gputune.client.tuning.tuner import names_of
+from gputune.client.tuning.tuner import names_of, settings_of
 from gputune.server.protocol.messages import Limits
 
 log = logging.getLogger(__name__)
@@ -38,10 +39,13 @@ def generate(request: GenerationRequest, environment: Mapping[str, str], progres
     Nothing is written, and nothing in a cache is invalidated, before every check has passed.
     """
     clock = Clock()
-    with clock.phase("total"):
-        with clock.phase("check"):
-            _check_outputs(request)
-        with _prepared(request, environment, progress, clock) as generation:
+    with clock.phase("init"), clock.phase("check"):
+        _check_outputs(request)
+    with ExitStack() as stack:
+        phases = None if request.profiling is None else stack.enter_context(PhaseLog(request.profiling, clock))
+        with _prepared(request, environment, TimedProgress(progress, clock), clock) as generation:
+            if phases is not None:
+                phases.begin(generation.clients[0].device, settings_of(generation.clients[0].server))
             generation.run()
     requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
     totals = Totals(requests["profile"], requests["compile"], clock.seconds)
@@ -81,10 +85,14 @@ def _prepared(
     request: GenerationRequest, environment: Mapping[str, str], progress: Progress, clock: Clock
 ) -> Iterator[Generation]:
     """A generation whose model is read and whose targets are connected; op packages are in use meanwhile."""
-    with clock.phase("check"):
+    with clock.phase("init"), clock.phase("check"):
         packages = load_packages(request.op_packages)
     with in_use(packages), ExitStack() as stack:
-        yield _connected(request, packages, environment, progress, clock, stack)
+        try:
+            yield _connected(request, packages, environment, progress, clock, stack)
+        finally:
+            with clock.phase("deinit"):
+                stack.close()
 
 
 def _connected(
@@ -101,7 +109,7 @@ def _connected(
     with clock.phase("lower"):
         graphs = Graphs(read)
         tasks = graphs.tasks(fused=True)
-    with clock.phase("check"):
+    with clock.phase("init"), clock.phase("check"):
         request.tuning.check_bound([names_of(task, graphs.nodes_of.get(task, ())) for task in tasks])
         questions = None
         if request.verify:
@@ -112,7 +120,7 @@ def _connected(
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
         title = request.model.name if len(graphs.models) == 1 else f"{request.model.name}, graph {model.plan.name}"
         log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
-    with clock.phase("check"):
+    with clock.phase("init"), clock.phase("connect"):
         chosen = choose_targets(
             request.target,
             environment,
@@ -125,7 +133,7 @@ def _connected(
     stack.enter_context(chosen)
     for line in chosen.explanation:
         log.info(line)
-    with clock.phase("check"):
+    with clock.phase("init"), clock.phase("connect"):
         clients = chosen.connect_all()
         if request.verify or request.effort.contexts > 1:
             _check_return(graphs, clients[0].limits)
@@ -191,7 +199,8 @@ def _listing(package: OpPackage) -> str:
 def _check_outputs(request: GenerationRequest) -> None:
     """That all results can be written, before anything takes time."""
     check_bound(request)
-    for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report)):
+    profiled = () if request.profiling is None else (request.schematic_file, request.profiling.log_file)
+    for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report, *profiled)):
         check_output(path)
     if request.ep_context is not None:
         request.ep_context.check(request.model, request.binary_file)

@@ -6,7 +6,11 @@ from typing import Any
 
 from gputune.client.tuning.outcome import Outcome
 
-PHASES = ("check", "import", "lower", "tune", "chain", "finalize", "write", "verify", "total")
+PHASES = {
+    "check": "init",
+    **{name: name for name in ("import", "lower", "tune", "chain", "finalize", "write", "verify", "total")},
+}
+"""What the summary calls the phases of a generation, and what a Clock does."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def summarise(
             "cache_misses": len(outcomes) - hits,
             "profile_requests": totals.profile_requests,
             "compile_requests": totals.compile_requests,
-            "wall_seconds": {phase: round(totals.wall_seconds.get(phase, 0.0), 6) for phase in PHASES},
+            "wall_seconds": {name: round(totals.wall_seconds.get(phase, 0.0), 6) for name, phase in PHASES.items()},
         },
     }
 
