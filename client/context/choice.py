@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gputune.cache import PLACES, ChainRecord, PerformanceCache, WinnerRecord
@@ -97,10 +97,9 @@ class InChain:
                 return self._unmeasured(known, record, outcomes, str(error))
             log.warning(f"whole contexts were not compared; each task runs its own winner, unfused: {error}")
             return Decision(self._model.plan, outcomes)
-        record = self._recorded(choice, runner, asked)
+        record = self._recorded(choice, asked)
         self._cache.conclude_chain(digest, record)
-        complete = {key: replace(one, binary=runner.binary(one)) for key, one in choice.candidate.outcomes.items()}
-        return self._decided(replace(choice.candidate, outcomes=complete), record.measured, "")
+        return self._decided(choice.candidate, record.measured, "")
 
     def _digest(self) -> str:
         """What a choice belongs to: the operations of the model, its tasks, where and with what code they are measured,
@@ -162,8 +161,8 @@ class InChain:
         guess = estimated_alone(self._model, outcomes, self._persistent)
         return Decision(guess.plan, guess.outcomes, guess.persistent)
 
-    def _recorded(self, choice: Choice, runner: ContextRunner, asked: str) -> ChainRecord:
-        """The choice with all configurations that its context runs; binaries of those that are not winners alone."""
+    def _recorded(self, choice: Choice, asked: str) -> ChainRecord:
+        """The choice with all configurations that its context runs."""
         winners = {}
         for task in choice.candidate.plan.tasks:
             key = task_key(task).digest
@@ -173,7 +172,6 @@ class InChain:
                 median_ns=one.tuned_ns or choice.estimate.times_ns.get(key) or 1.0,
                 default_ns=one.default_ns,
                 effort="none",
-                binary=runner.binary(one) if one.in_chain else b"",
                 rendered_sha256=self._tuner.rendered_sha256(self._tasks[key], one),
             )
         places = sorted({self._tuner.identity(task) for task in self._tasks.values()})

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +27,6 @@ from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.outcome import Outcome
 from gputune.core.errors import MalformedLog
-from gputune.kernels.space import configuration_key
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.records import LoggedInference
 
@@ -67,8 +65,9 @@ class ContextRunner:
         progress: Progress = SILENT,
         deadline: float | None = None,
     ) -> None:
-        """maker: compiles and packs for the target; write: makes the file of a graph; compiled: hears of binaries as
-        context/builder.py has it; deadline: when there is no more time, by time.monotonic."""
+        """maker: compiles and packs for the target, and keeps what it has compiled; write: makes the file of a graph;
+        compiled: hears of binaries as context/builder.py has it; deadline: when there is no more time, by
+        time.monotonic."""
         self._target = target
         self._maker = maker
         self._write = write
@@ -78,7 +77,6 @@ class ContextRunner:
         self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
         self._loaded: list[RemoteExecutor] = []
         self._files = 0
-        self._binaries: dict[tuple[str, str], bytes] = {}
         self._inputs: dict[str, Array] = {}
         self._outputs: dict[str, Array] = {}
         self._inferences = 0
@@ -94,17 +92,12 @@ class ContextRunner:
             self.free(*self._loaded)
         self._folder.cleanup()
 
-    def binary(self, outcome: Outcome) -> bytes:
-        """The program binary of a task's outcome, empty where none was made for a context here."""
-        return outcome.binary or self._binaries.get((outcome.key, configuration_key(outcome.configuration)), b"")
-
     def load(self, plan: Plan, outcomes: Outcomes, persistent: bool = False) -> RemoteExecutor:
         """A context of a plan on the target, run twice; persistent: by persistent kernels. Raises TuningError when its
         outputs are not those of the first one, OutOfTime when there is no time left."""
         if self._late:
             raise OutOfTime("--tuning_budget is used up")
-        known = {key: replace(outcome, binary=self.binary(outcome)) for key, outcome in outcomes.items()}
-        built = builder.build(plan, known, self._maker, self._keep, persistent)
+        built = builder.build(plan, outcomes, self._maker, self._compiled, persistent)
         self._files += 1
         path = Path(self._folder.name) / f"{self._files}.bin"
         self._write(built, path)
@@ -176,10 +169,6 @@ class ContextRunner:
         for name, value in outputs.items():
             if not _near(value, self._outputs[name]):
                 raise TuningError(f"two contexts of the same model do not agree on output {name!r}")
-
-    def _keep(self, task: Task, outcome: Outcome) -> None:
-        self._binaries[outcome.key, configuration_key(outcome.configuration)] = outcome.binary
-        self._compiled(task, outcome)
 
     @property
     def _late(self) -> bool:

@@ -82,9 +82,6 @@ class FakeRunner:
             found.append({key: [ns] * ROUNDS for key, ns in times.items()})
         return found
 
-    def binary(self, outcome: Outcome) -> bytes:
-        return outcome.binary or repr(sorted(outcome.configuration.items())).encode()
-
     def _operation(self, one: Loaded, operation: Operation) -> float:
         return self.cost(operation.task, one.outcomes[task_key(operation.task).digest])
 
