@@ -17,9 +17,9 @@ from typing import Any, Self
 
 from gputune.client.outputs import writing
 from gputune.client.progress import Progress
+from gputune.core.version import software_version
 from gputune.runtime.profiling.log import LOG_NAME, LogWriter
 from gputune.runtime.profiling.records import DEINIT, FINALIZE, INIT, NODE, Level, LogHeader, Span
-from gputune.server.protocol.connection import software_version
 
 _IDENTIFIERS = {"init": INIT, "finalize": FINALIZE, "deinit": DEINIT}
 

@@ -22,11 +22,11 @@ from gputune.client.tuning.search.task_search import default_of, device_limits, 
 from gputune.client.tuning.tuner import Tuner
 from gputune.client.viewer.schematic import GraphPlan, OperationPlan, RooflinePeaks, Schematic, TensorPlan
 from gputune.core.identity import DeviceIdentity
+from gputune.core.version import software_version
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, TensorSpec
 from gputune.runtime.context.records import BufferRef, GraphRecord
 from gputune.runtime.profiling.records import digest_of, logged_launches
-from gputune.server.protocol.connection import software_version
 
 log = logging.getLogger(__name__)
 
