@@ -1,0 +1,1 @@
+"""Perf profiles: which clocks and power states an application asks for, and how a device is brought there and back."""

@@ -1,0 +1,1 @@
+"""What steers clocks and power of a device, a file for each kind; each takes the root of its files."""
