@@ -66,6 +66,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.report": {"client.context", "client.tuning"},
     "client.report.html": {"client.tuning"},
     "client.viewer": {"client.model", "client.tuning"},
+    "client.viewer.analysis": {"client.tuning"},
     "client.viewer.page": set(),
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},
