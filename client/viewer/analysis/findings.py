@@ -1,0 +1,260 @@
+"""Where the time of a graph's inferences goes and what could be gained, in sentences with numbers, the largest first.
+
+Shares are of all inferences together, so that those of one account are parts of one whole. A share is of what a finding
+is about: of the time that its cause takes, or, where another way to run was measured, of the time that this would save.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.viewer.analysis.roofline import Roofline, RooflineRow, roofline_of
+from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
+from gputune.client.viewer.schematic import OperationPlan
+
+LEAST_SHARE = 0.01
+"""What takes less of the inferences is no finding of its own."""
+AT_ITS_ROOFLINE = 0.5
+"""An operation that reaches this share of its roofline is bound by it; below, by how its kernel is written."""
+STANDS_OUT = 3.0
+"""How many times the median of all others an operation takes when it is named without a roofline."""
+DOMINATES = 0.25
+"""The share of all kernels that an operation takes at least when it is named."""
+LONGER_THAN_ALONE = 0.1
+"""By how much more than alone all kernels together take in the model when that is a finding."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """share: of the time of all inferences, from 0 to 1; text: a sentence for people, with its numbers."""
+
+    kind: str
+    share: float
+    text: str
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A graph that has run, and its roofline where one could be drawn."""
+
+    graph: GraphProfile
+    roofline: Roofline | None
+
+    @property
+    def elapsed_ns(self) -> int:
+        return self.graph.account.elapsed_ns
+
+    def share(self, total_ns: float) -> float:
+        return total_ns / self.elapsed_ns
+
+    def finding(self, kind: str, total_ns: float, what: str, more: str = "") -> Finding:
+        """Of what takes so much of all inferences; more: the rest of the sentence, from its punctuation."""
+        count = len(self.graph.inferences)
+        whole_ns = self.elapsed_ns / count
+        unit, size = _unit(whole_ns)
+        each = f"{total_ns / count / size:.2f} {unit} of {whole_ns / size:.2f} {unit}"
+        share = self.share(total_ns)
+        return Finding(kind, share, f"{_percent(share)} of an inference is {what} ({each}){more}.")
+
+    def planned(self) -> Iterator[tuple[OperationTimes, OperationPlan, RooflineRow]]:
+        """The operations that the schematic describes, and their places on the roofline."""
+        if self.graph.plan is not None and self.roofline is not None:
+            times = {one.name: one for one in self.graph.operations}
+            for one, row in zip(self.graph.plan.operations, self.roofline.rows, strict=True):
+                if one.name in times:
+                    yield times[one.name], one, row
+
+
+def findings_of(profile: Profile, graph: GraphProfile) -> list[Finding]:
+    """Of a graph of the profile, the largest share first; none of a graph that has not run."""
+    if not graph.account.elapsed_ns:
+        return []
+    subject = _Subject(graph, roofline_of(profile, graph))
+    found = [finding for rule in _RULES for finding in rule(subject)]
+    return sorted(found, key=lambda finding: -finding.share)
+
+
+def _gaps(of: _Subject) -> Iterator[Finding]:
+    if of.share(gaps_ns := of.graph.account.gaps_ns) >= LEAST_SHARE:
+        more = f": {len(of.graph.graph.launches)} launches; persistent kernels or larger fusion groups would save them"
+        yield of.finding("gaps", gaps_ns, "gaps between launches", more)
+
+
+def _copies(of: _Subject) -> Iterator[Finding]:
+    account = of.graph.account
+    if of.share(copies_ns := account.write_ns + account.read_ns) >= LEAST_SHARE:
+        moved = sum(of.graph.graph.inputs.values()), sum(of.graph.graph.outputs.values())
+        more = f": {moved[0]} bytes of inputs, {moved[1]} bytes of outputs; memory handles would save it"
+        yield of.finding("copies", copies_ns, "copies", more)
+
+
+def _queue(of: _Subject) -> Iterator[Finding]:
+    account = of.graph.account
+    if of.share(waiting_ns := account.queue_ns + account.wake_up_ns) >= LEAST_SHARE:
+        count = len(of.graph.inferences)
+        more = f": {_time(account.queue_ns / count)} until the first launch starts, "
+        more += f"{_time(account.wake_up_ns / count)} from the end of the last one until the host has noticed it"
+        yield of.finding("queue", waiting_ns, "queue and wake-up", more)
+
+
+def _others(of: _Subject) -> Iterator[Finding]:
+    """The other rows of the account but for kernels."""
+    account = of.graph.account
+    for kind, total_ns, what, more in (
+        ("host", account.host_ns, "checks and bookkeeping of the host", ""),
+        ("device", account.device_ns, "undivided time of the device", ": without timestamps of launches"),
+        ("profiler", account.profiler_ns, "the profiler reading timestamps", ""),
+        ("rest", account.rest_ns, "not explained", ": no measurement has it"),
+    ):
+        if of.share(total_ns) >= LEAST_SHARE:
+            yield of.finding(kind, total_ns, what, more)
+
+
+def _slow_operation(of: _Subject) -> Iterator[Finding]:
+    """The operation that takes longest, where it is far from its roofline or, without one, takes far more than the
+    others."""
+    top = max(of.graph.operations, key=lambda one: one.total_ns, default=None)
+    if top is None or top.total_ns < max(DOMINATES * of.graph.account.kernels_ns, 1):
+        return
+    name = f"the operation {top.name}"
+    planned = next((each for each in of.planned() if each[0] is top), None)
+    if planned is None:
+        others = [one.total_ns for one in of.graph.operations if one is not top]
+        if others and top.total_ns >= STANDS_OUT * statistics.median(others):
+            yield of.finding("operation", top.total_ns, name, f": task {top.task[:12]}")
+    elif planned[2].share < AT_ITS_ROOFLINE:
+        _, plan, row = planned
+        more = f": {plan.op}, task {top.task[:12]}, {_configured(plan)}; it takes {_time(row.median_ns)}"
+        yield of.finding("operation", top.total_ns, name, f"{more}, at its roofline it would take {_time(row.best_ns)}")
+
+
+def _kernels(of: _Subject) -> Iterator[Finding]:
+    """What tuning could save at most."""
+    away = [(one.total_ns * (1 - row.share), one.name) for one, _, row in of.planned()]
+    away_ns = sum(ns for ns, _ in away)
+    if of.share(away_ns) >= LEAST_SHARE:
+        most_ns, most = max(away)
+        more = f": tuning cannot save more; {_percent(most_ns / away_ns)} of it is {most}"
+        yield of.finding("kernels", away_ns, "what kernels take beyond their rooflines", more)
+
+
+def _memory_bound(of: _Subject) -> Iterator[Finding]:
+    """Operations at the best rate of memory: only moving less makes them faster."""
+    bound = [(one, row) for one, _, row in of.planned() if row.bound == "memory" and row.share >= AT_ITS_ROOFLINE]
+    total_ns = sum(one.total_ns for one, _ in bound)
+    if of.roofline is not None and of.share(total_ns) >= LEAST_SHARE:
+        rate = sum(row.nbytes for _, row in bound) / sum(row.median_ns for _, row in bound)
+        more = f": {len(bound)} operations, {rate:.3g} GB/s of {of.roofline.peaks.bytes_per_ns:.3g}; "
+        more += "moving less would save time, by fusing them or by smaller types, faster kernels little"
+        yield of.finding("memory-bound", total_ns, "memory-bound", more)
+
+
+def _longer_than_alone(of: _Subject) -> Iterator[Finding]:
+    """Kernels that find caches and clocks in another state than when they were tuned."""
+    both = [(one, plan.alone_ns) for one, plan, _ in of.planned() if plan.alone_ns and one.median_ns]
+    inside_ns, alone_ns = sum(one.median_ns for one, _ in both), sum(alone_ns for _, alone_ns in both)
+    if not both or inside_ns < (1 + LONGER_THAN_ALONE) * alone_ns:
+        return
+    most, most_alone_ns = max(both, key=lambda each: each[0].median_ns - each[1])
+    more = f": {_time(inside_ns)} against {_time(alone_ns)}; {most.name} most, {_time(most.median_ns)} against "
+    longer_ns = sum(one.total_ns for one, _ in both) * (1 - alone_ns / inside_ns)
+    what = "what kernels take longer inside the model than tuned alone"
+    yield of.finding("alone", longer_ns, what, more + _time(most_alone_ns))
+
+
+def _usual_form(of: _Subject) -> Iterator[Finding]:
+    """Where the graph usually runs by persistent kernels, which have no timestamps of launches."""
+    for one in of.graph.comparisons:
+        if one.usual_form == "launches" or not (one.usual_ns and one.unprofiled_ns):
+            continue
+        usual_ns, launches_ns = statistics.median(one.usual_ns), statistics.median(one.unprofiled_ns)
+        text = f"The profiled path is not the usual one: {_time(usual_ns)} by {_FORMS[one.usual_form]}, "
+        text += f"{_time(launches_ns)} by launches one by one, medians, a ratio of {usual_ns / launches_ns:.3f}"
+        yield Finding("usual-form", min(1.0, abs(1 - usual_ns / launches_ns)), f"{text}.")
+
+
+def _aborted(of: _Subject) -> Iterator[Finding]:
+    aborted = [one.elapsed_ns for one in of.graph.inferences if one.form == "aborted"]
+    if aborted:
+        text = f"In {len(aborted)} of {len(of.graph.inferences)} inferences persistent kernels have given up, and "
+        text += "launches one by one ended them"
+        yield Finding("aborted", of.share(sum(aborted)), f"{text}; other load on the device does that.")
+
+
+def _overhead(of: _Subject) -> Iterator[Finding]:
+    """What profiling has changed."""
+    for one in of.graph.comparisons:
+        if one.profiled_ns and one.unprofiled_ns and all(one.unprofiled_ns):
+            interval = paired_interval(one.profiled_ns, one.unprofiled_ns)
+            profiled_ns, unprofiled_ns = statistics.median(one.profiled_ns), statistics.median(one.unprofiled_ns)
+            more = profiled_ns / unprofiled_ns - 1
+            text = f"Profiling makes an inference {100 * more:.1f} % longer: {_time(profiled_ns)} against "
+            text += f"{_time(unprofiled_ns)} by the same launches, medians; pair by pair "
+            text += f"{100 * (interval.low - 1):.1f} to {100 * (interval.high - 1):.1f} %"
+            yield Finding("overhead", max(0.0, 1 - unprofiled_ns / profiled_ns), f"{text}.")
+
+
+def _clock(of: _Subject) -> Iterator[Finding]:
+    bounds = [(one.clock.bound_ns, one.clock.method) for one in of.graph.inferences if one.clock is not None]
+    if bounds:
+        bound_ns, method = max(bounds)
+        share = min(1.0, bound_ns * len(of.graph.inferences) / of.elapsed_ns)
+        text = f"Moments of launches are off by at most {_time(bound_ns)} on the host's clock (method: {method})"
+        yield Finding("clock", share, f"{text}; how long each took is not affected.")
+
+
+def _preemptions(of: _Subject) -> Iterator[Finding]:
+    times = np.array([one.elapsed_ns for one in of.graph.inferences])
+    counts = np.array([sum(one.preemptions.values()) for one in of.graph.inferences])
+    hit = counts > 0
+    if hit.any():
+        usual_ns = float(np.median(times[~hit])) if not hit.all() else float(times.min())
+        longer_ns = max(0.0, float(times[hit].sum()) - usual_ns * int(hit.sum()))
+        text = f"The system took a processor away {counts.sum()} times, in {hit.sum()} of {len(times)} inferences; "
+        text += f"by what these took longer than the others they have {_percent(of.share(longer_ns))} of all time"
+        yield Finding("preemptions", of.share(longer_ns), f"{text}.")
+
+
+_Rule = Callable[[_Subject], Iterator[Finding]]
+_RULES: tuple[_Rule, ...] = (
+    _gaps,
+    _copies,
+    _queue,
+    _others,
+    _slow_operation,
+    _kernels,
+    _memory_bound,
+    _longer_than_alone,
+    _usual_form,
+    _aborted,
+    _overhead,
+    _clock,
+    _preemptions,
+)
+_FORMS = {"persistent": "persistent kernels", "aborted": "persistent kernels that gave up"}
+
+
+def _configured(plan: OperationPlan) -> str:
+    """A configuration in words, shortened."""
+    text = ", ".join(f"{name} {value}" for name, value in plan.configuration.items()) or "no parameters"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+
+
+def _time(ns: float) -> str:
+    """In ns, us or ms, with three digits."""
+    unit, size = _unit(ns)
+    return f"{ns / size:.3g} {unit}" if ns < 100 * size else f"{ns / size:.0f} {unit}"
+
+
+def _unit(ns: float) -> tuple[str, float]:
+    """The unit in which a time is read most easily, and its ns."""
+    return ("ms", 1e6) if ns >= 1e6 else ("us", 1e3) if ns >= 1e3 else ("ns", 1.0)

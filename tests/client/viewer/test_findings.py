@@ -1,0 +1,131 @@
+"""The first finding names the cause that was planted, and its share."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from gputune.client.viewer.analysis.findings import Finding, findings_of
+from gputune.client.viewer.profile import Profile, profile_of
+from gputune.client.viewer.schematic import RooflinePeaks
+from gputune.runtime.profiling.records import Comparison, LoggedInference
+from tests.client.viewer.made_up_plans import plan, schematic
+from tests.runtime.profiling import made_up
+
+PEAKS = RooflinePeaks(100.0, 10.0, "measured")
+COUNT = 10
+KERNEL_NS = 100_000
+GRAPH = made_up.graph([f"op{place}" for place in range(COUNT)])
+AT_THE_PEAK = int(0.9 * PEAKS.flops_per_ns * KERNEL_NS)
+"""Floating-point operations of an operation of KERNEL_NS that is close to its roofline."""
+
+
+def profile(
+    records: Sequence[LoggedInference],
+    flops: int | Sequence[int] = AT_THE_PEAK,
+    nbytes: int | Sequence[int] = 1000,
+    comparisons: Sequence[Comparison] = (),
+    alone_ns: float | None = None,
+) -> Profile:
+    log = made_up.read(made_up.written([GRAPH], records))
+    log.comparisons.extend(comparisons)
+    return profile_of([log], schematic(plan(GRAPH, None, flops, nbytes, alone_ns=alone_ns), peaks=PEAKS))
+
+
+def findings(of: Profile) -> list[Finding]:
+    return findings_of(of, of.graphs[0])
+
+
+def named(of: Profile, kind: str) -> Finding:
+    [found] = [one for one in findings(of) if one.kind == kind]
+    return found
+
+
+def share(took_ns: int, records: Sequence[LoggedInference]) -> float:
+    return len(records) * took_ns / sum(one.elapsed_ns for one in records)
+
+
+def test_gaps_come_first() -> None:
+    records = [made_up.inference([KERNEL_NS] * COUNT, 60_000, number=number) for number in range(5)]
+    first = findings(profile(records))[0]
+    assert (first.kind, first.share) == ("gaps", share(9 * 60_000, records))
+    assert first.text.startswith("33 % of an inference is gaps between launches (0.54 ms of 1.62 ms): 10 launches; ")
+
+
+def test_copies_come_first() -> None:
+    records = [made_up.inference([KERNEL_NS] * COUNT, write_ns=400_000, read_ns=150_000)]
+    first = findings(profile(records))[0]
+    assert (first.kind, first.share) == ("copies", share(550_000, records))
+    assert "4000 bytes of inputs, 400 bytes of outputs" in first.text
+
+
+def test_one_slow_operation_comes_first() -> None:
+    times_ns = [KERNEL_NS] * COUNT
+    times_ns[3] = 20 * KERNEL_NS
+    records = [made_up.inference(times_ns, number=number) for number in range(3)]
+    first = findings(profile(records))[0]
+    assert (first.kind, first.share) == ("operation", share(times_ns[3], records))
+    assert "op3" in first.text
+    assert "task of op3, tile 8; it takes 2 ms, at its roofline it would take 90 us" in first.text
+
+
+def test_it_does_without_a_schematic() -> None:
+    times_ns = [KERNEL_NS] * COUNT
+    times_ns[3] = 20 * KERNEL_NS
+    log = made_up.read(made_up.written([GRAPH], [made_up.inference(times_ns)]))
+    first = findings(profile_of([log], None))[0]
+    assert (first.kind, first.share) == ("operation", share(times_ns[3], log.inferences))
+
+
+def test_a_large_operation_at_its_roofline_is_no_cause() -> None:
+    times_ns = [KERNEL_NS] * COUNT
+    times_ns[3] = 20 * KERNEL_NS
+    flops = [AT_THE_PEAK] * COUNT
+    flops[3] *= 20
+    kinds = [one.kind for one in findings(profile([made_up.inference(times_ns)], flops))]
+    assert "operation" not in kinds
+
+
+def test_memory_comes_first_where_it_bounds_most() -> None:
+    nbytes = [int(0.9 * PEAKS.bytes_per_ns * KERNEL_NS)] * 7 + [1000] * 3
+    records = [made_up.inference([KERNEL_NS] * COUNT)]
+    first = findings(profile(records, [1000] * 7 + [AT_THE_PEAK] * 3, nbytes))[0]
+    assert (first.kind, first.share) == ("memory-bound", share(7 * KERNEL_NS, records))
+    assert "7 operations, 9 GB/s of 10" in first.text
+
+
+def test_kernels_far_from_their_rooflines_come_first() -> None:
+    records = [made_up.inference([KERNEL_NS] * COUNT)]
+    first = findings(profile(records, AT_THE_PEAK // 3))[0]
+    assert first.kind == "kernels"
+    assert first.share == pytest.approx(share(7 * KERNEL_NS * COUNT // 10, records))
+
+
+def test_kernels_that_take_longer_than_alone_are_named() -> None:
+    records = [made_up.inference([KERNEL_NS] * COUNT)]
+    found = named(profile(records, alone_ns=KERNEL_NS * 0.8), "alone")
+    assert found.share == pytest.approx(share(KERNEL_NS * COUNT // 5, records))
+
+
+def test_another_usual_form_is_named_with_both_medians() -> None:
+    one = Comparison(0, (2_020_000,) * 9, (2_000_000,) * 9, (1_000_000,) * 9, "persistent")
+    records = [made_up.inference([KERNEL_NS] * COUNT)]
+    of = profile(records, comparisons=[one])
+    assert named(of, "usual-form") == findings(of)[0]
+    assert "1 ms by persistent kernels, 2 ms by launches one by one, medians, a ratio of 0.500" in findings(of)[0].text
+    assert "1.0 % longer" in named(of, "overhead").text
+    same = replace(one, usual_form="launches", usual_ns=one.unprofiled_ns)
+    assert "usual-form" not in [each.kind for each in findings(profile(records, comparisons=[same]))]
+
+
+def test_preemptions_have_the_time_by_which_these_inferences_took_longer() -> None:
+    records = [made_up.inference([KERNEL_NS] * COUNT, number=number) for number in range(4)]
+    late = made_up.inference([KERNEL_NS] * COUNT, wake_up_ns=1_010_000)
+    of = profile([*records, replace(late, preemptions={7: 2, 8: 1})])
+    found = named(of, "preemptions")
+    assert found.share == 1_000_000 / of.graphs[0].account.elapsed_ns
+    assert "3 times, in 1 of 5 inferences" in found.text
+
+
+def test_a_graph_that_did_not_run_has_no_findings() -> None:
+    assert findings(profile([])) == []
