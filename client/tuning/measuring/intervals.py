@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -75,7 +76,8 @@ def _spread(samples: Sequence[float]) -> Sequence[float]:
     return samples if len(samples) <= PAIRED else samples[:: -(-len(samples) // PAIRED)]
 
 
-def _ways(first: int, second: int) -> list[int]:
+@functools.lru_cache(maxsize=16)
+def _ways(first: int, second: int) -> tuple[int, ...]:
     """In how many orders of so many samples just u pairs are the other way round, by u: the coefficients of a Gaussian
     binomial, the product of (1 - q^(second + i)) / (1 - q^i)."""
     ways = [1] + [0] * (first * second)
@@ -84,4 +86,4 @@ def _ways(first: int, second: int) -> list[int]:
             ways[u] -= ways[u - second - i]
         for u in range(i, len(ways)):
             ways[u] += ways[u - i]
-    return ways
+    return tuple(ways)
