@@ -14,6 +14,7 @@ import numpy as np
 
 from gputune.client.tuning.measuring.intervals import paired_interval
 from gputune.client.viewer.analysis.roofline import Roofline, RooflineRow, roofline_of
+from gputune.client.viewer.analysis.texts import part_text, percent_text, time_text
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
 from gputune.client.viewer.schematic import OperationPlan
 
@@ -55,11 +56,9 @@ class _Subject:
     def finding(self, kind: str, total_ns: float, what: str, more: str = "") -> Finding:
         """Of what takes so much of all inferences; more: the rest of the sentence, from its punctuation."""
         count = len(self.graph.inferences)
-        whole_ns = self.elapsed_ns / count
-        unit, size = _unit(whole_ns)
-        each = f"{total_ns / count / size:.2f} {unit} of {whole_ns / size:.2f} {unit}"
+        each = part_text(total_ns / count, self.elapsed_ns / count)
         share = self.share(total_ns)
-        return Finding(kind, share, f"{_percent(share)} of an inference is {what} ({each}){more}.")
+        return Finding(kind, share, f"{percent_text(share)} of an inference is {what} ({each}){more}.")
 
     def planned(self) -> Iterator[tuple[OperationTimes, OperationPlan, RooflineRow]]:
         """The operations that the schematic describes, and their places on the roofline."""
@@ -97,8 +96,8 @@ def _queue(of: _Subject) -> Iterator[Finding]:
     account = of.graph.account
     if of.share(waiting_ns := account.queue_ns + account.wake_up_ns) >= LEAST_SHARE:
         count = len(of.graph.inferences)
-        more = f": {_time(account.queue_ns / count)} until the first launch starts, "
-        more += f"{_time(account.wake_up_ns / count)} from the end of the last one until the host has noticed it"
+        more = f": {time_text(account.queue_ns / count)} until the first launch starts, "
+        more += f"{time_text(account.wake_up_ns / count)} from the end of the last one until the host has noticed it"
         yield of.finding("queue", waiting_ns, "queue and wake-up", more)
 
 
@@ -129,8 +128,10 @@ def _slow_operation(of: _Subject) -> Iterator[Finding]:
             yield of.finding("operation", top.total_ns, name, f": task {top.task[:12]}")
     elif planned[2].share < AT_ITS_ROOFLINE:
         _, plan, row = planned
-        more = f": {plan.op}, task {top.task[:12]}, {_configured(plan)}; it takes {_time(row.median_ns)}"
-        yield of.finding("operation", top.total_ns, name, f"{more}, at its roofline it would take {_time(row.best_ns)}")
+        more = f": {plan.op}, task {top.task[:12]}, {_configured(plan)}; it takes {time_text(row.median_ns)}"
+        yield of.finding(
+            "operation", top.total_ns, name, f"{more}, at its roofline it would take {time_text(row.best_ns)}"
+        )
 
 
 def _kernels(of: _Subject) -> Iterator[Finding]:
@@ -139,7 +140,7 @@ def _kernels(of: _Subject) -> Iterator[Finding]:
     away_ns = sum(ns for ns, _ in away)
     if of.share(away_ns) >= LEAST_SHARE:
         most_ns, most = max(away)
-        more = f": tuning cannot save more; {_percent(most_ns / away_ns)} of it is {most}"
+        more = f": tuning cannot save more; {percent_text(most_ns / away_ns)} of it is {most}"
         yield of.finding("kernels", away_ns, "what kernels take beyond their rooflines", more)
 
 
@@ -161,10 +162,11 @@ def _longer_than_alone(of: _Subject) -> Iterator[Finding]:
     if not both or inside_ns < (1 + LONGER_THAN_ALONE) * alone_ns:
         return
     most, most_alone_ns = max(both, key=lambda each: each[0].median_ns - each[1])
-    more = f": {_time(inside_ns)} against {_time(alone_ns)}; {most.name} most, {_time(most.median_ns)} against "
+    more = f": {time_text(inside_ns)} against {time_text(alone_ns)}; most {most.name}, "
+    more += f"{time_text(most.median_ns)} against {time_text(most_alone_ns)}"
     longer_ns = sum(one.total_ns for one, _ in both) * (1 - alone_ns / inside_ns)
     what = "what kernels take longer inside the model than tuned alone"
-    yield of.finding("alone", longer_ns, what, more + _time(most_alone_ns))
+    yield of.finding("alone", longer_ns, what, more)
 
 
 def _usual_form(of: _Subject) -> Iterator[Finding]:
@@ -173,8 +175,8 @@ def _usual_form(of: _Subject) -> Iterator[Finding]:
         if one.usual_form == "launches" or not (one.usual_ns and one.unprofiled_ns):
             continue
         usual_ns, launches_ns = statistics.median(one.usual_ns), statistics.median(one.unprofiled_ns)
-        text = f"The profiled path is not the usual one: {_time(usual_ns)} by {_FORMS[one.usual_form]}, "
-        text += f"{_time(launches_ns)} by launches one by one, medians, a ratio of {usual_ns / launches_ns:.3f}"
+        text = f"The profiled path is not the usual one: {time_text(usual_ns)} by {_FORMS[one.usual_form]}, "
+        text += f"{time_text(launches_ns)} by launches one by one, medians, a ratio of {usual_ns / launches_ns:.3f}"
         yield Finding("usual-form", min(1.0, abs(1 - usual_ns / launches_ns)), f"{text}.")
 
 
@@ -193,8 +195,8 @@ def _overhead(of: _Subject) -> Iterator[Finding]:
             interval = paired_interval(one.profiled_ns, one.unprofiled_ns)
             profiled_ns, unprofiled_ns = statistics.median(one.profiled_ns), statistics.median(one.unprofiled_ns)
             more = profiled_ns / unprofiled_ns - 1
-            text = f"Profiling makes an inference {100 * more:.1f} % longer: {_time(profiled_ns)} against "
-            text += f"{_time(unprofiled_ns)} by the same launches, medians; pair by pair "
+            text = f"Profiling makes an inference {100 * more:.1f} % longer: {time_text(profiled_ns)} against "
+            text += f"{time_text(unprofiled_ns)} by the same launches, medians; pair by pair "
             text += f"{100 * (interval.low - 1):.1f} to {100 * (interval.high - 1):.1f} %"
             yield Finding("overhead", max(0.0, 1 - unprofiled_ns / profiled_ns), f"{text}.")
 
@@ -204,7 +206,7 @@ def _clock(of: _Subject) -> Iterator[Finding]:
     if bounds:
         bound_ns, method = max(bounds)
         share = min(1.0, bound_ns * len(of.graph.inferences) / of.elapsed_ns)
-        text = f"Moments of launches are off by at most {_time(bound_ns)} on the host's clock (method: {method})"
+        text = f"Moments of launches are off by at most {time_text(bound_ns)} on the host's clock (method: {method})"
         yield Finding("clock", share, f"{text}; how long each took is not affected.")
 
 
@@ -216,7 +218,7 @@ def _preemptions(of: _Subject) -> Iterator[Finding]:
         usual_ns = float(np.median(times[~hit])) if not hit.all() else float(times.min())
         longer_ns = max(0.0, float(times[hit].sum()) - usual_ns * int(hit.sum()))
         text = f"The system took a processor away {counts.sum()} times, in {hit.sum()} of {len(times)} inferences; "
-        text += f"by what these took longer than the others they have {_percent(of.share(longer_ns))} of all time"
+        text += f"by what these took longer than the others they have {percent_text(of.share(longer_ns))} of all time"
         yield Finding("preemptions", of.share(longer_ns), f"{text}.")
 
 
@@ -243,18 +245,3 @@ def _configured(plan: OperationPlan) -> str:
     """A configuration in words, shortened."""
     text = ", ".join(f"{name} {value}" for name, value in plan.configuration.items()) or "no parameters"
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
-
-
-def _time(ns: float) -> str:
-    """In ns, us or ms, with three digits."""
-    unit, size = _unit(ns)
-    return f"{ns / size:.3g} {unit}" if ns < 100 * size else f"{ns / size:.0f} {unit}"
-
-
-def _unit(ns: float) -> tuple[str, float]:
-    """The unit in which a time is read most easily, and its ns."""
-    return ("ms", 1e6) if ns >= 1e6 else ("us", 1e3) if ns >= 1e3 else ("ns", 1.0)

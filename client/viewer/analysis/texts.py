@@ -1,0 +1,26 @@
+"""Times and shares as people read them."""
+
+
+def time_text(ns: float) -> str:
+    """In ns, us, ms or s, with three digits."""
+    unit, size = unit_of(ns)
+    return f"{ns / size:.3g} {unit}" if ns < 100 * size else f"{ns / size:.0f} {unit}"
+
+
+def part_text(part_ns: float, whole_ns: float) -> str:
+    """A part and the whole in the same unit."""
+    unit, size = unit_of(whole_ns)
+    return f"{part_ns / size:.2f} {unit} of {whole_ns / size:.2f} {unit}"
+
+
+def percent_text(share: float) -> str:
+    """A share of 1 in percent, small ones with a digit behind the point."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+
+
+def unit_of(ns: float) -> tuple[str, float]:
+    """The unit in which a time is read most easily, and its ns."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return unit, size
+    return "ns", 1.0
