@@ -7,12 +7,15 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from gputune.runtime.measuring.successive_halving import paired
 
 WANTED = 0.95
 PAIRED = 64
 """Samples on either side of a ratio at most: pairs grow with the square."""
+EXACT = 1000
+"""Samples up to which coin tosses are counted one by one; of many more, the numbers would be too large."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,7 @@ def median_interval(samples: Sequence[float], wanted: float = WANTED) -> Interva
     count = len(ordered)
     if not count:
         raise ValueError("an interval of no samples")
-    tail, k = 0.5**count, 1  # of fewer than k tosses
-    while 2 * (k + 1) <= count and 1 - 2 * (further := tail + math.comb(count, k) * 0.5**count) >= wanted:
-        tail, k = further, k + 1
+    tail, k = _tossed(count, wanted) if count <= EXACT else _tossed_often(count, wanted)
     return Interval(ordered[k - 1], ordered[count - k], max(0.0, 1 - 2 * tail))
 
 
@@ -69,6 +70,21 @@ def ratio_interval(over: Sequence[float], under: Sequence[float], wanted: float 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
     """The median of `over` by that of `under`. Raises ValueError without samples."""
     return statistics.median(over) / statistics.median(under)
+
+
+def _tossed(count: int, wanted: float) -> tuple[float, int]:
+    """The largest k of which fewer heads among so many tosses are rare enough, and how rare they are; 1 at least."""
+    tail, k = 0.5**count, 1
+    while 2 * (k + 1) <= count and 1 - 2 * (further := tail + math.comb(count, k) * 0.5**count) >= wanted:
+        tail, k = further, k + 1
+    return tail, k
+
+
+def _tossed_often(count: int, wanted: float) -> tuple[float, int]:
+    """The same by the normal distribution, in which half a toss corrects for whole numbers."""
+    heads = NormalDist(count / 2, math.sqrt(count) / 2)
+    k = math.floor(heads.inv_cdf((1 - wanted) / 2) + 0.5)
+    return heads.cdf(k - 0.5), k
 
 
 def _spread(samples: Sequence[float]) -> Sequence[float]:

@@ -26,6 +26,8 @@ CONV = made_up_cache.TASKS[0]
         (8, 1, 8, 0.9921875),
         (9, 2, 8, 0.9609375),
         (16, 4, 13, 0.979),
+        (1000, 469, 532, 0.9537),
+        (3000, 1446, 1555, 0.9534),
     ],
 )
 def test_a_median_lies_between_order_statistics(count: int, low: int, high: int, confidence: float) -> None:
