@@ -94,6 +94,13 @@ def test_memory_comes_first_where_it_bounds_most() -> None:
     assert "7 operations, 9 GB/s of 10" in first.text
 
 
+def test_slow_kernels_are_not_memory_bound() -> None:
+    nbytes = int(0.3 * PEAKS.bytes_per_ns * KERNEL_NS)
+    kinds = [one.kind for one in findings(profile([made_up.inference([KERNEL_NS] * COUNT)], 1000, nbytes))]
+    assert kinds[0] == "kernels"
+    assert "memory-bound" not in kinds
+
+
 def test_kernels_far_from_their_rooflines_come_first() -> None:
     records = [made_up.inference([KERNEL_NS] * COUNT)]
     first = findings(profile(records, AT_THE_PEAK // 3))[0]
