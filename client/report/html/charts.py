@@ -1,20 +1,27 @@
-"""The pictures of a report, as SVG that needs no script. Colours are classes of the page's style.
-
-Each is drawn for a narrow phone and scales with its column, so that its text stays legible on a phone.
-"""
+"""The pictures of a report, drawn as client/html/axes.py does."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from itertools import accumulate
 
-from gputune.client.report.data import EndToEnd, Place, Roof, TaskView, Timed
-from gputune.client.report.html.scales import Scale, digits, log_scale, percent, time_text
+from gputune.client.html.axes import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    RooflinePoint,
+    anchor_at,
+    columns,
+    level,
+    picture,
+    roofline_chart,
+    rows,
+    words,
+)
+from gputune.client.html.scales import Scale, digits, log_scale, percent, time_text
+from gputune.client.report.data import EndToEnd, Place, Roofline, TaskView, Timed
 
-WIDTH = 320
-LEFT, RIGHT = 50, 8
 SETTLED = 0.95
 """The share of the best at which a search counts as nearly there."""
 
@@ -33,21 +40,21 @@ def explored(task: TaskView) -> str:
         y = 12 + 15 * row
         crosses = (f"M{across(n) - 2.5:g} {y - 2.5}l5 5m0 -5l-5 5" for n in _places(task, status))
         parts.append(f'<rect class="band" x="{LEFT}" y="{y - 6}" width="{WIDTH - LEFT - RIGHT}" height="12"/>')
-        parts.append(_text(LEFT - 4, y + 3.5, status.replace("_", " ").replace("device limits", "limits"), "end"))
+        parts.append(words(LEFT - 4, y + 3.5, status.replace("_", " ").replace("device limits", "limits"), "end"))
         parts.append(f'<path class="cross" d="{"".join(crosses)}"/>')
     if found:
         default = [task.default.median_ns] if task.default else []
         up = log_scale([*found, *default], bottom, top + 4)
-        parts.append(_rows(up, [(tick, time_text(tick)) for tick in up.ticks(4)]))
+        parts.append(rows(up, [(tick, time_text(tick)) for tick in up.ticks(4)]))
         if default:
-            parts.append(_level(up(default[0]), "default"))
+            parts.append(level(up(default[0]), "default"))
         line = [(across(n), up(best)) for n, best in _best_so_far(costs)]
         parts.append(f'<path class="best" d="{_steps([*line, (across(len(costs)), line[-1][1])])}"/>')
         dots = (f"M{across(n):g} {up(cost):g}h0" for n, cost in enumerate(costs, 1) if cost is not None)
         parts.append(f'<path class="dots" d="{"".join(dots)}"/>')
-    parts.append(_columns(across, [(tick, f"{tick:g}") for tick in across.ticks(5)], bottom))
-    parts.append(_text((LEFT + WIDTH) / 2, 226, "trial, in order of arrival", "middle"))
-    return _svg(f"{task.title}: time of every trial, and failures by name", 230, parts)
+    parts.append(columns(across, [(tick, f"{tick:g}") for tick in across.ticks(5)], bottom))
+    parts.append(words((LEFT + WIDTH) / 2, 226, "trial, in order of arrival", "middle"))
+    return picture(f"{task.title}: time of every trial, and failures by name", 230, parts)
 
 
 def best_so_far(task: TaskView) -> str:
@@ -65,18 +72,18 @@ def best_so_far(task: TaskView) -> str:
     ticks = [tick for tick in across.ticks(5) if tick == int(tick)]
     near = next(n for n, best in steps if final / best >= SETTLED)
     parts = [
-        _rows(up, [(share, percent(share)) for share in (0, 0.25, 0.5, 0.75, 1)]),
+        rows(up, [(share, percent(share)) for share in (0, 0.25, 0.5, 0.75, 1)]),
         f'<path class="area" d="{d}V{bottom}H{line[0][0]:g}Z"/><path class="best" d="{d}"/>',
         f'<circle class="mark" cx="{across(near):g}" cy="{up(final / dict(steps)[near]):g}" r="4"/>',
-        _columns(across, [(tick, f"{tick:g}") for tick in ticks], bottom),
+        columns(across, [(tick, f"{tick:g}") for tick in ticks], bottom),
     ]
     if not task.untold:
         times = [(across(tick), time_text(spent[int(tick)])) for tick in ticks[1:]]
-        parts += [_text(x, bottom + 27, time, _anchor(x)) for x, time in times]
+        parts += [words(x, bottom + 27, time, anchor_at(x)) for x, time in times]
     parts.append(
-        _text((LEFT + WIDTH) / 2, 232, "trials" if task.untold else "trials, and the time they took", "middle")
+        words((LEFT + WIDTH) / 2, 232, "trials" if task.untold else "trials, and the time they took", "middle")
     )
-    return _svg(f"{task.title}: share of the best time found, by trials", 236, parts)
+    return picture(f"{task.title}: share of the best time found, by trials", 236, parts)
 
 
 def nearly_there(task: TaskView) -> str:
@@ -98,10 +105,10 @@ def versus(task: TaskView) -> str:
     ends = [max(t.median_ns, t.interval.high if t.interval else 0, *_tame(t)) for _, t in both]
     bottom = 20 + 46 * len(both)
     across = Scale(0, 1.06 * max(ends), LEFT, WIDTH - RIGHT)
-    parts = [_columns(across, [(tick, time_text(tick)) for tick in across.ticks(4)], bottom, grid=True)]
+    parts = [columns(across, [(tick, time_text(tick)) for tick in across.ticks(4)], bottom, grid=True)]
     for row, (name, timed) in enumerate(both):
         y = 34 + 46 * row
-        parts.append(_text(LEFT - 4, y + 4, name, "end"))
+        parts.append(words(LEFT - 4, y + 4, name, "end"))
         if timed.interval:
             low, high = across(timed.interval.low), across(timed.interval.high)
             parts.append(
@@ -112,8 +119,8 @@ def versus(task: TaskView) -> str:
         middle = across(timed.median_ns)
         parts.append(f'<path class="median {name}" d="M{middle:g} {y - 12}v24"/>')
         anchor = "end" if middle > 0.8 * WIDTH else "start" if middle < LEFT + 30 else "middle"
-        parts.append(_text(middle, y - 15, time_text(timed.median_ns), anchor, "strong"))
-    return _svg(f"{task.title}: default against tuned", bottom + 18, parts)
+        parts.append(words(middle, y - 15, time_text(timed.median_ns), anchor, "strong"))
+    return picture(f"{task.title}: default against tuned", bottom + 18, parts)
 
 
 def end_to_end(measured: EndToEnd) -> str:
@@ -123,56 +130,35 @@ def end_to_end(measured: EndToEnd) -> str:
     parts = []
     for row, (name, style, time_ns) in enumerate(both):
         y, end = 4 + 24 * row, across(time_ns)
-        parts.append(_text(LEFT - 4, y + 12, name, "end"))
+        parts.append(words(LEFT - 4, y + 12, name, "end"))
         parts.append(f'<rect class="whole {style}" x="{LEFT}" y="{y}" width="{end - LEFT:g}" height="16"/>')
-        parts.append(_text(end + 4, y + 12, time_text(time_ns), "start", "strong"))
-    return _svg(f"{measured.graph}: time of an inference, untuned and tuned", 50, parts)
+        parts.append(words(end + 4, y + 12, time_text(time_ns), "start", "strong"))
+    return picture(f"{measured.graph}: time of an inference, untuned and tuned", 50, parts)
 
 
 def roofline(place: Place, only: TaskView | None = None) -> str:
     """Operations per second by operations per byte, under the roof; one task among all, or each with a link. Tasks of
     other models are faint: they may have drawn the roof."""
     every = [*place.tasks, *place.others]
-    roof, shown = place.roof, [task for task in every if task.roofline and task.roofline.flops]
-    if roof is None or not shown:
+    roof = place.roof
+    points = [_point(task, task.roofline, place, only) for task in every if task.roofline and task.roofline.flops]
+    if roof is None or not points:
         return ""
-    lines = [task.roofline for task in shown if task.roofline]
-    bottom = 196
-    ridge = roof.gflops / roof.gb_per_s
-    across = log_scale([*(line.intensity for line in lines), ridge], LEFT, WIDTH - RIGHT, 2)
-    up = log_scale([*(line.gflops for line in lines), roof.gflops], bottom, 12, 2)
-    parts = [
-        _rows(up, [(tick, digits(tick)) for tick in up.ticks(4)]),
-        _columns(across, [(tick, digits(tick)) for tick in across.ticks(5)], bottom),
-        f'<path class="roof" d="{_roof(roof, across, up, bottom)}"/>',
-        _text(WIDTH - RIGHT - 2, up(roof.gflops) - 6, f"{digits(roof.gflops)} GFLOP/s", "end"),
-        _text((LEFT + WIDTH) / 2, 226, "operations per byte", "middle"),
-    ]
-    for task, line in zip(shown, lines, strict=True):
-        mine = task is only or (only is None and task in place.tasks)
-        circle = (
-            f'<circle class="{"point" if mine else "faint"}" cx="{across(line.intensity):g}" cy="{up(line.gflops):g}" '
-            f'r="{4.5 if mine else 2.5}">'
-        )
-        if only is None:
-            name = escape(f"{task.title}: {digits(line.gflops)} GFLOP/s, {percent(line.share)} of the roof")
-            parts.append(f'<a href="#{anchor_of(task, place)}">{circle}<title>{name}</title></circle></a>')
-        else:
-            parts.insert(len(parts) if mine else 3, circle + "</circle>")
-    return _svg("Roofline: GFLOP/s by operations per byte", 230, parts)
+    return roofline_chart("Roofline: GFLOP/s by operations per byte", roof.gflops, roof.gb_per_s, points)
+
+
+def _point(task: TaskView, line: Roofline, place: Place, only: TaskView | None) -> RooflinePoint:
+    mine = task is only or (only is None and task in place.tasks)
+    style = "point" if mine else "faint"
+    if only is not None:
+        return RooflinePoint(line.intensity, line.gflops, style)
+    name = f"{task.title}: {digits(line.gflops)} GFLOP/s, {percent(line.share)} of the roof"
+    return RooflinePoint(line.intensity, line.gflops, style, name, anchor_of(task, place))
 
 
 def anchor_of(task: TaskView, place: Place) -> str:
     """Where on the page a task is: digits only, and the same on every page of this cache."""
     return f"t{place.number}-{task.digest[:16]}"
-
-
-def _roof(roof: Roof, across: Scale, up: Scale, bottom: float) -> str:
-    """Memory's slope up to the ridge, then level. It enters where it crosses the left or the lower end."""
-    start = max(across.low, up.low / roof.gb_per_s)
-    ridge = roof.gflops / roof.gb_per_s
-    points = [(across(x), up(min(roof.gflops, x * roof.gb_per_s))) for x in (start, ridge, across.high)]
-    return "M" + "L".join(f"{x:g} {min(y, bottom):g}" for x, y in points)
 
 
 def _tame(timed: Timed) -> list[float]:
@@ -196,32 +182,3 @@ def _best_so_far(costs: Sequence[float | None]) -> list[tuple[int, float]]:
 def _steps(points: Sequence[tuple[float, float]]) -> str:
     (x, y), *rest = points
     return f"M{x:g} {y:g}" + "".join(f"H{x:g}V{y:g}" for x, y in rest)
-
-
-def _rows(up: Scale, ticks: Sequence[tuple[float, str]]) -> str:
-    lines = "".join(f"M{LEFT} {up(value):g}H{WIDTH - RIGHT}" for value, _ in ticks)
-    return f'<path class="grid" d="{lines}"/>' + "".join(_text(LEFT - 4, up(v) + 3.5, text, "end") for v, text in ticks)
-
-
-def _columns(across: Scale, ticks: Sequence[tuple[float, str]], bottom: float, grid: bool = False) -> str:
-    marks = "".join(f"M{across(value):g} {bottom}{'V16' if grid else 'v4'}" for value, _ in ticks)
-    texts = "".join(_text(across(v), bottom + 15, text, _anchor(across(v))) for v, text in ticks)
-    return f'<path class="grid" d="M{LEFT} {bottom}H{WIDTH - RIGHT}{marks}"/>{texts}'
-
-
-def _anchor(x: float) -> str:
-    """So that a text at the right end stays in the picture."""
-    return "end" if x > WIDTH - 20 else "middle"
-
-
-def _level(y: float, name: str) -> str:
-    return f'<path class="level" d="M{LEFT} {y:g}H{WIDTH - RIGHT}"/>{_text(WIDTH - RIGHT, y - 4, name, "end")}'
-
-
-def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
-    styled = f' class="{style}"' if style else ""
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{styled}>{escape(text)}</text>'
-
-
-def _svg(label: str, height: float, parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'

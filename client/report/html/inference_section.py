@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gputune.client.html.markup import text
+from gputune.client.html.scales import percent, time_text
 from gputune.client.report.data import EndToEnd, Place, Report
 from gputune.client.report.html.charts import anchor_of, end_to_end
-from gputune.client.report.html.markup import text
-from gputune.client.report.html.scales import percent, time_text
 
 COLOURS = 8
 """Ops with a colour of their own in the bar of all operations; the style has as many."""

@@ -1,20 +1,15 @@
-"""The page of a memory report: the arenas of each graph as pictures, and their tensors as a table.
-
-Pictures are stretched to their column, so the text around them is HTML that keeps its size on a phone.
-"""
+"""The page of a memory report: the arenas of each graph as pictures, and their tensors as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from gputune.client.report.html.document import document
-from gputune.client.report.html.markup import Cell, Column, figure, table, text, tile
-from gputune.client.report.html.scales import Scale, bytes_text, counted
+from gputune.client.html.document import document
+from gputune.client.html.markup import Cell, Column, figure, table, text, tile
+from gputune.client.html.scales import bytes_text, counted
+from gputune.client.html.steps import HEIGHT, bound_line, held_chart, step_chart
+from gputune.client.report.html.style import REPORT_STYLE
 from gputune.client.report.memory import ArenaTensor, GraphMemory, MemoryReport
 
 COLOURS = 8
-HEIGHT = 1000
-"""Units of a picture's height, whatever it is stretched to."""
 
 
 def memory_page(report: MemoryReport) -> str:
@@ -23,7 +18,7 @@ def memory_page(report: MemoryReport) -> str:
     weights = f"weights of {bytes_text(report.weights_bytes)} beside the arenas"
     facts = f"context {report.context}, made for {report.device}, {weights}"
     sections = "".join(_section(number, graph) for number, graph in enumerate(report.graphs))
-    return document(f"Memory report: {names}", f"Memory of {names}", facts, sections, _EXPLAINED)
+    return document(f"Memory report: {names}", f"Memory of {names}", facts, sections, _EXPLAINED, style=REPORT_STYLE)
 
 
 _EXPLAINED = (
@@ -43,11 +38,13 @@ def _section(number: int, graph: GraphMemory) -> str:
         f'<div class="card">{figure(f"Arena {arena}" if several else "Arena", _map(number, graph, arena), _HOW)}</div>'
         for arena in range(len(graph.arena_bytes))
     )
-    held = f'<div class="card">{figure("Bytes held while an operation runs", _held(graph))}</div>'
+    held = held_chart(f"{graph.name}: bytes held by operation", graph.alive_bytes, graph.total_bytes, graph.bound_bytes)
+    alive = f'<div class="card">{figure(_HELD, held)}</div>'
     tiles = f'<dl class="tiles">{_tiles(graph)}</dl>'
-    return f"{head}{tiles}{maps}{held}{_tensors(number, graph)}</section>"
+    return f"{head}{tiles}{maps}{alive}{_tensors(number, graph)}</section>"
 
 
+_HELD = "Bytes held while an operation runs"
 _HOW = "Operations from left to right, bytes upwards; a tensor leads to its row in the table."
 
 
@@ -65,7 +62,7 @@ def _tiles(graph: GraphMemory) -> str:
 
 def _map(number: int, graph: GraphMemory, arena: int) -> str:
     """Where each tensor of an arena lies, and when."""
-    total = graph.arena_bytes[arena]
+    total, count = graph.arena_bytes[arena], len(graph.operations)
     parts = []
     for place, tensor in enumerate(graph.tensors):
         if tensor.arena == arena:
@@ -76,42 +73,9 @@ def _map(number: int, graph: GraphMemory, arena: int) -> str:
                 f"<title>{text(_said(graph, tensor))}</title></rect></a>"
             )
     if len(graph.arena_bytes) == 1:
-        parts.append(_line(graph, total))
-    return _chart("map", f"{graph.name}: tensors of arena {arena} by operation and offset", graph, total, parts)
-
-
-def _held(graph: GraphMemory) -> str:
-    """How much is held while each operation runs."""
-    total = graph.total_bytes
-    steps = "".join(
-        f"V{HEIGHT * (1 - alive / total):.2f}H{place}" for place, alive in enumerate(graph.alive_bytes, start=1)
-    )
-    parts = [f'<path class="held" d="M0 {HEIGHT}{steps}V{HEIGHT}Z"/>', _line(graph, total)]
-    return _chart("load", f"{graph.name}: bytes held by operation", graph, total, parts)
-
-
-def _line(graph: GraphMemory, total: int) -> str:
-    """The bound across a picture."""
-    height = HEIGHT * (1 - graph.bound_bytes / total)
-    return f'<path class="level" d="M0 {height:.2f}H{len(graph.operations)}"><title>bound</title></path>'
-
-
-def _chart(kind: str, title: str, graph: GraphMemory, total: int, parts: Iterable[str]) -> str:
-    """A picture with its scales: bytes at the left, operations below."""
-    count = len(graph.operations)
-    up, across = Scale(0, total, 0, 100), Scale(0, count, 0, 100)
-    heights = _ticks("bottom", [(up(tick), bytes_text(tick)) for tick in up.ticks(4)])
-    starts = [(across(tick), f"{tick:g}") for tick in across.ticks(5) if tick == int(tick) and tick < count]
-    return (
-        f'<div class="chart {kind}"><div class="heights">{heights}</div>'
-        f'<svg viewBox="0 0 {count} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{text(title)}">'
-        f'{"".join(parts)}</svg><div class="starts">{_ticks("left", starts)}</div></div>'
-    )
-
-
-def _ticks(side: str, ticks: Sequence[tuple[float, str]]) -> str:
-    """Words along a scale, each at a share of 100 from a side."""
-    return "".join(f'<span style="{side}:{at:g}%">{text(words)}</span>' for at, words in ticks)
+        parts.append(bound_line(graph.bound_bytes, total, count))
+    title = f"{graph.name}: tensors of arena {arena} by operation and offset"
+    return step_chart("map", title, count, total, parts)
 
 
 def _tensors(number: int, graph: GraphMemory) -> str:

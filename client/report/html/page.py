@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from gputune.client.html.document import document
+from gputune.client.html.markup import Cell, Column, figure, table, text, tile
+from gputune.client.html.scales import counted, digits, percent, time_text
 from gputune.client.report.data import PHASES, Place, Report, TaskView
 from gputune.client.report.html.charts import anchor_of, roofline
-from gputune.client.report.html.document import document
 from gputune.client.report.html.inference_section import inferences, layers
-from gputune.client.report.html.markup import Cell, Column, figure, table, text, tile
-from gputune.client.report.html.scales import counted, digits, percent, time_text
+from gputune.client.report.html.style import REPORT_STYLE
 from gputune.client.report.html.task_section import gain_text, phases, section
 
 
@@ -24,7 +25,7 @@ def page(report: Report) -> str:
     places = "".join(_place(place, report) for place in report.places)
     empty = "" if report.places else "<p>The cache holds no measurements: tuning a model makes some.</p>"
     content = f"{notes}{inferences(report)}{empty}{places}"
-    return document(title, heading, ", ".join(filter(None, facts)), content, _EXPLAINED)
+    return document(title, heading, ", ".join(filter(None, facts)), content, _EXPLAINED, style=REPORT_STYLE)
 
 
 _EXPLAINED = (
@@ -45,7 +46,8 @@ def _place(place: Place, report: Report) -> str:
         lines.append(f"Left out: older measurements of {counted(place.set_aside, 'task')}, made with other kernels.")
     said = "".join(f'<p class="sub">{text(line)}</p>' for line in lines)
     return (
-        f'<section class="place"><h2>{text(place.device)}</h2><p class="sub">{text(facts)}</p>'
+        f'<section class="place" data-filter="Filter tasks, such as conv 3×3"><h2>{text(place.device)}</h2>'
+        f'<p class="sub">{text(facts)}</p>'
         f"{said}{_own(place, bool(report.end_to_end)) if place.tasks else ''}{_others(place)}</section>"
     )
 
@@ -143,7 +145,7 @@ def _tasks(tasks: Sequence[TaskView], place: Place) -> str:
         row += [Cell(str(len(task.attempts)), len(task.attempts)), Cell(str(task.failed), task.failed)]
         row += [_time(spent or None)]
         rows.append(row)
-    return table(columns, rows, "tasks")
+    return table(columns, rows, "tasks filtered")
 
 
 def _time(nanoseconds: float | None) -> Cell:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gputune.client.html.markup import Cell, Column, figure, listing, settings, table, text
+from gputune.client.html.scales import counted, digits, percent, time_range, time_text
 from gputune.client.report.data import PHASES, Place, TaskView, Timed, Value
 from gputune.client.report.html.charts import anchor_of, best_so_far, explored, nearly_there, roofline, versus
-from gputune.client.report.html.markup import Cell, Column, figure, listing, settings, table, text
-from gputune.client.report.html.scales import counted, digits, percent, time_range, time_text
 from gputune.client.tuning.measuring.intervals import WANTED, Interval
 
 SURE = 0.9

@@ -9,11 +9,11 @@ import pytest
 
 from gputune.client.context import builder
 from gputune.client.context.memory_planner import Lifetime
+from gputune.client.html.scales import bytes_text
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
 from gputune.client.report.html.memory_page import memory_page
-from gputune.client.report.html.scales import bytes_text
 from gputune.client.report.memory import (
     ArenaTensor,
     GraphMemory,

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.cache import PerformanceCache, TaskKey, TaskSummary, TrialRecord, WinnerRecord, tier_of
+from gputune.client.html.markup import text
 from gputune.client.report import write_report
 from gputune.client.report.data import Place, Report, TaskView
 from gputune.client.report.gather import Peak, gather
-from gputune.client.report.html.markup import text
 from gputune.client.report.html.page import page
 from gputune.client.report.task_view import task_view
 from gputune.client.report.uses import uses_of

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gputune.client.report.html.scales import Scale, log_scale, time_range, time_text
+from gputune.client.html.scales import Scale, log_scale, time_range, time_text
 from gputune.client.report.problems import problem_of, words, work_of
 from gputune.client.tuning.measuring.intervals import median_interval, ratio_interval
 from gputune.kernels.catalogue import families
