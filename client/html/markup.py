@@ -30,16 +30,27 @@ class Cell:
     key: float | str | None = None
 
 
+@dataclass(frozen=True)
+class Fold:
+    """A row that opens. anchor: where links lead; name: the text of its first cell; below: HTML under that; cells: all
+    others; details: HTML."""
+
+    anchor: str
+    name: str
+    below: str
+    cells: Sequence[Cell]
+    details: str
+
+
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], style: str = "") -> str:
     """A table whose columns the page's script sorts."""
-    heads = "".join(f'<th{_style(column)} scope="col"{_hint(column)}>{text(column.head)}</th>' for column in columns)
-    body = "".join(
-        f"<tr>{''.join(_cell(column, cell) for column, cell in zip(columns, row, strict=True))}</tr>" for row in rows
-    )
-    return (
-        f'<div class="scroll"><table class="sortable {style}"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
+    return _table(columns, f"<tbody>{body}</tbody>", style)
+
+
+def folding_table(columns: Sequence[Column], rows: Iterable[Fold], style: str = "") -> str:
+    """A table whose rows open where a script folds them; without one all are open."""
+    return _table(columns, "".join(_fold(columns, row) for row in rows), f"foldable {style}")
 
 
 def tile(name: str, value: str, more: str = "") -> str:
@@ -63,6 +74,22 @@ def listing(items: Iterable[str]) -> str:
 def settings(configuration: Mapping[str, int]) -> str:
     """A configuration in one line that wraps between its parameters."""
     return " ".join(f"<code>{text(name)}={text(value)}</code>" for name, value in sorted(configuration.items()))
+
+
+def _table(columns: Sequence[Column], bodies: str, style: str) -> str:
+    heads = "".join(f'<th{_style(column)} scope="col"{_hint(column)}>{text(column.head)}</th>' for column in columns)
+    return f'<div class="scroll"><table class="sortable {style}"><thead><tr>{heads}</tr></thead>{bodies}</table></div>'
+
+
+def _fold(columns: Sequence[Column], row: Fold) -> str:
+    name = Cell(f'<button type="button" class="fold">{text(row.name)}</button>{row.below}', row.name)
+    cells = _cells(columns, [name, *row.cells])
+    more = f'<tr class="more"><td colspan="{len(columns)}">{row.details}</td></tr>'
+    return f'<tbody id="{text(row.anchor)}"><tr class="main">{cells}</tr>{more}</tbody>'
+
+
+def _cells(columns: Sequence[Column], row: Sequence[Cell]) -> str:
+    return "".join(_cell(column, cell) for column, cell in zip(columns, row, strict=True))
 
 
 def _cell(column: Column, cell: Cell) -> str:

@@ -20,6 +20,11 @@ def time_text(nanoseconds: float | None) -> str:
     return f"{digits(nanoseconds / factor)}{JOINED}{unit}"
 
 
+def micros(nanoseconds: float) -> str:
+    """A time in µs without its unit, for columns in which digits stand below each other."""
+    return f"{nanoseconds / 1e3:,.1f}".replace("-", "\u2212")
+
+
 def time_range(low_ns: float, high_ns: float) -> str:
     """Two times, with their unit once where it is the same."""
     unit, factor = _unit(low_ns)
@@ -59,6 +64,11 @@ def percent(share: float) -> str:
     if 0 < share < 5e-4:
         return f"<0.1{JOINED}%"
     return f"{100 * share:.{0 if abs(share) >= 0.0095 or share == 0 else 1}f}{JOINED}%"
+
+
+def tenths(share: float) -> str:
+    """A share of 1 in percent with one decimal, for columns."""
+    return f"{100 * share:.1f}{JOINED}%".replace("-", "\u2212")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,199 @@
+"""The tables of a graph's operations: by op, and one by one with all that is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gputune.client.html.markup import Cell, Column, Fold, folding_table, table, text
+from gputune.client.html.scales import bytes_text, counted, digits, micros, percent, tenths, time_range, time_text
+from gputune.client.tuning.measuring.intervals import median_interval
+from gputune.client.viewer.analysis.roofline import RooflineRow
+from gputune.client.viewer.page.groups import Group, Shown
+from gputune.client.viewer.page.insights import Insights, gain_ns
+from gputune.client.viewer.profile import OperationTimes
+from gputune.client.viewer.schematic import OperationPlan
+
+MOST_OPERATIONS = 1000
+MOST_NAMES = 40
+
+
+def by_op(shown: Shown, insights: Insights) -> str:
+    """A row for each op; for each kernel without a schematic."""
+    head = "Op" if shown.plans else "Kernel"
+    columns = [
+        Column(head),
+        Column("Operations", "number", wide=True),
+        Column("Launches", "number", wide=True),
+        Column("Median µs", "number", hint="of the sum over its operations"),
+        Column("Share", "number", hint="of all inferences' time"),
+    ]
+    columns += [Column("To gain µs", "number", hint="down to the roofline")] if insights.placed else []
+    return table(columns, [_op(group, shown, insights) for group in shown.groups])
+
+
+def one_by_one(shown: Shown, insights: Insights) -> str:
+    """A row for each operation, those with the most time where there are too many."""
+    columns = [
+        Column("Operation"),
+        Column("Median µs", "number"),
+        Column("Share", "number", hint="of all inferences' time"),
+        Column("Launches", "number", wide=True),
+    ]
+    if shown.plans:
+        columns.append(Column("Alone µs", "number", wide=True, hint="median when it was tuned, by itself"))
+    if insights.placed:
+        columns += [
+            Column("GFLOP/s", "number", wide=True),
+            Column("GB/s", "number", wide=True),
+            Column("Of roof", "number", wide=True, hint="of what the roofline allows"),
+            Column("Bound by", wide=True),
+            Column("To gain µs", "number", wide=True, hint="down to the roofline"),
+        ]
+    every = sorted(shown.graph.operations, key=lambda one: -one.total_ns)
+    rows = [_operation(one, shown, insights, every[0].total_ns) for one in every[:MOST_OPERATIONS]]
+    left = f'<p class="sub">The {MOST_OPERATIONS:,} with the most time of {len(every):,}; a CSV file has all.</p>'
+    return folding_table(columns, rows, "filtered") + (left if len(every) > MOST_OPERATIONS else "")
+
+
+def configuration_words(plan: OperationPlan) -> str:
+    """What tuning has changed, and what it has kept, as text."""
+    ran, default = plan.configuration, plan.default
+    changed = [f"{name} {_value(default.get(name))} → {_value(ran.get(name))}" for name in _names(ran, default, True)]
+    kept = [f"{name} {_value(ran[name])}" for name in _names(ran, default, False)]
+    if not changed:
+        return f"the default: {', '.join(kept)}" if kept else "nothing to choose"
+    return f"{', '.join(changed)}{'; as by default ' if kept else ''}{', '.join(kept)}"
+
+
+def _op(group: Group, shown: Shown, insights: Insights) -> list[Cell]:
+    launches = sum(len(one.launches) for one in group.operations)
+    total_ns = sum(gain_ns(insights.placed[one.name]) for one in group.operations if one.name in insights.placed)
+    row = [
+        Cell(f'<i class="key {group.colour}"></i>{text(group.name)}', group.name),
+        Cell(f"{len(group.operations):,}", len(group.operations)),
+        Cell(f"{launches:,}", launches),
+        _micros(group.median_ns),
+        _share(group.total_ns, shown, shown.groups[0].total_ns),
+    ]
+    return [*row, *([_micros(total_ns)] if insights.placed else [])]
+
+
+def _operation(one: OperationTimes, shown: Shown, insights: Insights, most_ns: int) -> Fold:
+    plan, placed = shown.plans.get(one.name), insights.placed.get(one.name)
+    group = shown.groups[shown.group_of[one.name]]
+    below = f'<span class="under"><i class="key {group.colour}"></i>{text(group.name)}</span>'
+    cells = [_micros(one.median_ns), _share(one.total_ns, shown, most_ns)]
+    cells.append(Cell(f"{len(one.launches)}", len(one.launches)))
+    if shown.plans:
+        cells.append(_micros(plan.alone_ns if plan else None))
+    if insights.placed:
+        cells += _placed_cells(placed)
+    return Fold(
+        anchor=shown.row(one.name),
+        name=one.name,
+        below=below,
+        cells=cells,
+        details=_details(one, shown, plan, placed),
+    )
+
+
+def _placed_cells(placed: RooflineRow | None) -> list[Cell]:
+    if placed is None:
+        return [Cell("–")] * 5
+    return [
+        Cell(f"{placed.gflops_per_s:,.1f}", placed.gflops_per_s),
+        Cell(f"{placed.gbytes_per_s:,.1f}", placed.gbytes_per_s),
+        Cell(tenths(placed.share), placed.share),
+        Cell(placed.bound, placed.bound),
+        _micros(gain_ns(placed)),
+    ]
+
+
+def _details(one: OperationTimes, shown: Shown, plan: OperationPlan | None, placed: RooflineRow | None) -> str:
+    """Names and values, whatever is known."""
+    lines = {"Time here": _time_here(one, plan)}
+    if placed is not None:
+        lines["Roofline"] = _roofline(placed)
+    if plan is not None:
+        lines |= _planned(plan)
+    lines["Launches"] = _launches(one, shown)
+    rows = "".join(f"<dt>{name}</dt><dd>{text(value)}</dd>" for name, value in lines.items() if value)
+    return f'<dl class="details">{rows}</dl>'
+
+
+def _roofline(placed: RooflineRow) -> str:
+    limit = "the roof" if placed.bound == "none" else f"what {placed.bound} allows"
+    rates = f"{digits(placed.gflops_per_s)} GFLOP/s, {digits(placed.gbytes_per_s)} GB/s"
+    at_best = f"at best {time_text(placed.best_ns)}, {time_text(gain_ns(placed))} to gain"
+    return f"{percent(placed.share)} of {limit}: {rates}; {at_best}"
+
+
+def _planned(plan: OperationPlan) -> dict[str, str]:
+    """What the schematic says of an operation."""
+    return {
+        "Alone": _alone(plan),
+        "Configuration": configuration_words(plan),
+        "ONNX nodes": _joined(plan.nodes),
+        "Work": f"{plan.flops:,} operations, {bytes_text(plan.nbytes)} at least",
+        "Reads": _joined([f"{tensor} as {name}" for name, tensor in plan.inputs.items()]),
+        "Writes": plan.output,
+        "Problem": _joined([f"{name} {_value(value)}" for name, value in plan.problem.items()]),
+    }
+
+
+def _time_here(one: OperationTimes, plan: OperationPlan | None) -> str:
+    if not len(one.times_ns):
+        return ""
+    interval = median_interval(one.times_ns.tolist())
+    said = f"{time_text(one.median_ns)}, {time_range(interval.low, interval.high)} with {percent(interval.confidence)}"
+    spread = f"; from {time_text(int(one.times_ns.min()))} to {time_text(int(one.times_ns.max()))}"
+    beside = f"; {one.median_ns / plan.alone_ns:.2f} times what it takes alone" if plan and plan.alone_ns else ""
+    return f"{said}{spread}{beside}"
+
+
+def _alone(plan: OperationPlan) -> str:
+    if plan.alone_ns is None:
+        return "was not measured"
+    default = f", by default {time_text(plan.default_ns)}" if plan.default_ns is not None else ""
+    return f"{time_text(plan.alone_ns)} when it was tuned{default}"
+
+
+def _launches(one: OperationTimes, shown: Shown) -> str:
+    own = [shown.graph.graph.launches[place] for place in one.launches]
+    said = [
+        f"{each.entry}, {_sizes(each.global_size)} work-items in groups of {_sizes(each.local_size)}" for each in own
+    ]
+    places = f"{one.launches[0] + 1}" + (f" to {one.launches[-1] + 1}" if len(own) > 1 else "")
+    return f"{counted(len(own), 'launch')}, {places}: {_joined(list(dict.fromkeys(said)))}"
+
+
+def _micros(nanoseconds: float | None) -> Cell:
+    return Cell("–") if nanoseconds is None else Cell(micros(nanoseconds), nanoseconds)
+
+
+def _share(total_ns: int, shown: Shown, most_ns: int) -> Cell:
+    """A share of the inferences; its bar is full for the row with the most."""
+    share = total_ns / shown.whole_ns if shown.whole_ns else 0.0
+    width = 100 * total_ns / most_ns if most_ns > 0 else 0.0
+    meter = f'<span class="meter"><i style="width:{min(100.0, max(0.0, width)):.1f}%"></i></span>'
+    return Cell(f"{tenths(share)}{meter}", share)
+
+
+def _names(ran: Mapping[str, Any], default: Mapping[str, Any], changed: bool) -> list[str]:
+    return [name for name in {**default, **ran} if (default.get(name) != ran.get(name)) == changed]
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "×".join(map(_value, value))
+    return "–" if value is None else str(value)[:200]
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return "×".join(map(str, sizes)) or "1"
+
+
+def _joined(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"

@@ -1,0 +1,246 @@
+"""The page of a profile: what it holds, that nothing from a file becomes markup, and how it is in a browser."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.viewer.account import account_of
+from gputune.client.viewer.page.charts import held_bytes
+from gputune.client.viewer.page.document import page_of
+from gputune.client.viewer.page.operations import configuration_words
+from gputune.client.viewer.page.timeline import samples
+from gputune.client.viewer.profile import Profile, profile_of
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED
+from pages.headless import Browser, chromium, find_chromium
+from stress.made_up_cache import HOSTILE
+from stress.made_up_profile import hostile_profile, made_up_profile
+
+VOID = {"meta", "link", "br", "input"}
+LARGEST_BYTES = 3_000_000
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return made_up_profile()
+
+
+@pytest.fixture(scope="module")
+def html(profile: Profile) -> str:
+    return page_of(profile)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        pytest.skip("there is no Chromium")
+    with chromium(path) as found:
+        yield found
+
+
+class Page(HTMLParser):
+    """Checks that what is opened is closed, and keeps what a test asks for."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.data: list[str] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        assert not any(name.startswith("on") for name in found)
+        self.tags.add(tag)
+        self.ids += [found["id"] or ""] if "id" in found else []
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+        if tag not in VOID:
+            self.open.append("data" if found.get("type") == "application/json" else tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop().replace("data", "script") == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "data":
+            self.data.append(data)
+        elif self.open and self.open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+
+def data_of(html: str) -> Any:
+    (data,) = Page(html).data
+    return json.loads(data)
+
+
+def test_the_page_is_whole_and_names_nothing_outside(html: str) -> None:
+    page = Page(html)
+    assert len(page.ids) == len(set(page.ids))
+    anchors = {f"#{one}" for one in page.ids}
+    assert {link for link in page.links if link != "data:,"} <= anchors
+    assert len(html.encode()) < LARGEST_BYTES
+
+
+def test_the_data_is_the_log_to_the_nanosecond(profile: Profile, html: str) -> None:
+    (graph,), data = profile.graphs, data_of(html)
+    chosen = [sample.inference for sample in samples(graph.inferences)]
+    assert len(chosen) > 5
+    for one, shown in zip(chosen, data["inferences"], strict=True):
+        assert (shown["number"], shown["elapsed"]) == (one.number, one.elapsed_ns)
+        begun_ns = profile.begun_ns + shown["begun"]
+        parts, launches = np.array(shown["parts"], np.int64), np.array(shown["launches"], np.int64)
+        parts[:, PART_ENDED] += parts[:, PART_BEGUN]
+        parts[:, [PART_BEGUN, PART_ENDED]] += begun_ns
+        assert (parts == one.parts).all()
+        launches[:, -1] += launches[:, -2]
+        assert (launches + begun_ns == one.launches_ns()).all()
+    names = [data["operations"][place][0] for place in data["launches"]]
+    assert names == [launch.operation for launch in graph.graph.launches]
+
+
+def test_the_median_inference_comes_first(profile: Profile) -> None:
+    (graph,) = profile.graphs
+    first = samples(graph.inferences)[0].inference
+    times_ns = sorted(one.elapsed_ns for one in graph.inferences)
+    assert first.elapsed_ns == times_ns[(len(times_ns) - 1) // 2]
+
+
+def test_the_account_of_the_page_is_that_of_the_log(profile: Profile, html: str) -> None:
+    (graph,) = profile.graphs
+    median = account_of(samples(graph.inferences)[0].inference)
+    table = re.findall(r"<table class=\"account\">.*?</table>", html)[0]
+    cells = re.findall(
+        r"</i>([a-z-]+)</td>.*?class=\"number\">([\d,.−]+)<.*?class=\"number\">([\d,.−]+)</td></tr>", table
+    )
+    shown = {name: (mean, alone) for name, mean, alone in cells}
+    for (name, mean_ns), (_, alone_ns) in zip(graph.account.rows(), median.rows(), strict=True):
+        if mean_ns or name == "rest":
+            assert shown[name] == (f"{mean_ns / len(graph.inferences) / 1e3:,.1f}", f"{alone_ns / 1e3:,.1f}")
+    assert "rest" in shown
+
+
+@pytest.mark.parametrize("level", ["qhas", "basic"])
+def test_texts_of_files_stay_texts(level: Any) -> None:
+    page = Page(page_of(hostile_profile(level)))
+    assert "img" not in page.tags
+    assert not any("example.com" in link for link in page.links)
+    assert any(HOSTILE[:40] in words for words in page.words)
+    assert "<" not in page.data[0]
+    data = json.loads(page.data[0])
+    assert data["operations"][0][0].endswith(HOSTILE)
+
+
+def test_every_operation_has_a_row_with_what_is_known_of_it(profile: Profile, html: str) -> None:
+    (graph,) = profile.graphs
+    assert graph.plan is not None
+    rows = re.findall(r'<tbody id="g0-operation(\d+)">(.*?)</tbody>', html)
+    assert sorted(int(place) for place, _ in rows) == list(range(100))
+    place, slowest = rows[0]
+    plan, times = graph.plan.operations[int(place)], graph.operations[int(place)]
+    assert times.total_ns == max(one.total_ns for one in graph.operations)
+    assert plan.name in slowest and plan.nodes[0] in slowest and configuration_words(plan) in slowest
+    assert f"{times.median_ns / 1e3:,.1f}" in slowest and f"{(plan.alone_ns or 0) / 1e3:,.1f}" in slowest
+
+
+def test_a_configuration_says_what_tuning_changed(profile: Profile) -> None:
+    assert profile.schematic is not None
+    plan = replace(profile.schematic.graphs[0].operations[0], configuration={"A": 4, "B": 1}, default={"A": 2, "B": 1})
+    assert configuration_words(plan) == "A 2 → 4; as by default B 1"
+    assert configuration_words(replace(plan, configuration=plan.default)) == "the default: A 2, B 1"
+
+
+def test_memory_is_held_from_the_first_to_the_last_use(profile: Profile) -> None:
+    assert profile.schematic is not None
+    (plan,) = profile.schematic.graphs
+    held = held_bytes(plan)
+    for place in (0, 3, 50, 99):
+        alive = [one.nbytes for one in plan.tensors if one.kind == "arena" and one.first <= place <= one.last]
+        assert held[place] == sum(alive)
+
+
+def test_what_is_missing_is_said() -> None:
+    without = page_of(made_up_profile(8, 3, "detailed", with_schematic=False))
+    assert "--schematic" in without and "By kernel" in without and "conv_tiles" in without
+    assert "Roofline</figcaption>" not in without
+    basic = page_of(made_up_profile(8, 3, "basic"))
+    assert "--profiling_level" in basic and '<table class="sortable foldable' not in basic
+    cut = made_up_profile(8, 3)
+    cut.logs[0].complete = False
+    assert "was cut off" in page_of(cut)
+    empty = replace(made_up_profile(8, 3).logs[0], inferences=[])
+    assert "No inference" in page_of(profile_of([empty], None))
+
+
+def test_numbers_that_cannot_be_break_nothing() -> None:
+    (log,) = made_up_profile(8, 3).logs
+    header = replace(log.header, begun_unix_ns=1 << 90)
+    far = [replace(one, launches=one.launches + (1 << 61), counters={"huge": 1 << 200}) for one in log.inferences]
+    nothing = [replace(one, ended_ns=one.begun_ns, parts=one.parts[:0], launches=one.launches[:0]) for one in far]
+    backwards = [replace(one, launches=one.launches[:, ::-1].copy()) for one in log.inferences]
+    for inferences in (far, nothing, backwards):
+        Page(page_of(profile_of([replace(log, header=header, inferences=inferences)], None)))
+
+
+def test_in_a_browser_it_is_silent_and_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "profile.html"
+    for html in (page_of(hostile_profile()), page_of(made_up_profile(8, 3, "basic"))):
+        path.write_text(html, encoding="utf-8")
+        for width, dark in ((1180, False), (390, True), (320, False)):
+            browser.look(width, dark=dark)
+            browser.load(path.as_uri())
+            browser.value("document.querySelectorAll('button.fold').forEach(one => one.click())")
+            assert browser.value("document.documentElement.scrollWidth") <= width
+            assert browser.complaints() == []
+            assert browser.requests() == [path.as_uri()]
+
+
+def test_the_timeline_tells_and_zooms(browser: Browser, html: str, profile: Profile, tmp_path: Path) -> None:
+    path = tmp_path / "profile.html"
+    path.write_text(html, encoding="utf-8")
+    browser.look(1180)
+    browser.load(path.as_uri())
+    facts = "document.querySelector('.facts').textContent"
+    press = "(key => document.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown', {key})))"
+    browser.value(f"{press}('ArrowRight')")
+    first = profile.graphs[0].graph.launches[0].operation
+    assert browser.value(facts).startswith(first)
+    browser.value("document.querySelector('.facts a').click()")
+    opened = "document.querySelector('tbody.open button.fold').textContent"
+    assert browser.value(opened) == first
+    assert browser.value("getComputedStyle(document.querySelector('tbody.open .more')).display") == "table-row"
+    browser.value(f"{press}('ArrowRight')")
+    assert browser.value(facts).startswith(profile.graphs[0].graph.launches[1].operation)
+    drawn = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(canvas.toDataURL()))))"
+    pictures = []
+    for key in ("Escape", "+", "0"):
+        browser.value(f"{press}('{key}')")
+        pictures.append(browser.value(drawn.replace("canvas.", "document.querySelector('canvas').")))
+    assert pictures[0] == pictures[2] != pictures[1]
+
+
+def test_operations_are_found_by_their_nodes(browser: Browser, html: str, profile: Profile, tmp_path: Path) -> None:
+    path = tmp_path / "profile.html"
+    path.write_text(html, encoding="utf-8")
+    browser.look(1180)
+    browser.load(path.as_uri())
+    shown = "[...document.querySelectorAll('.foldable tbody')].filter(one => one.offsetParent).map(one => one.id)"
+    assert len(browser.value(shown)) == 20
+    type_in = "(i => { i.value = 'matmul'; i.dispatchEvent(new Event('input', {bubbles: true})); })"
+    browser.value(f"{type_in}(document.querySelector('.filter'))")
+    assert browser.value(shown) == ["g0-operation99"]
