@@ -93,6 +93,15 @@ class Browser:
         logged = [event["params"]["entry"]["text"] for event in self._of("Log.entryAdded")]
         return [json.dumps(one) for one in (*thrown, *said, *logged)]
 
+    def wrong(self, address: str, width: int) -> list[str]:
+        """What no page may do that was gone to in a window of this width, in words."""
+        wide = self.value("document.documentElement.scrollWidth")
+        return [
+            *([f"the page is {wide} pixels wide, its window {width}"] if wide > width else []),
+            *(f"the console says {text}" for text in self.complaints()),
+            *(f"asked for {asked}" for asked in self.requests() if asked != address),
+        ]
+
     def picture(self, path: Path, whole: bool = True) -> None:
         """A PNG of the page, or of what the window shows of it."""
         path.parent.mkdir(parents=True, exist_ok=True)

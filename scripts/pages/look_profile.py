@@ -32,12 +32,9 @@ def look(browser: Browser, page: Path, folder: Path) -> list[str]:
         browser.value(OPEN_ROWS)
         browser.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
         browser.picture(folder / f"{page.stem}_{name}.png")
-        if (wide := browser.value("document.documentElement.scrollWidth")) > width:
-            wrong.append(f"{name}: the page is {wide} pixels wide, its window {width}")
         if taken_ms > LONGEST_MS:
             wrong.append(f"{name}: the page took {taken_ms} ms to open")
-        wrong += [f"{name}: the console says {text}" for text in browser.complaints()]
-        wrong += [f"{name}: asked for {asked}" for asked in browser.requests() if asked != address]
+        wrong += [f"{name}: {said}" for said in browser.wrong(address, width)]
     return [f"{page.stem} {line}" for line in wrong]
 
 

@@ -30,11 +30,7 @@ def look(browser: Browser, address: str, folder: Path) -> list[str]:
         browser.picture(folder / f"{name}.png")
         browser.value("document.querySelectorAll('details.task').forEach((task, n) => { task.open = n < 2; })")
         browser.picture(folder / f"{name}_open.png")
-        wide, window = browser.value("[document.documentElement.scrollWidth, innerWidth]")
-        if wide > window:
-            wrong.append(f"{name}: the page is {wide} pixels wide, its window {window}")
-        wrong += [f"{name}: the console says {text}" for text in browser.complaints()]
-        wrong += [f"{name}: asked for {asked}" for asked in browser.requests() if asked != address]
+        wrong += [f"{name}: {said}" for said in browser.wrong(address, width)]
     return wrong
 
 
