@@ -178,7 +178,7 @@ class Timeline {
   }
   onto(colour) {
     const [red, green, blue] = colour.match(/[\d.]+/g).map(Number);
-    return 0.3 * red + 0.59 * green + 0.11 * blue > 135 ? "#10141c" : "#fff";
+    return 0.3 * red + 0.59 * green + 0.11 * blue > 118 ? "#10141c" : "#fff";
   }
   outline(pen, slice) {
     const [left, top, width, height] = this.box(slice);
