@@ -23,7 +23,7 @@ import onnxruntime
 
 import tool
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.devices.discovery import NULL, Choice, find, wanted_device
+from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from models import material
 
 ANGLES = tuple(material.TURNS)
@@ -177,7 +177,7 @@ def choose_device(wanted: str | None) -> Choice:
     except DeviceNotFound as error:
         sys.exit(f"demo: {error}")
     if choice.report.is_null:
-        sys.exit(f"demo: the device {NULL!r} computes nothing, so there is nothing to show")
+        sys.exit(f"demo: the device {choice.report.backend!r} computes nothing, so there is nothing to show")
     return choice
 
 

@@ -48,8 +48,8 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--device",
-        help="part of a device's name, its number in `gputune devices`, null, or replay:FILE, which answers from a "
-        "recording (default: GPUTUNE_DEVICE, else a GPU, else the best CPU)",
+        help="part of a device's name, its number in `gputune devices`, null, waiting, or replay:FILE, which "
+        "answers from a recording (default: GPUTUNE_DEVICE, else a GPU, else the best CPU)",
     )
     result.add_argument(
         "--token_file",

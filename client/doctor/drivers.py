@@ -9,7 +9,7 @@ from pathlib import Path
 from gputune.client.doctor.findings import Finding, softened
 from gputune.client.doctor.software import INSTALL, failure_of
 from gputune.core.errors import DeviceNotFound
-from gputune.runtime.devices.discovery import INSTALL_HINT, NULL, DeviceReport, choose
+from gputune.runtime.devices.discovery import INSTALL_HINT, NULL_REPORTS, DeviceReport, choose
 from gputune.runtime.devices.drivers import library_of, vendor_folders
 
 LOAD_SECONDS = 60.0
@@ -27,7 +27,7 @@ def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[F
     except DeviceNotFound as error:
         advice = "change or unset GPUTUNE_DEVICE" if any(r.usable for r in reports) else INSTALL_HINT
         return [*found, Finding("device", "problem", str(error), advice)]
-    return [*softened(found), Finding("device", "note" if wanted == NULL else "ok", choice.explanation[0])]
+    return [*softened(found), Finding("device", "note" if wanted in NULL_REPORTS else "ok", choice.explanation[0])]
 
 
 def _pyopencl() -> Finding:

@@ -36,7 +36,7 @@ from gputune.client.model.importer.old_models import modern
 from gputune.client.model.importer.shape_inputs import compile_time_inputs
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices.discovery import NULL, DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices.discovery import NULL_REPORTS, DeviceReport, choose, discover, wanted_device
 from gputune.runtime.execution.tensor_memory import Value
 from gputune.runtime.memory.handles import MemHandle
 
@@ -235,7 +235,7 @@ def _reports() -> tuple[DeviceReport, ...]:
 
 def _report(device: str) -> DeviceReport:
     wanted = wanted_device(None if device == ANY_DEVICE else device)
-    return choose([] if wanted == NULL else _reports(), wanted).report
+    return choose([] if wanted in NULL_REPORTS else _reports(), wanted).report
 
 
 @functools.cache

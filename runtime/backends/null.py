@@ -70,7 +70,7 @@ class NullBackend(Backend):
         pass  # nothing runs, so there is nothing to wait for either
 
     def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
-        return self._stamped([_time_ns(bound) for bound in bounds])
+        return self._stamped([time_ns(bound) for bound in bounds])
 
     def _stamped(self, durations_ns: Sequence[int]) -> Callable[[], Times]:
         """The timestamps of launches each of which is queued when the one before has ended, and starts at once."""
@@ -87,7 +87,7 @@ class NullBackend(Backend):
         return self.time(bound, 1)
 
     def time(self, bound: Bound, launches: int) -> Timing:
-        total_ns = launches * _time_ns(bound)
+        total_ns = launches * time_ns(bound)
         return Timing(launches, total_ns, total_ns)
 
     def _allocate(self, nbytes: int) -> Any:
@@ -116,6 +116,6 @@ class NullBackend(Backend):
         pass  # its time is that of the sizes that it was bound with
 
 
-def _time_ns(bound: Bound) -> int:
+def time_ns(bound: Bound) -> int:
     """What the model says that a launch takes; its stages are part of its work and cost their starts only."""
     return int(bound.kernel) + LAUNCH_NS * len(bound.before)

@@ -27,9 +27,10 @@ PROBE_MARK = "gputune-probe "
 MEMORY_MARK = "gputune-memory "
 MEMORY_OPTION = "--memory"
 NULL = "null"
+WAITING = "waiting"
 REPLAY = "replay"
 REPLAY_PREFIX = f"{REPLAY}:"
-SIMULATED = frozenset({NULL, REPLAY})
+SIMULATED = frozenset({NULL, WAITING, REPLAY})
 """Platforms of devices that need no driver and compute nothing."""
 INSTALL_HINT = (
     "install an OpenCL driver for the device (for CPUs: Debian's pocl-opencl-icd, or the Intel CPU runtime), "
@@ -54,7 +55,7 @@ class DeviceReport:
 
     @property
     def is_null(self) -> bool:
-        return self.identity is not None and self.identity.platform == NULL
+        return self.identity is not None and self.identity.platform in NULL_REPORTS
 
     @property
     def simulated(self) -> bool:
@@ -126,6 +127,10 @@ NULL_REPORT = DeviceReport(
     usable=True,
     reason="",
 )
+assert NULL_REPORT.identity is not None
+WAITING_REPORT = replace(NULL_REPORT, identity=replace(NULL_REPORT.identity, platform=WAITING, name=WAITING))
+NULL_REPORTS: Mapping[str, DeviceReport] = {NULL: NULL_REPORT, WAITING: WAITING_REPORT}
+"""The null devices, by the names by which they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -158,19 +163,21 @@ def discover(time_limit_s: float = PROBE_SECONDS) -> list[DeviceReport]:
 def find(wanted: str | None = None) -> Choice:
     """The device to use among those of this machine, by the rule of `choose`; drivers are only looked for where that
     needs them. Raises DeviceNotFound."""
-    simulated = wanted is not None and (wanted == NULL or wanted.startswith(REPLAY_PREFIX))
+    simulated = wanted is not None and (wanted in NULL_REPORTS or wanted.startswith(REPLAY_PREFIX))
     return choose([] if simulated else discover(), wanted)
 
 
 def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice:
-    """The device to use: what `wanted` names ("null", "replay:" with a recording or a folder of them, a number of the
-    list, or part of a device's or platform's name), else a GPU, else an accelerator, else the CPU with the most
-    compute units.
+    """The device to use: what `wanted` names ("null", "waiting", "replay:" with a recording or a folder of them, a
+    number of the list, or part of a device's or platform's name), else a GPU, else an accelerator, else the CPU with
+    the most compute units.
 
     Raises DeviceNotFound, which lists each device with its reason and says what to do.
     """
     if wanted == NULL:
         return Choice(NULL_REPORT, ("using the null device as asked: outputs are not computed",))
+    if wanted == WAITING:
+        return Choice(WAITING_REPORT, ("using the waiting null device as asked: outputs are not computed",))
     if wanted is not None and wanted.startswith(REPLAY_PREFIX):
         return _replayed(Path(wanted.removeprefix(REPLAY_PREFIX)))
     matching = [report for report in reports if wanted is None or matches(report, wanted)]

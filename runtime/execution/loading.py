@@ -23,7 +23,15 @@ from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.ep_context import ep_context_named, is_ep_context
 from gputune.runtime.context.format import ContextFile, open_context
 from gputune.runtime.context.records import ContextHeader, GraphRecord
-from gputune.runtime.devices.discovery import NULL, NULL_REPORT, DeviceReport, choose, discover, matches, wanted_device
+from gputune.runtime.devices.discovery import (
+    NULL_REPORT,
+    NULL_REPORTS,
+    DeviceReport,
+    choose,
+    discover,
+    matches,
+    wanted_device,
+)
 from gputune.runtime.devices.drivers import driver_files
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.shared import SharedParts
@@ -39,7 +47,7 @@ def load(
 ) -> Executor:
     """Loads a context binary, or the one that an ONNX file (.onnx) has in EPContext nodes, and opens its device.
 
-    device: a number or part of a name as `gputune devices` shows them, or "null"; by default GPUTUNE_DEVICE,
+    device: a number or part of a name as `gputune devices` shows them, "null" or "waiting"; by default GPUTUNE_DEVICE,
     else the device the context was made for, else the best one. On another device or driver version the
     programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
     null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
@@ -88,7 +96,7 @@ def is_strict(mode: Compatibility) -> bool:
 def open_device_for(file: ContextFile, device: str | None) -> Backend:
     """The device of a context, or that which is asked for; as load() does."""
     wanted = wanted_device(device)
-    if not file.header.computes and wanted not in (None, NULL):
+    if not file.header.computes and wanted is not None and wanted not in NULL_REPORTS:
         raise WrongDevice(f"{file.path}: {_made_by_null(repr(wanted))}")
     return _open(file.header, wanted)
 
@@ -205,8 +213,8 @@ def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
 def _open(header: ContextHeader, wanted: str | None) -> Backend:
     """Opens the device: null for a null context, the recorded device when it is there and fits `wanted`, else
     a choice among all."""
-    if not header.computes or wanted == NULL:
-        return open_backend(NULL_REPORT)
+    if not header.computes or wanted in NULL_REPORTS:
+        return open_backend(NULL_REPORTS.get(wanted or header.device.platform, NULL_REPORT))
     recorded = _recorded(header.device)
     # a number belongs to the list that discovery makes
     if recorded is not None and (wanted is None or (not wanted.isdecimal() and matches(recorded, wanted))):

@@ -126,8 +126,8 @@ _OPTIONS = (
     click.option(
         "--device",
         metavar="D",
-        help="Device of the embedded server: a name part or number of `gputune devices`, null, or replay:FILE for a "
-        "recording.",
+        help="Device of the embedded server: a name part or number of `gputune devices`, null, waiting, or replay:FILE "
+        "for a recording.",
     ),
     folder_option,
     click.option(

@@ -30,6 +30,13 @@ def test_memory_of_the_null_device(gputune: Gputune) -> None:
 
 
 @pytest.mark.usefixtures("_no_drivers")
+@pytest.mark.parametrize("name", ["null", "waiting"])
+def test_a_null_device_can_be_chosen_where_there_is_no_other(name: str, gputune: Gputune) -> None:
+    ran = gputune("devices", "--device", name)
+    assert ran.code == 0 and ran.out.splitlines()[-1].endswith("null device as asked: outputs are not computed")
+
+
+@pytest.mark.usefixtures("_no_drivers")
 def test_memory_is_told_only_where_it_is_asked_for(gputune: Gputune) -> None:
     assert "memory" not in json.loads(gputune("devices", "--json", "--device", "null").out)
 

@@ -253,3 +253,18 @@ def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(net_run: Any
     assert all(trip > own > 0 for trip, own in zip(summary["round_trip_ns"], summary["inference_ns"], strict=True))
     assert summary["load_round_trip_ns"] > summary["load_ns"] > 0
     assert [entry["operation"] for entry in read_json(tmp_path / "profile.json")["operations"]] == ["double"]
+
+
+def test_the_waiting_null_device_is_a_target_like_any_other(net_run: Any, tmp_path: Path) -> None:
+    server = EmbeddedServer.start("waiting")
+    try:
+        (tmp_path / "token").touch(0o600)
+        (tmp_path / "token").write_text(server.token)
+        options = ("--target", f"{server.host}:{server.port}", "--token_file", tmp_path / "token")
+        ran = net_run("--num_inferences", 3, *options, "--profile", tmp_path / "profile.json")
+        assert ran.code == 0, ran.err
+    finally:
+        server.stop()
+    profile = read_json(tmp_path / "profile.json")
+    assert profile["device"] == "waiting"
+    assert min(profile["inference_ns"]) >= profile["operations_ns"] > 0, "the time of the model has passed"
