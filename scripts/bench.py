@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 
 import tool
-from benchmarks import builds, channel, contention, executor, kernels, load, networks, rpc, survive
+from benchmarks import builds, channel, contention, executor, kernels, load, networks, profiling, rpc, survive
 from benchmarks import cache as cache_bench
 from benchmarks.memory import arena
 from benchmarks.memory import handles as memory
@@ -232,6 +232,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "contention": contention.run,
     "conv": bench_conv,
     "executor": executor.run,
+    "profiling": profiling.run,
     "kernels": kernels.run,
     "load": load.run,
     "memory": memory.run,
@@ -253,6 +254,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     channel.run: channel.add_arguments,
     contention.run: contention.add_arguments,
     executor.run: executor.add_arguments,
+    profiling.run: profiling.add_arguments,
     kernels.run: kernels.add_arguments,
     load.run: load.add_arguments,
     memory.run: memory.add_arguments,

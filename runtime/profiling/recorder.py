@@ -12,13 +12,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from gputune.runtime.backends import Backend, Bound, Times
+from gputune.runtime.backends import Backend, Bound, Imported, Times
 from gputune.runtime.profiling.clocks import BRACKETED, TIMER, ClockFit, ClockTracker, timer_constraints
 from gputune.runtime.profiling.records import ENDED, QUEUED, STARTED, Form, Level, LoggedInference, Part
 
@@ -63,6 +63,7 @@ class Recorder:
         in which the last inference ran as it always does. write: is given each record, and may raise OSError."""
         self.graph = graph
         self._backend, self._level = backend, level
+        self._timed = level != "basic"
         self._launches, self._form = launches, form
         self._observed, self._write = observed, write
         self._clock = ClockTracker()
@@ -83,12 +84,12 @@ class Recorder:
 
         Returns what `run` does, and the inference's ns. Raises as that does, and OSError where it cannot be recorded;
         an inference that fails is not."""
-        timed = self._level != "basic"
+        timed = self._timed
         if timed:
             self._prepare()
         self._parts.clear()
         self._observed.before()
-        with self._timing(timed):
+        with self._backend.timing() if timed else nullcontext():
             reads = [self._read_clock()] if timed else []
             self._begun_ns = now_ns()
             result = run(self._enqueue if timed else usual, self._stamped)
@@ -102,9 +103,6 @@ class Recorder:
         return result, ended_ns - self._begun_ns
 
     # --- launches -------------------------------------------------------------------------------------
-
-    def _timing(self, timed: bool) -> AbstractContextManager[None]:
-        return self._backend.timing() if timed else nullcontext()
 
     def _prepare(self) -> None:
         """Makes room for the timestamps of all launches, and cuts these into pieces that are enqueued at once."""
@@ -171,7 +169,7 @@ class Recorder:
         def giving(tensor: Any, value: object, used: object) -> object:
             begun_ns = now_ns()
             held = give(tensor, value, used)
-            if held is not None:
+            if held is not None and self._timed:
                 self._backend.finish()  # so that a copy is over here, and not in front of the first launch
             self._add(Part.WRITE, begun_ns, tensor.index if tensor.kind == "input" else -1)
             return held
@@ -181,10 +179,11 @@ class Recorder:
             launch(start, used)
             self._add(Part.ENQUEUE, begun_ns)
 
-        def finishing(used: object) -> None:
+        def finishing(used: Sequence[Imported]) -> None:
             begun_ns = now_ns()
             finish(used)
-            self._backend.finish()  # where memory is given back by commands, these would be part of the wait
+            if not all(imported.coherent for imported in used):
+                self._backend.finish()  # else the command that gives memory back would wait for the launches
             self._add(Part.WAIT, begun_ns)
 
         def giving_back(*used: object) -> None:
