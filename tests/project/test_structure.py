@@ -69,6 +69,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.viewer": {"client.html", "client.model", "client.tuning"},
     "client.viewer.analysis": {"client.tuning"},
     "client.viewer.page": {"client.html", "client.tuning", "client.viewer.analysis"},
+    "client.viewer.traces": set(),
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},
     "client.generation": {

@@ -1,0 +1,79 @@
+"""Places for what may overlap: a track holds slices that are nested or disjoint, so what is neither needs another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputune.runtime.profiling.records import Times
+
+
+class Rows:
+    """Rows in which blocks of time are placed that must not overlap within a row."""
+
+    def __init__(self) -> None:
+        self._free_ns: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._free_ns)
+
+    def place(self, begun_ns: int, ended_ns: int, height: int = 1) -> int:
+        """The first of `height` rows in which nothing lies from this moment on; the block is placed there."""
+        row = 0
+        while any(free_ns > begun_ns for free_ns in self._free_ns[row : row + height]):
+            row += 1
+        missing = row + height - len(self._free_ns)
+        self._free_ns += [ended_ns] * missing
+        self._free_ns[row : row + height] = [ended_ns] * height
+        return row
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How slices lie in the rows of a block. order: in which they begin, outer ones first; rows: by place, None where
+    all lie in the first one and are in order."""
+
+    order: Times
+    rows: Times | None
+
+    @property
+    def height(self) -> int:
+        return 1 if self.rows is None else int(self.rows.max()) + 1
+
+    def places(self) -> Iterator[Times]:
+        """For each row, the places of its slices."""
+        if self.rows is None:
+            yield self.order
+            return
+        for row in range(self.height):
+            yield self.order[self.rows[self.order] == row]
+
+
+def disjoint(begun_ns: Times, ended_ns: Times) -> bool:
+    """Whether each of these ends before the next begins."""
+    return bool((begun_ns[1:] >= ended_ns[:-1]).all())
+
+
+def layout_of(begun_ns: Times, ended_ns: Times, nested: bool) -> Layout:
+    """Rows for slices of which some may overlap. nested: whether one that lies within another may share its row."""
+    if disjoint(begun_ns, ended_ns):
+        return Layout(np.arange(len(begun_ns)), None)
+    order = np.lexsort((-ended_ns if nested else ended_ns, begun_ns))
+    rows = np.zeros(len(order), np.int64)
+    open_ns: list[list[int]] = []  # by row, the ends of those that surround what comes next
+    for place in order.tolist():
+        rows[place] = _row(open_ns, int(begun_ns[place]), int(ended_ns[place]), nested)
+    return Layout(order, rows)
+
+
+def _row(open_ns: list[list[int]], begun_ns: int, ended_ns: int, nested: bool) -> int:
+    for row, ends in enumerate(open_ns):
+        while ends and ends[-1] <= begun_ns:
+            ends.pop()
+        if not ends or (nested and ended_ns <= ends[-1]):
+            ends.append(ended_ns)
+            return row
+    open_ns.append([ended_ns])
+    return len(open_ns) - 1

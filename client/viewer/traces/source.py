@@ -1,0 +1,100 @@
+"""What each kind of track is made of: one inference after the other, placed first and written afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from gputune.client.progress import Progress
+from gputune.client.viewer.profile import GraphProfile
+from gputune.client.viewer.traces.events import Event, Process, Slices, Track
+from gputune.client.viewer.traces.rows import Layout, Rows
+from gputune.core.errors import MalformedLog
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, LoggedInference, Times
+
+_Item = TypeVar("_Item")
+_STEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """An inference that is shown. place: among those of its log, in the order in which they begin."""
+
+    place: int
+    graph: GraphProfile
+    inference: LoggedInference
+
+    @cached_property
+    def launches_ns(self) -> Times:
+        """The launches' timestamps by the host's clock. Raises MalformedLog where they cannot be."""
+        times = self.inference.launches_ns()
+        if len(times) and (times.min() < 0 or (times[:, -2] > times[:, -1]).any()):
+            raise self._malformed("has a launch that ends before it starts, or lies before the host's clock begins")
+        return times
+
+    @property
+    def parts(self) -> Times:
+        """The host's parts, as records.PART_KIND and so on say. Raises MalformedLog where one lies outside."""
+        one = self.inference
+        if len(one.parts) and (
+            one.parts[:, PART_BEGUN].min() < one.begun_ns or one.parts[:, PART_ENDED].max() > one.ended_ns
+        ):
+            raise self._malformed("has a part that is not within it")
+        return one.parts
+
+    def _malformed(self, what: str) -> MalformedLog:
+        graph, number = self.graph.graph.name, self.inference.number
+        return MalformedLog(f"{self.graph.log.path}: inference {number} of graph {graph!r} {what}")
+
+
+class Source(Protocol):
+    """Some tracks of a log. All inferences are placed, then tracks are declared, then events asked for, in order."""
+
+    def place(self, shown: Shown) -> None:
+        """Makes room for an inference."""
+
+    def declare(self, process: Process, numbers: Iterator[int]) -> Sequence[Track]:
+        """The tracks that all inferences need, numbered."""
+
+    def events(self, shown: Shown) -> Iterator[Event]:
+        """Of an inference."""
+
+
+def followed(items: Iterable[_Item], total: int, progress: Progress) -> Iterator[_Item]:
+    """The same items; how many of them are done is told in steps that cost nothing."""
+    step = max(1, total // _STEPS)
+    with progress.running("inferences", total):
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % step == 0:
+                progress.advance(step, "")
+
+
+def row_tracks(process: Process, numbers: Iterator[int], name: str, rows: Rows) -> list[Track]:
+    """A track for each row; the first one has the name."""
+    titles = [name if row == 0 else f"{name} ({row + 1})" for row in range(len(rows))]
+    return [Track(next(numbers), process, title) for title in titles]
+
+
+def laid_out(tracks: Sequence[Track], layout: Layout, batch: Slices) -> Iterator[Slices]:
+    """A batch on the tracks of its rows, which begin with the first of `tracks`; its own track does not count."""
+    if layout.rows is None:
+        yield replace(batch, track=tracks[0])
+        return
+    for track, places in zip(tracks, layout.places(), strict=False):
+        own = places.tolist()
+        there = {place: new for new, place in enumerate(own)}
+        yield Slices(
+            track=track,
+            labels=[batch.labels[place] for place in own],
+            begun_ns=batch.begun_ns[places],
+            ended_ns=batch.ended_ns[places],
+            numbers={name: _chosen(values, own) for name, values in batch.numbers.items()},
+            flows=sorted(end._replace(place=there[end.place]) for end in batch.flows if end.place in there),
+        )
+
+
+def _chosen(values: Sequence[int] | Sequence[float], places: Sequence[int]) -> Sequence[float]:
+    return [values[place] for place in places if place < len(values)]

@@ -1,0 +1,130 @@
+"""A profile as tracks and events: one model for all files that hold traces.
+
+The tracks of a log, from top to bottom: the phases of a generation, the host's threads with inferences and their parts,
+what launches have waited for, the launches, and where features ask for it when the device executed and how much memory
+was in use. Every moment is of the host's clock in ns. A slice lies on one track only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gputune.client.viewer.features import Features
+from gputune.client.viewer.profile import GraphProfile, Profile
+from gputune.client.viewer.traces.device_tracks import DeviceTracks
+from gputune.client.viewer.traces.events import Event, Process, Track, Value
+from gputune.client.viewer.traces.host_tracks import HostTracks, PhaseTracks
+from gputune.client.viewer.traces.memory_tracks import MemoryTracks
+from gputune.client.viewer.traces.run_tracks import RunTracks
+from gputune.client.viewer.traces.source import Shown, Source
+from gputune.core.errors import MalformedLog
+from gputune.runtime.profiling.log import Log
+
+
+class Timeline:
+    """All that a trace shows. Tracks are known before the first event."""
+
+    def __init__(self, profile: Profile, features: Features) -> None:
+        """Places all inferences. Raises MalformedLog for launches or parts of inferences that cannot be."""
+        numbers = itertools.count(1)
+        self._logs = [_LogTimeline(place, log, profile, features, numbers) for place, log in enumerate(profile.logs)]
+        first = profile.logs[0].header if profile.logs else None
+        self.clock = (0, 0) if first is None else (first.begun_ns, first.begun_unix_ns)
+        """The same moment by the host's clock and by the calendar, in ns."""
+
+    @property
+    def processes(self) -> list[Process]:
+        """One for each log."""
+        return [log.process for log in self._logs]
+
+    @property
+    def tracks(self) -> list[Track]:
+        """Those that are shown, counters included."""
+        return [track for log in self._logs for track in log.tracks]
+
+    @property
+    def inferences(self) -> int:
+        """How many batches of events there are."""
+        return sum(len(log.shown) for log in self._logs)
+
+    def batches(self) -> Iterator[Iterator[Event]]:
+        """Events: those of each log as a whole, then those of one inference after the other. To be asked for once."""
+        for log in self._logs:
+            yield log.whole()
+            yield from map(log.events, log.shown)
+
+
+class _LogTimeline:
+    """The tracks of one log. Those that a feature switches off have their numbers all the same, so that it changes
+    nothing else."""
+
+    def __init__(self, place: int, log: Log, profile: Profile, features: Features, numbers: Iterator[int]) -> None:
+        self.process = Process(
+            place + 1, f"{Path(log.path).name}, {log.header.device.get('name', 'device')}", _origin(log)
+        )
+        zoom = profile.zoom or (0, 1 << 62)
+        spans = [span for span in log.spans if span.ended_ns >= zoom[0] and span.begun_ns <= zoom[1]]
+        states = [state for state in log.states if zoom[0] <= state.at_ns <= zoom[1]]
+        device = DeviceTracks(place + 1, profile.schematic, features)
+        self._phases = PhaseTracks(spans)
+        self._runs = RunTracks(device, states)
+        memory = MemoryTracks(device)
+        shown_by: Mapping[Source, bool] = {
+            HostTracks(): True,
+            device: True,
+            self._runs: features.runtrace,
+            memory: features.memory_info,
+        }
+        self._sources = [source for source, is_on in shown_by.items() if is_on]
+        self._samples = features.runtrace
+        self.shown = _shown([graph for graph in profile.graphs if graph.log is log])
+        for one in self.shown:
+            for source in shown_by:
+                source.place(one)
+        self.tracks: list[Track] = list(self._phases.declare(self.process, numbers))
+        for source, is_on in shown_by.items():
+            tracks = source.declare(self.process, numbers)
+            self.tracks += tracks if is_on else []
+
+    def whole(self) -> Iterator[Event]:
+        """What belongs to no inference."""
+        yield from self._phases.events()
+        if self._samples:
+            yield from self._runs.samples()
+
+    def events(self, shown: Shown) -> Iterator[Event]:
+        """Of an inference."""
+        for source in self._sources:
+            yield from source.events(shown)
+
+
+def _shown(graphs: Sequence[GraphProfile]) -> list[Shown]:
+    """The inferences of a log in the order in which they begin."""
+    for graph in graphs:
+        _check_launches(graph)
+    found = [(graph, one) for graph in graphs for one in graph.inferences]
+    found.sort(key=lambda pair: pair[1].begun_ns)
+    return [Shown(place, graph, one) for place, (graph, one) in enumerate(found)]
+
+
+def _check_launches(graph: GraphProfile) -> None:
+    """That operations of a schematic have launches that there are. Raises MalformedLog."""
+    count = len(graph.graph.launches)
+    for one in () if graph.plan is None else graph.plan.operations:
+        if any(launch >= count for launch in one.launches):
+            raise MalformedLog(
+                f"the schematic's operation {one.name!r} has a launch that graph {graph.graph.name!r} has not"
+            )
+
+
+def _origin(log: Log) -> dict[str, Value]:
+    return {
+        "log": Path(log.path).name,
+        "software": log.header.software,
+        "level": log.header.level,
+        "device": str(log.header.device.get("name", "")),
+        "complete": "yes" if log.complete else "no, it was cut off",
+        **{f"counter {name}": f"not available: {why}" for name, why in log.header.unavailable.items()},
+    }

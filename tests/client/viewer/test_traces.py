@@ -1,0 +1,216 @@
+"""Traces: what is drawn, in both formats the same, to the nanosecond."""
+
+import csv
+from collections.abc import Callable
+from dataclasses import fields, replace
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputune.client.viewer.features import Features
+from gputune.client.viewer.profile import Profile
+from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
+from gputune.client.viewer.traces.csv_table import COLUMNS, write_csv
+from gputune.client.viewer.traces.perfetto import write_perfetto
+from gputune.client.viewer.traces.rows import layout_of
+from gputune.client.viewer.traces.timeline import Timeline
+from gputune.core.errors import MalformedLog
+from tests.client.viewer.made_up_profiles import NAMES, overlapping_profile, rich_profile
+from tests.client.viewer.read_back import Trace, check_nesting, read_chrome, read_perfetto
+
+ALL = Features(**{each.name: True for each in fields(Features)})
+NONE = Features(**{each.name: False for each in fields(Features)})
+TIMES = st.integers(0, 10**7)
+
+
+def chrome(profile: Profile, features: Features, folder: Path) -> Trace:
+    write_chrome_trace(Timeline(profile, features), folder / "trace.json")
+    return read_chrome(folder / "trace.json")
+
+
+def table(profile: Profile, folder: Path) -> list[dict[str, str]]:
+    write_csv(profile, folder / "table.csv")
+    with (folder / "table.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def ns(row: dict[str, str]) -> int:
+    return int(Decimal(row["Time"]) * 1000)
+
+
+@pytest.mark.parametrize("profile_of", [rich_profile, overlapping_profile])
+def test_both_formats_say_the_same(profile_of: Callable[[], Profile], tmp_path: Path) -> None:
+    decoder = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    drawn = chrome(profile_of(), ALL, tmp_path)
+    write_perfetto(Timeline(profile_of(), ALL), tmp_path / "trace.pftrace")
+    decoded = read_perfetto(tmp_path / "trace.pftrace", decoder)
+    assert decoded.processes == drawn.processes
+    assert {track: sorted(rows) for track, rows in decoded.slices.items()} == {
+        track: sorted(rows) for track, rows in drawn.slices.items()
+    }
+    assert {track: sorted(rows) for track, rows in decoded.counts.items()} == {
+        track: sorted(rows) for track, rows in drawn.counts.items()
+    }
+    unnamed = {number: tuple((track, "", at) for track, _, at in ends) for number, ends in drawn.flows.items()}
+    assert decoded.flows == unnamed
+    assert drawn.flows
+
+
+def test_tracks_show_what_ran(tmp_path: Path) -> None:
+    profile = rich_profile()
+    drawn = chrome(profile, ALL, tmp_path)
+    (process,) = drawn.processes
+    assert {name for _, name in (*drawn.slices, *drawn.counts)} == {
+        "phases", "phases (2)", "host thread 1", "queue wait", "device", "runtrace", "preemptions of thread 1",
+        "preemptions of thread 7", "gpu_mhz", "temperature_c", "arena 0 of net", "bandwidth",
+    }  # fmt: skip
+    launches = drawn.slices[process, "device"]
+    inference = profile.graphs[0].inferences[0]
+    assert [(name, begun, ended) for name, _, begun, ended, _ in launches[:4]] == [
+        (name, *row) for name, row in zip(NAMES, inference.launches_ns()[:, 2:].tolist(), strict=True)
+    ]
+    arguments = dict(launches[0][4])
+    assert arguments["onnx_nodes"] == "/net/conv1 (Conv), /net/conv1/bias"
+    assert (arguments["model"], arguments["configuration"], arguments["flops"]) == (
+        "net.onnx",
+        "MR=4, VW=16",
+        1_000_000,
+    )
+    host = [name for name, *_ in drawn.slices[process, "host thread 1"][:7]]
+    assert host == ["net", "host", "write x", "enqueue", "wait", "read y", "host"]
+    about = dict(drawn.slices[process, "host thread 1"][0][4])
+    assert (about["number"], about["joule"], about["profiler_ns"], about["form"]) == (0, 0.25, 900, "launches")
+
+
+def test_waits_and_gaps_are_what_lies_between_launches(tmp_path: Path) -> None:
+    profile = rich_profile()
+    drawn = chrome(profile, ALL, tmp_path)
+    (process,) = drawn.processes
+    gaps = sum(one.gaps_ns for one in profile.graphs[0].accounts)
+    runs = drawn.slices[process, "runtrace"]
+    assert sum(ended - begun for name, _, begun, ended, _ in runs if name == "gap") == gaps
+    assert sum(ended - begun for name, _, begun, ended, _ in runs if name == "executing") == drawn.took_ns("launch")
+    waits = drawn.slices[process, "queue wait"][:4]
+    rows = profile.graphs[0].inferences[0].launches_ns()
+    assert [begun for _, _, begun, _, _ in waits] == [rows[0, 0], *rows[:3, 3]]
+    assert [dict(row[4])["queued_to_started_ns"] for row in waits] == (rows[:, 2] - rows[:, 0]).tolist()
+
+
+def test_memory_is_what_runs_at_a_time_needs(tmp_path: Path) -> None:
+    profile = rich_profile()
+    drawn = chrome(profile, ALL, tmp_path)
+    (process,) = drawn.processes
+    begun = profile.graphs[0].inferences[0].launches_ns()[:, 2].tolist()
+    ended = profile.graphs[0].inferences[0].launches_ns()[:, 3].tolist()
+    assert drawn.counts[process, "arena 0 of net"][:5] == [
+        *zip(begun, (1000, 2000, 3000, 2000), strict=True),
+        (ended[-1], 0),
+    ]
+    rates = drawn.counts[process, "bandwidth"][:4]
+    assert rates == [(begun[0], 1_250_000_000), (ended[0], 0), (begun[1], round(50_000 / 7_001 * 1e9)), (ended[1], 0)]
+
+
+CHANGED = {
+    "enable_input_output_flow_events": {"input-output"},
+    "enable_sequencer_flow_events": {"sequencer"},
+    "runtrace": {"runtrace", "preemptions", "gpu_mhz", "temperature_c"},
+    "memory_info": {"arena", "bandwidth"},
+    "traceback": {"onnx_nodes"},
+    "htp_json": set(),
+    "qhas_schema": set(),
+    "qhas_json": set(),
+}
+"""For each feature, words one of which is in each line that it adds or changes."""
+
+
+@pytest.mark.parametrize("start", [ALL, NONE])
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_feature_changes_its_own_and_nothing_else(name: str, start: Features, tmp_path: Path) -> None:
+    def lines(features: Features) -> set[str]:
+        write_chrome_trace(Timeline(rich_profile(), features), tmp_path / "trace.json")
+        found = (tmp_path / "trace.json").read_text().splitlines()
+        return {line.rstrip(",") for line in found if "sort_index" not in line}
+
+    off, on = (lines(replace(start, **{name: value})) for value in (False, True))
+    added, gone = on - off, off - on
+    words = CHANGED[name]
+    assert bool(added) == bool(words)
+    assert all(any(word in line for word in words) for line in added)
+    assert len(gone) == (len(added) if name == "traceback" else 0)
+    assert all(any(word in line for line in added) for word in words)
+
+
+def test_arrows_follow_tensors_and_the_queue(tmp_path: Path) -> None:
+    drawn = chrome(rich_profile([[10, 10, 10, 10]]), ALL, tmp_path)
+    (process,) = drawn.processes
+    names = {begun: name for name, _, begun, _, _ in drawn.slices[process, "device"]}
+    found = {(kind, names[start], names[end]) for (_, kind, start), (_, _, end) in drawn.flows.values()}
+    row = list(pairwise(NAMES))
+    assert found == {(kind, *pair) for kind in ("input-output", "sequencer") for pair in row} | {
+        ("input-output", "conv1", "add")
+    }
+
+
+def test_what_overlaps_has_tracks_of_its_own(tmp_path: Path) -> None:
+    profile = overlapping_profile()
+    drawn = chrome(profile, ALL, tmp_path)
+    assert len(drawn.processes) == 2
+    tracks = {name for process, name in drawn.slices if process == drawn.processes[0]}
+    assert {"host thread 1", "host thread 2", "device", "device (2)", "device (3)"} <= tracks
+    assert drawn.count("launch") == 16
+    assert drawn.took_ns("launch") == sum(int(graph.launches_ns.sum()) for graph in profile.graphs)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.lists(TIMES, min_size=4, max_size=4), min_size=1, max_size=4), TIMES)
+def test_all_files_have_the_same_times(
+    tmp_path_factory: pytest.TempPathFactory, times: list[list[int]], gap: int
+) -> None:
+    decoder = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    folder = tmp_path_factory.mktemp("traces")
+    profile = rich_profile(times, gap)
+    took_ns = sum(map(sum, times))
+    assert chrome(profile, NONE, folder).took_ns("launch") == took_ns
+    write_perfetto(Timeline(profile, NONE), folder / "trace.pftrace")
+    assert read_perfetto(folder / "trace.pftrace", decoder).took_ns("launch") == took_ns
+    rows = table(profile, folder)
+    assert sum(ns(row) for row in rows if row["Message"] == "NODE") == took_ns
+    assert sum(ns(row) for row in rows if row["Message"] == "EXECUTE DEVICE") == took_ns
+    whole = [row for row in rows if row["Message"].startswith("EXECUTE")]
+    assert sum(ns(row) for row in whole if row["Event Level"] == "ROOT") == profile.graphs[0].account.elapsed_ns
+    assert sum(ns(row) for row in whole if row["Event Level"] == "SUB-EVENT") == profile.graphs[0].account.elapsed_ns
+
+
+def test_the_table_has_the_columns_and_words_of_the_original(tmp_path: Path) -> None:
+    rows = table(rich_profile(), tmp_path)
+    assert tuple(rows[0]) == COLUMNS
+    assert {row["Message"] for row in rows} == {
+        "INIT", "FINALIZE", "EXECUTE", "EXECUTE PREPROCESS", "EXECUTE QUEUE WAIT", "EXECUTE DEVICE", "NODE",
+        "EXECUTE POSTPROCESS",
+    }  # fmt: skip
+    node = next(row for row in rows if row["Message"] == "NODE")
+    assert (node["Event Identifier"], node["Unit of Measurement"], node["Time"]) == ("conv1:OpId_0", "US", "40.000")
+
+
+def test_a_launch_that_ends_before_it_starts_is_refused() -> None:
+    profile = rich_profile([[5, 5, -5, 5]])
+    with pytest.raises(MalformedLog, match=r"made-up.log: inference 0 of graph 'net' has a launch that ends before"):
+        Timeline(profile, ALL)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=9), st.booleans())
+def test_rows_hold_what_is_nested_or_disjoint(spans: list[tuple[int, int]], nested: bool) -> None:
+    begun = np.array([begun for begun, _ in spans], np.int64)
+    ended = begun + np.array([took for _, took in spans], np.int64)
+    layout = layout_of(begun, ended, nested)
+    places = [row.tolist() for row in layout.places()]
+    assert sorted(place for row in places for place in row) == list(range(len(spans)))
+    for row in places:
+        check_nesting([("", "", int(begun[place]), int(ended[place]), ()) for place in row])
+        if not nested:
+            assert all(ended[before] <= begun[after] for before, after in pairwise(row))
