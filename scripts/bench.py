@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 
 import tool
-from benchmarks import builds, channel, contention, executor, kernels, load, networks, profiling, rpc, survive
+from benchmarks import builds, channel, contention, executor, kernels, load, networks, profiling, rpc, survive, viewer
 from benchmarks import cache as cache_bench
 from benchmarks.memory import arena
 from benchmarks.memory import handles as memory
@@ -242,6 +242,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "survive": bench_survive,
     "tune": tune_bench.main,
     "validity": bench_validity,
+    "viewer": viewer.run,
     "warm": bench_warm,
 }
 
@@ -261,6 +262,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     networks.run: networks.add_arguments,
     search_bench.main: search_bench.add_arguments,
     tune_bench.main: tune_bench.add_arguments,
+    viewer.run: viewer.add_arguments,
 }
 
 
