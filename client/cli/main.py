@@ -30,6 +30,7 @@ COMMANDS = {
     "performance-cache": ("cache.performance_cache", "Look into performance caches."),
     "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
     "memory-report": ("memory_report", "Show which tensor of a context lies where and when as one page."),
+    "profile-viewer": ("profile_viewer", "Show where the time of profiled inferences went."),
     "devices": ("devices", "List OpenCL devices and whether they work."),
 }
 INTERRUPTED = 130
@@ -75,7 +76,7 @@ def cli() -> None:
 
     Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
     cache, 8 device or context, 9 nodes that cannot run (model-check), 10 another result than onnxruntime's
-    (--verify), 130 interrupted.
+    (--verify), 12 slower than allowed (profile-viewer), 130 interrupted.
     """
 
 

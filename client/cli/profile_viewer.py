@@ -1,0 +1,192 @@
+"""gputune profile-viewer"""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from gputune.client.cli.options.common import log_level
+from gputune.client.cli.options.files import files
+from gputune.client.cli.say import say
+from gputune.client.cli.tables import add_row, print_table
+from gputune.client.errors import ConfigError
+from gputune.client.outputs import check_output
+from gputune.client.progress import reporting
+from gputune.client.viewer.features import read_features
+from gputune.client.viewer.outputs import FORMS, check_wish, compared, kind_of
+from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile, open_profile, profile_of
+from gputune.client.viewer.readers import BUILT_IN, reader_named
+from gputune.core.errors import MalformedLog
+
+SLOWER = 12
+"""The exit code where something is slower than --fail_over allows."""
+MOST_ROWS = 10
+_NAME_CHARACTERS = 40
+_FILE = click.Path(path_type=Path)
+
+
+def _percentage(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """A text such as 5% as a share."""
+    if value is None:
+        return None
+    if not (found := re.fullmatch(r"(\d{1,4}(?:\.\d{1,6})?) ?%", value.strip())):
+        raise click.BadParameter(f"{value!r} is no percentage; give it as 5%")
+    return float(found[1]) / 100
+
+
+@click.command("profile-viewer")
+@click.option(
+    "--input_log",
+    callback=files,
+    metavar="FILE[,...]",
+    required=True,
+    help="The profile log, gputune-profiling-data.log, or several with commas between them. In a list, a path with a "
+    "comma stands in double quotes of its own.",
+)
+@click.option(
+    "--schematic", type=_FILE, metavar="F", help="MODEL_schematic.bin, which the generator writes beside the context."
+)
+@click.option(
+    "--config", type=_FILE, metavar="F", help='JSON that switches features, {"features": {"runtrace": false}}.'
+)
+@click.option(
+    "--output", type=_FILE, metavar="F", help=f"What to write, by its name: {FORMS}.  [default: the terminal]"
+)
+@click.option("--zoom_start", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that end before.")
+@click.option("--zoom_end", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that begin behind.")
+@click.option(
+    "--reader",
+    default=BUILT_IN,
+    metavar="NAME",
+    show_default=True,
+    help="What makes the file; others can be installed.",
+)
+@click.option("--compare", type=_FILE, metavar="F", help="An earlier log: say what is slower or faster than there.")
+@click.option(
+    "--fail_over",
+    callback=_percentage,
+    metavar="N%",
+    help=f"With --compare: exit code {SLOWER} where something is for certain slower by more than this.",
+)
+@log_level
+def command(
+    input_log: list[Path],
+    schematic: Path | None,
+    config: Path | None,
+    output: Path | None,
+    zoom_start: float | None,
+    zoom_end: float | None,
+    reader: str,
+    compare: Path | None,
+    fail_over: float | None,
+    log_level: str,
+) -> None:
+    """Show where the time of profiled inferences went: as a trace, a page, a table, or in short on the terminal.
+
+    Moments of --zoom_start and --zoom_end are in milliseconds behind the beginning of the first log.
+
+    \b
+    gputune profile-viewer --input_log profilelogs/gputune-profiling-data.log \\
+        --schematic out/m_schematic.bin --output chrometrace.json
+    """
+    chosen = reader_named(reader)
+    if fail_over is not None and compare is None:
+        raise ConfigError("--fail_over is for --compare: give the log that the new one must not be slower than")
+    if output is not None:
+        if reader == BUILT_IN:
+            kind_of(output)
+        check_output(output)
+    features = None if config is None else read_features(config)
+    with log_errors(), reporting(sys.stderr, log_level) as progress:
+        profile = open_profile(input_log, schematic, (zoom_start, zoom_end))
+        if output is not None:
+            if reader == BUILT_IN:
+                check_wish(profile, features, output)
+            for path in chosen(profile, features, output, progress):
+                say(f"{path}: {path.stat().st_size / 1e6:.3f} MB")
+        elif compare is None:
+            _show(profile)
+        if compare is not None:
+            _compare(profile, compare, fail_over)
+
+
+@contextmanager
+def log_errors() -> Iterator[None]:
+    """What is wrong with a log or a schematic, as an error of the command line."""
+    try:
+        yield
+    except MalformedLog as error:
+        raise ConfigError(str(error)) from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _compare(profile: Profile, path: Path, fail_over: float | None) -> None:
+    found = compared(profile, _earlier(profile, path), fail_over)
+    for line in found.lines:
+        say(line)
+    if found.failed:
+        raise click.exceptions.Exit(SLOWER)
+
+
+def _earlier(profile: Profile, path: Path) -> Profile:
+    """Another log, with the same schematic where it fits."""
+    other, schematic = open_profile([path]), profile.schematic
+    fits = schematic is not None and any(schematic.graph(graph.graph.digest) for graph in other.graphs)
+    return profile_of(other.logs, schematic) if fits else other
+
+
+def _show(profile: Profile) -> None:
+    for log in profile.logs:
+        if not log.complete:
+            say(f"{log.path} was cut off: it has {len(log.inferences)} whole inferences")
+    shown = [graph for graph in profile.graphs if graph.inferences]
+    for graph in shown:
+        _show_graph(graph)
+    if not shown:
+        say("no inference is in these logs")
+
+
+def _show_graph(graph: GraphProfile) -> None:
+    count, account = len(graph.inferences), graph.account
+    say(f"graph {graph.graph.name}: {count} inferences of {account.elapsed_ns / count / 1e6:.3f} ms on average")
+    table = _table("where the time goes", "ms", "share")
+    for name, took_ns in account.rows():
+        if took_ns or name == "rest":
+            add_row(table, (name, f"{took_ns / count / 1e6:.3f}", f"{took_ns / max(account.elapsed_ns, 1):.1%}"))
+    print_table(table)
+    if graph.timed:
+        print_table(_slowest(graph))
+
+
+def _slowest(graph: GraphProfile) -> Table:
+    """The operations that take most of the launches' time."""
+    operations = sorted(graph.operations, key=lambda one: -one.total_ns)
+    whole_ns = max(sum(one.total_ns for one in operations), 1)
+    ops = {} if graph.plan is None else {one.name: one.op for one in graph.plan.operations}
+    table = _table("slowest operations", "launches", "median us", "share of kernels")
+    for one in operations[:MOST_ROWS]:
+        cells = (len(one.launches), f"{one.median_ns / 1e3:.1f}", f"{one.total_ns / whole_ns:.1%}")
+        add_row(table, (_title(one, ops.get(one.name)), *cells))
+    return table
+
+
+def _title(operation: OperationTimes, op: str | None) -> str:
+    """An operation's name, with its op where it does not say so itself; the middle of a long one is left out."""
+    name = operation.name if op is None or op.lower() in operation.name.lower() else f"{operation.name} ({op})"
+    half = _NAME_CHARACTERS // 2 - 2
+    return name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}...{name[-half:]}"
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table

@@ -1,0 +1,148 @@
+"""What a profile is written as: which file by its name, and which files beside it by the features."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from gputune.client.errors import ConfigError
+from gputune.client.outputs import write_json, writing
+from gputune.client.progress import Progress
+from gputune.client.viewer.features import Features
+from gputune.client.viewer.profile import Profile
+from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
+from gputune.client.viewer.traces.csv_table import write_csv
+from gputune.client.viewer.traces.perfetto import write_perfetto
+from gputune.client.viewer.traces.timeline import Timeline
+
+log = logging.getLogger(__name__)
+
+CHROME_TRACE, PERFETTO_TRACE, PAGE, TABLE, SUMMARY = "chrometrace", "pftrace", "html", "csv", "json"
+FORMS = "*trace*.json (for chrome://tracing), *.pftrace (for Perfetto), *.html, *.csv, any other *.json (a summary)"
+"""What names of files mean, for people."""
+SCHEMATIC_COMMAND = "gputune context-binary-generator ... --profiling_level qhas"
+
+
+class Comparison(Protocol):
+    """What `compared` finds. lines: for people; failed: what is slower by more than was allowed, if anything."""
+
+    @property
+    def lines(self) -> list[str]: ...
+
+    @property
+    def failed(self) -> object: ...
+
+
+def kind_of(output: Path) -> str:
+    """What a file of this name becomes. Raises ConfigError for a name that says nothing."""
+    kind = output.suffix.lower().removeprefix(".")
+    if kind == SUMMARY and "trace" in output.stem.lower():
+        return CHROME_TRACE
+    if kind not in (PERFETTO_TRACE, PAGE, TABLE, SUMMARY):
+        raise ConfigError(f"--output {output}: its name does not say what to write; there are {FORMS}")
+    return kind
+
+
+def check_wish(profile: Profile, features: Features | None, output: Path) -> None:
+    """That a file can be made of a profile. Raises ConfigError."""
+    kind = kind_of(output)
+    if profile.schematic is None and (kind == CHROME_TRACE or (features is not None and features.htp_json)):
+        what = "a chrometrace" if kind == CHROME_TRACE else "the feature htp_json"
+        raise ConfigError(
+            f"{what} needs the schematic of the context: give --schematic MODEL_schematic.bin, which "
+            f"`{SCHEMATIC_COMMAND}` writes beside the context binary; a .pftrace, .html or .csv needs none"
+        )
+
+
+def write_output(profile: Profile, features: Features | None, output: Path, progress: Progress) -> list[Path]:
+    """Writes a file and what features ask for beside it; the paths of all of them.
+
+    features: as a config file says; without one a trace is written with those that are usual, and nothing beside other
+    files. Raises ConfigError, OutputError, MalformedLog."""
+    check_wish(profile, features, output)
+    kind = kind_of(output)
+    _WRITERS[kind](profile, features or Features(), output, progress)
+    written = [output]
+    if features is not None or kind in (CHROME_TRACE, PERFETTO_TRACE):
+        for name, content in _beside(profile, features or Features()):
+            write_json(output.with_name(name), content)
+            written.append(output.with_name(name))
+    return written
+
+
+def compared(profile: Profile, other: Profile, fail_over: float | None) -> Comparison:
+    """How a profile differs from an earlier one. fail_over: the share by which nothing may be slower, None for any.
+    Raises ConfigError."""
+    found: Comparison = _module("analysis.compare").compare(profile, other, fail_over)
+    return found
+
+
+def summary_of(profile: Profile) -> dict[str, Any]:
+    """A profile as tables for tools."""
+    found: dict[str, Any] = _module("summary").summary_of(profile)
+    return found
+
+
+def summary_schema() -> dict[str, Any]:
+    """The JSON schema of summaries."""
+    found: dict[str, Any] = _module("summary").SCHEMA
+    return found
+
+
+def topology_of(profile: Profile) -> dict[str, Any]:
+    """The graphs of a profile and each of their operations."""
+    found: dict[str, Any] = _module("topology").topology_of(profile)
+    return found
+
+
+def page_of(profile: Profile) -> str:
+    """A profile as one page."""
+    return str(_module("page.document").page_of(profile))
+
+
+def _module(name: str) -> Any:
+    """Loaded when it is needed, since most outputs need none of the others."""
+    return importlib.import_module(f"gputune.client.viewer.{name}")
+
+
+def _beside(profile: Profile, features: Features) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The names and contents of the files that features ask for."""
+    name = _name_of(profile)
+    if features.htp_json and profile.schematic is not None:
+        yield f"{name}_htp.json", topology_of(profile)
+    elif features.htp_json:
+        log.info("%s_htp.json needs a schematic and was left out", name)
+    if features.qhas_schema:
+        yield "qhas_schema.json", summary_schema()
+    if features.qhas_json:
+        yield f"{name}_qnn_htp_analysis_summary.json", summary_of(profile)
+
+
+def _name_of(profile: Profile) -> str:
+    """Of the model, else of the first context."""
+    if profile.schematic is not None:
+        return Path(profile.schematic.model).stem
+    return next((Path(graph.graph.context).stem for graph in profile.graphs), "profile")
+
+
+def _write_page(profile: Profile, features: Features, output: Path, progress: Progress) -> None:
+    content = page_of(profile)
+    with writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(content, encoding="utf-8")
+
+
+_WRITERS: Mapping[str, Callable[[Profile, Features, Path, Progress], None]] = {
+    CHROME_TRACE: lambda profile, features, output, progress: write_chrome_trace(
+        Timeline(profile, features), output, progress
+    ),
+    PERFETTO_TRACE: lambda profile, features, output, progress: write_perfetto(
+        Timeline(profile, features), output, progress
+    ),
+    PAGE: _write_page,
+    TABLE: lambda profile, features, output, progress: write_csv(profile, output, progress),
+    SUMMARY: lambda profile, features, output, progress: write_json(output, summary_of(profile)),
+}

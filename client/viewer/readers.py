@@ -1,0 +1,56 @@
+"""Readers: what makes files of profiles. One is built in; others come from installed distributions, which name a
+function for each in the entry point group `gputune.profile_readers`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Protocol
+
+from gputune.client.errors import ConfigError
+from gputune.client.progress import Progress
+from gputune.client.viewer.features import Features
+from gputune.client.viewer.outputs import write_output
+from gputune.client.viewer.profile import Profile
+
+GROUP = "gputune.profile_readers"
+BUILT_IN = "optrace"
+_LIBRARIES = (".so", ".dll", ".dylib")
+
+
+class Reader(Protocol):
+    """Writes a profile to a file."""
+
+    def __call__(self, profile: Profile, features: Features | None, output: Path, progress: Progress) -> Sequence[Path]:
+        """The files that were written. features: as a config file says, None without one. Raises GputuneError for what
+        cannot be written."""
+
+
+def reader_named(name: str) -> Reader:
+    """The reader of that name. Raises ConfigError for a library of another tool, a name that is not known, and a
+    reader that cannot be loaded."""
+    if name == BUILT_IN:
+        return write_output
+    if any(suffix in name for suffix in _LIBRARIES) or "/" in name:
+        raise ConfigError(
+            f"--reader {name}: libraries of other tools cannot read profiles of gputune; leave the option out, or give "
+            f"--reader {BUILT_IN}, which is built in"
+        )
+    there = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in there:
+        near = difflib.get_close_matches(name, [BUILT_IN, *there], n=1, cutoff=0.0)
+        raise ConfigError(f"--reader: there is no reader {name!r}; did you mean {near[0]!r}?")
+    return _loaded(there[name])
+
+
+def _loaded(point: EntryPoint) -> Reader:
+    try:
+        reader = point.load()
+    except Exception as error:  # whatever a distribution's code raises
+        raise ConfigError(f"--reader {point.name} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not callable(reader):
+        raise ConfigError(f"--reader {point.name}: {point.value} is no function")
+    found: Reader = reader
+    return found

@@ -1,0 +1,145 @@
+"""gputune profile-viewer"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gputune.client.cli import profile_viewer
+from gputune.client.viewer import outputs
+from gputune.client.viewer.profile import Profile
+from gputune.client.viewer.schematic import write_schematic
+from tests.client.commands import Gputune, read_json
+from tests.client.viewer.made_up_profiles import NAMES, schematic_of
+from tests.client.viewer.read_back import read_chrome
+from tests.runtime.profiling import made_up
+
+
+@pytest.fixture(autouse=True)
+def _contents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other modules make of a profile, in short."""
+    monkeypatch.setattr(outputs, "summary_of", lambda profile: {"graphs": len(profile.graphs)})
+    monkeypatch.setattr(outputs, "summary_schema", lambda: {"type": "object"})
+    monkeypatch.setattr(outputs, "topology_of", lambda profile: {"model": profile.schematic.model})
+    monkeypatch.setattr(outputs, "page_of", lambda profile: "<!DOCTYPE html>")
+
+
+@dataclass(frozen=True)
+class Files:
+    log: Path
+    schematic: Path
+    folder: Path
+
+    def config(self, **features: bool) -> Path:
+        path = self.folder / "config.json"
+        path.write_text(json.dumps({"features": features}))
+        return path
+
+    def made(self) -> set[str]:
+        return {path.name for path in (self.folder / "made").iterdir()}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    graph = made_up.graph(NAMES)
+    log = made_up.write_log(tmp_path / "a.log", [graph], made_up.inferences(3, [40_000, 7_000, 90_000, 1_000]))
+    write_schematic(tmp_path / "net_schematic.bin", schematic_of(graph))
+    return Files(log, tmp_path / "net_schematic.bin", tmp_path)
+
+
+def test_the_name_of_the_output_says_what_is_written(files: Files, gputune: Gputune) -> None:
+    made = files.folder / "made"
+    starts = {"a.pftrace": b"\n", "a.html": b"<!DOCTYPE", "a.csv": b"Msg Timestamp,", "a.json": b"{\n"}
+    for name, start in starts.items():
+        ran = gputune("profile-viewer", "--input_log", files.log, "--output", made / name)
+        assert ran.code == 0, ran.err
+        assert (made / name).read_bytes().startswith(start)
+    assert files.made() == set(starts)  # without a schematic there is no topology
+    for name in ("chrometrace.json", "run.trace.json"):
+        ran = gputune(
+            "profile-viewer", "--input_log", files.log, "--schematic", files.schematic, "--output", made / name
+        )
+        assert ran.code == 0, ran.err
+        assert read_chrome(made / name).count("launch") == 12
+    assert files.made() == {*starts, "chrometrace.json", "run.trace.json", "net_htp.json"}
+
+
+BESIDE = {
+    "htp_json": "net_htp.json",
+    "qhas_schema": "qhas_schema.json",
+    "qhas_json": "net_qnn_htp_analysis_summary.json",
+}
+
+
+@pytest.mark.parametrize("feature", [*BESIDE, "traceback"])
+def test_features_decide_what_lies_beside(feature: str, files: Files, gputune: Gputune) -> None:
+    config = files.config(**{"htp_json": False, feature: True})
+    given = ("--input_log", files.log, "--schematic", files.schematic, "--config", config)
+    ran = gputune("profile-viewer", *given, "--output", files.folder / "made" / "chrometrace.json")
+    assert ran.code == 0, ran.err
+    assert files.made() == {"chrometrace.json", *([BESIDE[feature]] if feature in BESIDE else [])}
+    assert all(read_json(files.folder / "made" / name) for name in files.made())
+
+
+def test_a_chrometrace_needs_a_schematic(files: Files, gputune: Gputune) -> None:
+    ran = gputune("profile-viewer", "--input_log", files.log, "--output", files.folder / "chrometrace.json")
+    assert ran.code == 2
+    assert "`gputune context-binary-generator ... --profiling_level qhas`" in ran.last_line
+    assert not (files.folder / "chrometrace.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--output", "x.txt"], "x.txt: its name does not say what to write"),
+        (["--output", "x.csv", "--reader", "libQnn.so"], "--reader optrace, which is built in"),
+        (["--fail_over", "5%"], "--fail_over is for --compare"),
+        (["--fail_over", "five", "--compare", "x"], "'five' is no percentage; give it as 5%"),
+        (["--compare", "no.log"], "no.log cannot be read: No such file"),
+        (["--schematic", "no.bin"], "no.bin cannot be read: No such file"),
+        (["--zoom_start", "1000"], "no inference lies there"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: Sequence[str], said: str, files: Files, gputune: Gputune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files.folder)
+    ran = gputune("profile-viewer", "--input_log", files.log, *arguments)
+    assert ran.code == 2
+    assert said in ran.last_line
+
+
+def test_a_file_that_is_no_log_is_an_error_of_the_input(files: Files, gputune: Gputune) -> None:
+    ran = gputune("profile-viewer", "--input_log", files.schematic)
+    assert (ran.code, ran.last_line) == (2, f"error: {files.schematic}: record 0 is no record of a profile log")
+
+
+def test_without_an_output_the_terminal_says_it_in_short(files: Files, gputune: Gputune) -> None:
+    ran = gputune("profile-viewer", "--input_log", files.log, "--schematic", files.schematic)
+    assert ran.code == 0, ran.err
+    assert "graph net: 3 inferences of 0.234 ms on average" in ran.out
+    rows = {line.split()[0]: line.split()[-1] for line in ran.out.splitlines() if line}
+    assert (rows["kernels"], rows["rest"]) == ("59.1%", "0.2%")
+    slowest = [line.split()[0] for line in ran.out.splitlines() if "(Conv)" in line or line.startswith("conv")]
+    assert slowest == ["conv2", "conv1", "relu", "add"]
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("failed", "code"), [(["net"], 12), ([], 0)])
+def test_what_is_slower_than_allowed_has_an_exit_code(
+    failed: list[str], code: int, files: Files, gputune: Gputune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float | None] = []
+
+    def compared(profile: Profile, other: Profile, fail_over: float | None) -> outputs.Comparison:
+        asked.append(fail_over)
+        assert other.schematic is profile.schematic
+        return SimpleNamespace(lines=["net is slower"], failed=failed)
+
+    monkeypatch.setattr(profile_viewer, "compared", compared)
+    given = ("--input_log", files.log, "--schematic", files.schematic)
+    ran = gputune("profile-viewer", *given, "--compare", files.log, "--fail_over", "5%")
+    assert (ran.code, ran.out, asked) == (code, "net is slower\n", [0.05])
