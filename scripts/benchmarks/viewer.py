@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     """What it takes to turn a profile log of a million launches into a trace or a table; needs no device."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
-    log, schematic = _write_log(max(1, options.events // LAUNCHES))
+    log, schematic = write_log(max(1, options.events // LAUNCHES))
     result: dict[str, Any] = {"events": options.events, "log_bytes_per_event": log.stat().st_size / options.events}
     for name in FILES:
         result[name] = _measured(log, schematic, WORK / name)
@@ -100,7 +100,7 @@ def _convert(log: Path, schematic: Path, output: Path, answers: Any) -> None:
     answers.put((seconds, cpu_seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 
 
-def _write_log(inferences: int) -> tuple[Path, Path]:
+def write_log(inferences: int) -> tuple[Path, Path]:
     """A log of inferences of LAUNCHES operations each, and its schematic."""
     assert NULL_REPORT.identity is not None
     device = NULL_REPORT.identity.to_dict()
@@ -162,7 +162,7 @@ def _plan(graph: LoggedGraph) -> GraphPlan:
         for place, launch in enumerate(graph.launches)
     )
     tensors = tuple(
-        TensorPlan(f"t{place}", (250,), "float32", 1000 + place, "arena", 0, 0, max(place - 1, 0), place)
+        TensorPlan(f"t{place}", (250,), "float32", 1000 + place, "arena", 0, 0, place - 1, place)
         for place in range(LAUNCHES + 1)
     )
     nodes = {f"/net/{launch.operation}": "Conv" for launch in graph.launches}

@@ -50,7 +50,7 @@ def plan_of(graph: LoggedGraph) -> GraphPlan:
             kind="input" if place == 0 else "output" if place == len(names) else "arena",
             arena=0,
             offset=1024 * (place % 3),
-            first=max(place - 1, 0),
+            first=place - 1,
             last=last if place == 1 else place,
         )
         for place in range(len(names) + 1)

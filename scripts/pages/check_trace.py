@@ -1,0 +1,120 @@
+"""Opens a Chrome trace in catapult's viewer, the one of chrome://tracing, in a headless Chromium and counts what it
+took from it.
+
+Ends with exit code 1 when the viewer warns, or has other counts of slices, arrows or values of counters than the file.
+The viewer is that of the package torch-tb-profiler, which needs the package webcomponents.js in a Chromium of today.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+
+from benchmarks import viewer
+from gputune.client.viewer.features import Features
+from gputune.client.viewer.profile import open_profile
+from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
+from gputune.client.viewer.traces.timeline import Timeline
+from pages.headless import Browser, chromium, find_chromium
+
+WORK = Path(__file__).parents[2] / "build" / "check_trace"
+VIEWER, POLYFILL = "torch-tb-profiler==0.4.3", "webcomponents.js@0.7.24"
+SECONDS = 300.0
+"""For as long the browser may take."""
+
+_COUNTED = """(() => {
+    const model = new tr.Model();
+    new tr.importer.Import(model).importTraces([window.traceText]);
+    const found = {slices: 0, arrows: model.flowEvents.length, bound: 0, values: 0};
+    for (const process of model.getAllProcesses()) {
+        for (const thread of Object.values(process.threads)) found.slices += thread.sliceGroup.length;
+        for (const counter of Object.values(process.counters)) found.values += counter.timestamps.length;
+    }
+    for (const flow of model.flowEvents) found.bound += Boolean(flow.startSlice && flow.endSlice);
+    const warnings = model.importWarnings.map(one => one.type + ': ' + one.message);
+    return {found: found, warnings: warnings, range: [model.bounds.min, model.bounds.max]};
+})()"""
+
+
+def expected(trace: Path) -> dict[str, int]:
+    """What the viewer must have of a file. Each arrow must be bound to slices at both ends."""
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    phases = Counter(event["ph"] for event in events)
+    return {"slices": phases["X"], "arrows": phases["s"], "bound": phases["s"], "values": phases["C"]}
+
+
+def page_with(trace: Path) -> Path:
+    """A page that has the viewer and the text of a trace."""
+    page = WORK / "page.html"
+    content = _viewer().read_text(encoding="utf-8")
+    scripts = '<script src="webcomponents.js"></script><script src="trace.js"></script>'
+    page.write_text(content.replace("<head", f"{scripts}<head", 1), encoding="utf-8")
+    text = trace.read_text(encoding="utf-8")
+    (WORK / "trace.js").write_text(f"window.traceText = {json.dumps(text)};", encoding="utf-8")
+    return page
+
+
+def made_up() -> Path:
+    """A trace of a few inferences with all features."""
+    viewer.WORK.mkdir(parents=True, exist_ok=True)
+    log, schematic = viewer.write_log(25)
+    timeline = Timeline(open_profile([log], schematic), Features(**{each.name: True for each in fields(Features)}))
+    write_chrome_trace(timeline, WORK / "chrometrace.json")
+    return WORK / "chrometrace.json"
+
+
+def check(browser: Browser, trace: Path) -> list[str]:
+    """What is wrong with a trace."""
+    browser.load(page_with(trace).as_uri())
+    took = browser.value(_COUNTED)
+    wanted = expected(trace)
+    print(", ".join(f"{name} {count} of {wanted[name]}" for name, count in took["found"].items()))
+    print(f"from {took['range'][0]:.6f} to {took['range'][1]:.6f} ms, {len(took['warnings'])} warnings")
+    wrong = [
+        f"{name}: {took['found'][name]}, not {wanted[name]}" for name in wanted if took["found"][name] != wanted[name]
+    ]
+    return [*wrong, *took["warnings"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trace", type=Path, nargs="?", help="a chrometrace.json; a made-up one otherwise")
+    options = parser.parse_args()
+    path = find_chromium()
+    if path is None:
+        sys.exit("check_trace: there is no Chromium; on Debian: apt-get install chromium")
+    WORK.mkdir(parents=True, exist_ok=True)
+    with chromium(path, SECONDS) as browser:
+        wrong = check(browser, options.trace or made_up())
+    for line in wrong:
+        print(f"WRONG  {line}")
+    sys.exit(bool(wrong))
+
+
+def _viewer() -> Path:
+    """The viewer's page; it and what it needs are fetched once."""
+    page, script = WORK / "trace_viewer_full.html", WORK / "webcomponents.js"
+    if not page.exists():
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(WORK), VIEWER]
+        subprocess.run(pip, check=True)
+        with zipfile.ZipFile(next(WORK.glob("torch_tb_profiler*.whl"))) as wheel:
+            page.write_bytes(wheel.read("torch_tb_profiler/static/trace_viewer_full.html"))
+    if not script.exists():
+        if (npm := shutil.which("npm")) is None:
+            sys.exit("check_trace: npm is needed once, to fetch webcomponents.js; on Debian: apt-get install npm")
+        subprocess.run([npm, "pack", "--silent", POLYFILL], cwd=WORK, check=True, stdout=subprocess.DEVNULL)
+        with tarfile.open(next(WORK.glob("webcomponents.js-*.tgz"))) as package:
+            content = package.extractfile("package/webcomponents.min.js")
+            assert content is not None
+            script.write_bytes(content.read())
+    return page
+
+
+if __name__ == "__main__":
+    main()
