@@ -31,6 +31,7 @@ from gputune.runtime.execution.loading import load
 from gputune.runtime.execution.persistent import Runs
 from gputune.runtime.execution.pipeline import Pipeline, pipeline
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.profiling.profiler import Observer, Profiler
 
 __all__ = [
     "BuildFailed",
@@ -51,7 +52,9 @@ __all__ = [
     "MemoryClosed",
     "MemoryInUse",
     "NotAContext",
+    "Observer",
     "Pipeline",
+    "Profiler",
     "Runs",
     "Truncated",
     "UnsupportedFormatVersion",

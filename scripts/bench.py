@@ -16,12 +16,13 @@ import onnx
 import onnxruntime
 
 import tool
-from benchmarks import builds, channel, contention, executor, kernels, load, networks, profiling, rpc, survive, viewer
+from benchmarks import builds, channel, contention, executor, kernels, load, networks, rpc, survive
 from benchmarks import cache as cache_bench
 from benchmarks.memory import arena
 from benchmarks.memory import handles as memory
 from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
 from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
+from benchmarks.profiles import recording, viewer
 from benchmarks.search import bench as search_bench
 from benchmarks.tuning import bench as tune_bench
 from benchmarks.validity import agreement
@@ -232,7 +233,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "contention": contention.run,
     "conv": bench_conv,
     "executor": executor.run,
-    "profiling": profiling.run,
+    "profiling": recording.run,
     "kernels": kernels.run,
     "load": load.run,
     "memory": memory.run,
@@ -255,7 +256,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     channel.run: channel.add_arguments,
     contention.run: contention.add_arguments,
     executor.run: executor.add_arguments,
-    profiling.run: profiling.add_arguments,
+    recording.run: recording.add_arguments,
     kernels.run: kernels.add_arguments,
     load.run: load.add_arguments,
     memory.run: memory.add_arguments,

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
-from benchmarks import viewer
+from benchmarks.profiles import viewer
 from gputune.client.viewer.features import Features
 from gputune.client.viewer.profile import open_profile
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace

@@ -66,7 +66,7 @@ def paths(graph: GraphProfile) -> str:
     if usual == "persistent" and forms["launches"]:
         launches = counted(len(graph.graph.launches), "launch")
         said += (
-            f" Usually {counted(graph.graph.persistent, 'persistent kernel')} stand for these {launches}: what lies "
+            f" Usually these {launches} are {counted(graph.graph.persistent, 'persistent kernel')}: what lies "
             "between launches here is spent inside of them there, and operations cannot be told apart from outside."
         )
     return said

@@ -1,9 +1,11 @@
 """Recording inferences on the null device: what of them is in the log, whichever way they run."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -167,3 +169,21 @@ def test_an_unknown_level_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'all' is no profiling level; there are basic, detailed, qhas"):
         Profiler(tmp_path / "net.log", "all")
     assert not (tmp_path / "net.log").exists()
+
+
+def test_without_a_profiler_nothing_of_it_is_called(context_path: Path) -> None:
+    called: list[str] = []
+
+    def seen(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_filename)
+
+    with load(context_path, "null") as executor:
+        executor.run({"x": X})
+        sys.setprofile(seen)
+        try:
+            executor.run({"x": X})
+        finally:
+            sys.setprofile(None)
+    assert any("/execution/" in file for file in called)
+    assert not [file for file in called if "/profiling/" in file]
