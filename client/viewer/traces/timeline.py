@@ -61,9 +61,7 @@ class _LogTimeline:
     nothing else."""
 
     def __init__(self, place: int, log: Log, profile: Profile, features: Features, numbers: Iterator[int]) -> None:
-        self.process = Process(
-            place + 1, f"{Path(log.path).name}, {log.header.device.get('name', 'device')}", _origin(log)
-        )
+        self.process = Process(place + 1, _title(place, log, len(profile.logs)), _origin(log))
         zoom = profile.zoom or (0, 1 << 62)
         spans = [span for span in log.spans if span.ended_ns >= zoom[0] and span.begun_ns <= zoom[1]]
         states = [state for state in log.states if zoom[0] <= state.at_ns <= zoom[1]]
@@ -117,6 +115,13 @@ def _check_launches(graph: GraphProfile) -> None:
             raise MalformedLog(
                 f"the schematic's operation {one.name!r} has a launch that graph {graph.graph.name!r} has not"
             )
+
+
+def _title(place: int, log: Log, logs: int) -> str:
+    """The contexts that ran, or the file, and where; several logs have their number, since files share names."""
+    contexts = list(dict.fromkeys(graph.context for graph in log.graphs))
+    name = f"{', '.join(contexts) or Path(log.path).name} on {log.header.device.get('name', 'a device')}"
+    return name if logs == 1 else f"{place + 1}: {name}"
 
 
 def _origin(log: Log) -> dict[str, Value]:

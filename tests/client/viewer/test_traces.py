@@ -22,6 +22,7 @@ from gputune.client.viewer.traces.timeline import Timeline
 from gputune.core.errors import MalformedLog
 from tests.client.viewer.made_up_profiles import NAMES, overlapping_profile, rich_profile
 from tests.client.viewer.read_back import Trace, check_nesting, read_chrome, read_perfetto
+from tests.runtime.profiling import made_up
 
 ALL = Features(**{each.name: True for each in fields(Features)})
 NONE = Features(**{each.name: False for each in fields(Features)})
@@ -159,7 +160,7 @@ def test_arrows_follow_tensors_and_the_queue(tmp_path: Path) -> None:
 def test_what_overlaps_has_tracks_of_its_own(tmp_path: Path) -> None:
     profile = overlapping_profile()
     drawn = chrome(profile, ALL, tmp_path)
-    assert len(drawn.processes) == 2
+    assert drawn.processes == [f"{number}: net.bin on {made_up.device().name}" for number in (1, 2)]
     tracks = {name for process, name in drawn.slices if process == drawn.processes[0]}
     assert {"host thread 1", "host thread 2", "device", "device (2)", "device (3)"} <= tracks
     assert drawn.count("launch") == 16
