@@ -16,8 +16,9 @@ from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output
 from gputune.client.progress import reporting
+from gputune.client.viewer.analysis.compare import compare as compared
 from gputune.client.viewer.features import read_features
-from gputune.client.viewer.outputs import FORMS, check_wish, compared, kind_of
+from gputune.client.viewer.outputs import FORMS, check_wish, kind_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile, open_profile, profile_of
 from gputune.client.viewer.readers import BUILT_IN, reader_named
 from gputune.core.errors import MalformedLog

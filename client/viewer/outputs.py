@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import write_json, writing
 from gputune.client.progress import Progress
 from gputune.client.viewer.features import Features
+from gputune.client.viewer.page.document import page_of
 from gputune.client.viewer.profile import Profile
+from gputune.client.viewer.summary import summary_of
+from gputune.client.viewer.summary_form import SCHEMA
+from gputune.client.viewer.topology import topology_of
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import write_csv
 from gputune.client.viewer.traces.perfetto import write_perfetto
@@ -24,16 +27,6 @@ CHROME_TRACE, PERFETTO_TRACE, PAGE, TABLE, SUMMARY = "chrometrace", "pftrace", "
 FORMS = "*trace*.json (for chrome://tracing), *.pftrace (for Perfetto), *.html, *.csv, any other *.json (a summary)"
 """What names of files mean, for people."""
 SCHEMATIC_COMMAND = "gputune context-binary-generator ... --profiling_level qhas"
-
-
-class Comparison(Protocol):
-    """What `compared` finds. lines: for people; failed: what is slower by more than was allowed, if anything."""
-
-    @property
-    def lines(self) -> list[str]: ...
-
-    @property
-    def failed(self) -> object: ...
 
 
 def kind_of(output: Path) -> str:
@@ -73,41 +66,6 @@ def write_output(profile: Profile, features: Features | None, output: Path, prog
     return written
 
 
-def compared(profile: Profile, other: Profile, fail_over: float | None) -> Comparison:
-    """How a profile differs from an earlier one. fail_over: the share by which nothing may be slower, None for any.
-    Raises ConfigError."""
-    found: Comparison = _module("analysis.compare").compare(profile, other, fail_over)
-    return found
-
-
-def summary_of(profile: Profile) -> dict[str, Any]:
-    """A profile as tables for tools."""
-    found: dict[str, Any] = _module("summary").summary_of(profile)
-    return found
-
-
-def summary_schema() -> dict[str, Any]:
-    """The JSON schema of summaries."""
-    found: dict[str, Any] = _module("summary").SCHEMA
-    return found
-
-
-def topology_of(profile: Profile) -> dict[str, Any]:
-    """The graphs of a profile and each of their operations."""
-    found: dict[str, Any] = _module("topology").topology_of(profile)
-    return found
-
-
-def page_of(profile: Profile) -> str:
-    """A profile as one page."""
-    return str(_module("page.document").page_of(profile))
-
-
-def _module(name: str) -> Any:
-    """Loaded when it is needed, since most outputs need none of the others."""
-    return importlib.import_module(f"gputune.client.viewer.{name}")
-
-
 def _beside(profile: Profile, features: Features) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The names and contents of the files that features ask for."""
     name = _name_of(profile)
@@ -116,7 +74,7 @@ def _beside(profile: Profile, features: Features) -> Iterator[tuple[str, Mapping
     elif features.htp_json:
         log.info("%s_htp.json needs a schematic and was left out", name)
     if features.qhas_schema:
-        yield "qhas_schema.json", summary_schema()
+        yield "qhas_schema.json", SCHEMA
     if features.qhas_json:
         yield f"{name}_qnn_htp_analysis_summary.json", summary_of(profile)
 
