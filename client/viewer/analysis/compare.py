@@ -29,6 +29,8 @@ FALSE_ALARMS = 0.005
 """How often anything at all may be named although nothing has changed, at most."""
 LEAST_FOR_SCALE = 3
 """Of fewer operations the median ratio would be what has changed; their scale is taken to be 1."""
+LEAST_GROWTH = 0.001
+"""An operation fails nothing by what is less than this share of an inference."""
 MEDIAN_OF_NORMAL = math.pi / 2
 """The variance of the median of n samples by that of their mean, for normally distributed ones."""
 
@@ -200,6 +202,11 @@ class _Ratio:
     shown: Interval
     certain: Interval
 
+    @property
+    def grown_ns(self) -> float:
+        """By how much its median has become longer."""
+        return statistics.median(self.times_ns[0]) - statistics.median(self.times_ns[1])
+
     def beside(self, scale: _Scale) -> Interval:
         """The certain interval by the scale, widened by the scale's own doubt."""
         ends = (self.certain.low, self.certain.high)
@@ -225,7 +232,10 @@ def _operations(now: _Samples, was: _Samples, wanted: float, fail_over: float | 
     for one in ratios:
         certain = one.beside(scale)
         direction, op = _direction(certain, wanted), now.operations[one.name].op
-        failed = fail_over is not None and direction == "slower" and certain.low > 1 + fail_over and one.shown.low > 1
+        allowed = fail_over is None or certain.low <= 1 + fail_over or one.shown.low <= 1
+        failed = (
+            direction == "slower" and not allowed and one.grown_ns > LEAST_GROWTH * statistics.median(now.elapsed_ns)
+        )
         yield _difference(now.name, one.name, op, one.times_ns, one.shown, scale.value, direction, failed)
 
 

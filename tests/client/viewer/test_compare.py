@@ -134,3 +134,12 @@ def test_lines_have_at_most_80_columns() -> None:
     )
     assert max(map(len, [*run.lines, *wide.lines])) <= 80
     assert run.lines[-1] == "slower by more than 5 %: net: op2"
+
+
+def test_what_an_inference_does_not_feel_fails_nothing() -> None:
+    """An operation of the hundredth of a percent that takes twice as long is named, but is no reason to stop a
+    release."""
+    scales = [*same(len(NAMES) - 1), 1 / 1000]
+    was, now = noisy(1, scales), noisy(2, [*scales[:-1], 2 * scales[-1]])
+    compared = compare(now, was, fail_over=0.05)
+    assert named(compared) == [NAMES[-1]] and not compared.failed
