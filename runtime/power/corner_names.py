@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from gputune.runtime.power.records import Corner, PowerMode
@@ -13,7 +14,7 @@ def corner_of(name: str) -> Corner:
     ValueError where there is none, with the nearest."""
     corner = _CORNERS.get(name.upper())
     if corner is None:
-        raise ValueError(f"{name!r} is no corner{nearest(name, [each.name for each in Corner])}")
+        raise ValueError(f"{shown(name)} is no corner{nearest(_short(name), [each.name for each in Corner])}")
     return corner
 
 
@@ -27,7 +28,7 @@ def power_mode_of(name: str) -> PowerMode:
     ADJUST_UP_DOWN, in any case. Raises ValueError where there is none, with the nearest."""
     mode = _MODES.get(name.upper())
     if mode is None:
-        raise ValueError(f"{name!r} is no power mode{nearest(name, [each.value for each in PowerMode])}")
+        raise ValueError(f"{shown(name)} is no power mode{nearest(_short(name), list(PowerMode))}")
     return mode
 
 
@@ -36,19 +37,31 @@ def power_mode_name(mode: PowerMode) -> str:
     return f"SNPE_{_MODE_PREFIX}{mode.value}"
 
 
+def shown(value: object) -> str:
+    """A value that came in, short enough for a message."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a message: which of the names is like this one, else all of them."""
     spellings = {each.upper(): each for each in names}
-    near = difflib.get_close_matches(name.upper(), spellings, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.upper()[:_SHOWN_CHARACTERS], spellings, n=1, cutoff=0.5)
     return f"; the nearest is {spellings[near[0]]}" if near else f"; there are {', '.join(spellings.values())}"
 
 
+_SHOWN_CHARACTERS = 80
 _ENDS = {
     Corner.DISABLE: "CORNER_DISABLE",
     Corner.MIN: "VCORNER_MIN_VOLTAGE_CORNER",
     Corner.MAX: "VCORNER_MAX_VOLTAGE_CORNER",
 }
 _MODE_PREFIX = "DSP_PERF_INFRASTRUCTURE_POWERMODE_"
+
+
+def _short(name: str) -> str:
+    """What is left of a name without all that the names of its kind begin with."""
+    return re.sub(r".*(?:CORNER|POWERMODE)_", "", name.upper())
 
 
 def _long_name(corner: Corner) -> str:

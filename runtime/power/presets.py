@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gputune.runtime.power.corner_names import nearest
+from gputune.runtime.power.corner_names import nearest, shown
 from gputune.runtime.power.records import Corner, Corners, PowerMode
 from gputune.runtime.power.settings import GENERAL, PHASES, Moment, Value
 
@@ -79,7 +79,7 @@ def preset_name(name: str) -> str:
     SNPE_PERFORMANCE_PROFILE_BURST. Raises ValueError where there is none, with the nearest."""
     plain = name.upper().removeprefix(_PREFIX).lower()
     if plain not in PRESETS:
-        raise ValueError(f"there is no perf profile {name!r}{nearest(plain, PRESETS)}")
+        raise ValueError(f"there is no perf profile {shown(name)}{nearest(plain, PRESETS)}")
     return plain
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import reprlib
 from collections.abc import Iterator, Mapping
 
 from gputune.runtime.power.accessors import Accessors
+from gputune.runtime.power.corner_names import shown
 from gputune.runtime.power.presets import PRESETS, preset_name
 from gputune.runtime.power.records import Corner, Corners, Vote
 from gputune.runtime.power.settings import GENERAL, KINDS, MOMENTS, PHASES, Moment, Phase, Plain, check_section, plain
@@ -62,10 +62,11 @@ class PerfProfile(Accessors):
     def vote(self, phase: Phase, moment: Moment) -> Vote:
         """What to ask for when a phase begins ("start") or is over ("done"). Raises ValueError for other words."""
         if moment not in MOMENTS:
-            raise ValueError(f"a vote is one of {' and '.join(MOMENTS)}, not {moment!r}")
-        if (phase, moment) not in self._votes:
-            self._votes[phase, moment] = self._new_vote(phase, moment)
-        return self._votes[phase, moment]
+            raise ValueError(f"a vote is one of {' and '.join(MOMENTS)}, not {shown(moment)}")
+        vote = self._votes.get((phase, moment))
+        if vote is None:
+            vote = self._votes[phase, moment] = self._new_vote(phase, moment)
+        return vote
 
     def check(self) -> None:
         """Raises ValueError, naming both, where two corners are not in the order min <= target <= max. DISABLE has no
@@ -83,7 +84,8 @@ class PerfProfile(Accessors):
     @property
     def silent(self) -> bool:
         """Whether it asks for nothing: no call is made, and no file opened."""
-        return all(self.vote(phase, moment).empty for phase in PHASES for moment in MOMENTS)
+        votes = [self.vote(phase, moment) for phase in PHASES for moment in MOMENTS]
+        return not self.sleep_disable_ms and all(vote.empty for vote in votes)
 
     @property
     def hysteresis_us(self) -> int:
@@ -107,8 +109,6 @@ class PerfProfile(Accessors):
 
     def __eq__(self, other: object) -> bool:
         return self._values == other._values if isinstance(other, PerfProfile) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # it can be changed
 
     def __repr__(self) -> str:
         changes = {name: list(_changes(self, preset)) for name, preset in _presets().items()}
@@ -146,11 +146,11 @@ class PerfProfile(Accessors):
 def _entries(sections: object) -> Iterator[tuple[str, str, object]]:
     """Section, key and value of all that came in."""
     if not isinstance(sections, Mapping):
-        raise ValueError(f"a perf profile is a mapping of sections, not {reprlib.repr(sections)}")
+        raise ValueError(f"a perf profile is a mapping of sections, not {shown(sections)}")
     for section, settings in sections.items():
         check_section(str(section))
         if not isinstance(settings, Mapping):
-            raise ValueError(f"section {section} is a mapping of settings, not {reprlib.repr(settings)}")
+            raise ValueError(f"section {section} is a mapping of settings, not {shown(settings)}")
         yield from ((str(section), str(key), value) for key, value in settings.items())
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from gputune.runtime.power.corner_names import corner_name, corner_of, nearest, power_mode_name, power_mode_of
+from gputune.runtime.power.corner_names import corner_name, corner_of, nearest, power_mode_name, power_mode_of, shown
 from gputune.runtime.power.records import Corner, PowerMode
 
 Phase: TypeAlias = Literal["init", "execute", "deinit"]
@@ -34,7 +33,7 @@ class Flag:
     def accept(self, value: object) -> bool:
         """The value. Raises ValueError unless it is a bool."""
         if not isinstance(value, bool):
-            raise ValueError(f"is true or false, not {reprlib.repr(value)}")
+            raise ValueError(f"is true or false, not {shown(value)}")
         return value
 
 
@@ -50,7 +49,7 @@ class Count:
     def accept(self, value: object) -> int:
         """The value. Raises ValueError unless it is a whole number in the range."""
         if type(value) is not int:
-            raise ValueError(f"is a whole number of {self.unit}, not {reprlib.repr(value)}")
+            raise ValueError(f"is a whole number of {self.unit}, not {shown(value)}")
         if not self.least <= value <= self.most:
             raise ValueError(f"is from {self.least} to {self.most} {self.unit}, not {value}")
         return value
@@ -67,7 +66,7 @@ class CornerChoice:
         if isinstance(value, Corner):
             return value
         if not isinstance(value, str):
-            raise ValueError(f"is a corner, not {reprlib.repr(value)}")
+            raise ValueError(f"is a corner, not {shown(value)}")
         return corner_of(value)
 
 
@@ -80,7 +79,7 @@ class PowerModeChoice:
     def accept(self, value: object) -> PowerMode:
         """The power mode itself or that of a name. Raises ValueError where it is neither."""
         if not isinstance(value, str):
-            raise ValueError(f"is a power mode, not {reprlib.repr(value)}")
+            raise ValueError(f"is a power mode, not {shown(value)}")
         return value if isinstance(value, PowerMode) else power_mode_of(value)
 
 
@@ -113,7 +112,7 @@ KINDS: Mapping[str, Mapping[str, Kind]] = {GENERAL: _OF_GENERAL, **dict.fromkeys
 def check_section(section: str) -> None:
     """Raises ValueError, with the nearest, where there is no such section."""
     if section not in KINDS:
-        raise ValueError(f"there is no section {section!r}{nearest(section, SECTIONS)}")
+        raise ValueError(f"there is no section {shown(section)}{nearest(section, SECTIONS)}")
 
 
 def kind_of(section: str, key: str) -> Kind:
@@ -123,7 +122,7 @@ def kind_of(section: str, key: str) -> Kind:
     if kind is None:
         others = [other for other in SECTIONS if key in KINDS[other]]
         hint = f"; it belongs to {' or '.join(others)}" if others else nearest(key, KINDS[section])
-        raise ValueError(f"{section} has no setting {key!r}{hint}")
+        raise ValueError(f"{section} has no setting {shown(key)}{hint}")
     return kind
 
 
