@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gputune.runtime.power.corner_names import shown
-from gputune.runtime.power.profile import PerfProfile
+from gputune.runtime.power.perf_profile import PerfProfile
 from gputune.runtime.power.settings import SECTIONS, Plain, check_section, kind_of
 
 MAX_BYTES = 64 * 1024

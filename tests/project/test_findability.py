@@ -27,7 +27,7 @@ TASKS = {
     "runtime backend": ("runtime/backends/base.py", "runtime/backends/__init__.py"),
     "report html section": ("client/report/html/",),
     "wrong cache hit": ("client/tuning/search/cache_hit.py",),
-    "profile inference": ("runtime/profiling/",),
+    "inference profiling": ("runtime/profiling/",),
     "target reconnect": ("client/target/reconnecting.py",),
     "worker hang watchdog": ("server/workers/watchdog.py",),
     "crash worker": ("server/workers/crash_recovery.py",),

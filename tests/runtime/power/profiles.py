@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from gputune.runtime.power.profile import PerfProfile
+from gputune.runtime.power.perf_profile import PerfProfile
 from gputune.runtime.power.records import Corner, PowerMode
 from gputune.runtime.power.settings import KINDS, Count, Flag, Kind
 

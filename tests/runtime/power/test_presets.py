@@ -3,7 +3,7 @@
 import pytest
 
 from gputune.runtime.power.presets import PRESETS
-from gputune.runtime.power.profile import PerfProfile
+from gputune.runtime.power.perf_profile import PerfProfile
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote
 from gputune.runtime.power.settings import PHASES
 

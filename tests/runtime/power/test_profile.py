@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from gputune.runtime.power.accessors import Accessors
 from gputune.runtime.power.corner_names import corner_name, corner_of, power_mode_name, power_mode_of
-from gputune.runtime.power.profile import PerfProfile
+from gputune.runtime.power.perf_profile import PerfProfile
 from gputune.runtime.power.records import NOTHING, Corner, Corners, PowerMode, Vote
 from gputune.runtime.power.settings import KINDS, PHASES
 from tests.runtime.power.profiles import profiles
