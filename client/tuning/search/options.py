@@ -1,20 +1,18 @@
 """What a user asks of tuning beyond its effort: which tasks, which configurations, how long, by which strategy."""
 
 import difflib
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from gputune.client.durations import seconds_with_units
 from gputune.client.errors import ConfigError
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DIGEST_PREFIX = re.compile(r"[0-9a-f]{6,64}")
-_DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII)
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _VALUE = r"[A-Za-z_]\w*=-?\d{1,18}"
 _PIN = re.compile(rf"(?P<pattern>.+?)=(?P<values>{_VALUE}(?:,{_VALUE})*)", re.ASCII)
 
@@ -81,9 +79,8 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
 
 def parse_budget(text: str, origin: str) -> float:
     """Seconds of a time such as 90s, 10m or 1h30m. Raises ConfigError that names the origin."""
-    match = _DURATION.fullmatch(text.strip())
-    seconds = sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS.items()) if match else 0.0
-    if not 0 < seconds < math.inf:
+    seconds = seconds_with_units(text)
+    if not seconds:
         raise ConfigError(f"{origin}: {text!r} is not a time such as 90s, 10m or 1h30m")
     return seconds
 
