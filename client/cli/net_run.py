@@ -1,9 +1,12 @@
 """gputune net-run"""
 
 import logging
+import math
 import os
 import sys
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,15 @@ from click.core import ParameterSource
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
 from gputune.client.cli.options.files import comma_separated, files, files_or_none
+from gputune.client.cli.options.inferences import InferenceOptions, inference_options
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts, Wishes
+from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
 from gputune.client.run.net_run import InPlace, Job
+from gputune.client.run.percentiles import in_words
 from gputune.client.run.profiling import OPTRACE, content_of, level_of, lines_of, log_path, record
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -61,12 +67,7 @@ log = logging.getLogger(__name__)
     help="Folder for Result_N/NAME.raw, N counting the lines of the input list; of several contexts for "
     "CONTEXT/Result_N, by the names of their files.",
 )
-@click.option(
-    "--num_inferences",
-    type=click.IntRange(min=1),
-    help="How many inferences of each context; starts over in the list when it is used up, writing nothing new. "
-    "[default: one per line]",
-)
+@inference_options
 @click.option("--npy", is_flag=True, help="Write NAME.npy beside NAME.raw.")
 @click.option(
     "--shared_buffer",
@@ -115,7 +116,6 @@ def command(
     input_list: list[Path | None] | None,
     share_spill_fill: bool | None,
     output_dir: Path,
-    num_inferences: int | None,
     npy: bool,
     shared_buffer: bool,
     device: str | None,
@@ -124,6 +124,7 @@ def command(
     profiling_level: str | None,
     profiling_option: str | None,
     profile: Path | None,
+    inferences: InferenceOptions,
     connection: ConnectionOptions,
     log_level: str,
     summary_json: Path | None,
@@ -144,14 +145,15 @@ def command(
     check_output(output_dir, folder=True)
     if level is not None:
         check_output(profile_log)
-    for file in (summary_json, profile):
+    for file in (summary_json, profile, inferences.export_times):
         if file is not None:
             check_output(file)
     asked = _Asked(
         paths=retrieve_context,
         input_lists=input_list,
         output_dir=output_dir,
-        num_inferences=num_inferences,
+        inferences=inferences,
+        profiled=level is not None,
         shared_buffer=shared_buffer,
         device=device,
         graph=graph,
@@ -165,9 +167,12 @@ def command(
         jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack)}, None)
         if any(not job.executor.computes for job in jobs.values()):
             log.warning("the null device computes nothing: outputs are zeros, not results")
-        summaries = {name: _run(job, npy, progress, said=f"{name}: " if name else "") for name, job in jobs.items()}
+        times = {name: Times() for name in jobs}
+        summaries = {name: _run(name, job, times[name], npy, progress) for name, job in jobs.items()}
         if summary_json is not None:
             write_json(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
+        if inferences.export_times is not None:
+            export_times(inferences.export_times, times)
         if level is not None:
             profiles = _profiled(jobs, level, profile_log, progress)
             if profile is not None:
@@ -181,7 +186,8 @@ class _Asked:
     paths: list[Path]
     input_lists: list[Path | None] | None
     output_dir: Path
-    num_inferences: int | None
+    inferences: InferenceOptions
+    profiled: bool
     shared_buffer: bool
     device: str | None
     graph: str | None
@@ -195,6 +201,10 @@ class _Asked:
 
     def check(self) -> None:
         """Raises ConfigError for options that do not go together."""
+        if self.inferences.export_times is not None:
+            check_export(self.inferences.export_times, "--export_times")
+        if self.profiled and self.inferences.seconds is not None:
+            raise ConfigError("--duration: a profile records a number of inferences; give --num_inferences instead")
         if self.shared_buffer and self.remote:
             _refuse_distant(self.connection)
         if not self.remote and self.connection.credentials.options:
@@ -231,14 +241,16 @@ class _Asked:
         """The inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
         for text in executor.warnings:
             log.warning(f"{path}: {text}")
-        infer: net_run.Infer = executor.run_timed
+        infer: Infer = executor.run_timed
         if self.shared_buffer and isinstance(executor, Executor | RemoteExecutor):
             with device_errors(path):
                 infer = InPlace(executor)
         whose = f"graph {executor.graph.name!r}" + (f" of context {name!r}" if name else "")
         lines = net_run.lines_of(input_list, executor.graph.inputs, whose)
-        count = self.num_inferences or len(lines)
-        return Job(path, executor, infer, lines, count, self.output_dir / name)
+        asked = self.inferences
+        extent = Extent(asked.count or len(lines), asked.seconds, asked.warmup)
+        kept = len(lines) if asked.keep_outputs is None else min(asked.keep_outputs, len(lines))
+        return Job(path, executor, infer, lines, extent, self.output_dir / name, kept)
 
 
 def _only_job(asked: _Asked, stack: ExitStack) -> Job:
@@ -293,22 +305,39 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
         return RemoteExecutor(client, path, asked.graph, asked.compatibility == "strict")
 
 
-def _run(job: Job, npy: bool, progress: Progress, said: str) -> dict[str, Any]:
-    """Runs it, writes its results and tells how it went, with `said` in front; what --summary_json says of it."""
-    executor, loading = job.executor, len(job.executor.warnings)
-    inference_ns: list[int] = []
-    with progress.running("inference", job.count), device_errors(job.path):
-        for number, outputs, elapsed_ns in net_run.run(job.infer, executor.graph.inputs, job.lines, job.count):
-            inference_ns.append(elapsed_ns)
-            if number < len(job.lines):
-                net_run.write_result(job.folder / f"Result_{number}", outputs, npy)
-            progress.advance(1, executor.graph.name)
+def _run(name: str, job: Job, times: Times, npy: bool, progress: Progress) -> dict[str, Any]:
+    """Runs it, writes its results, adds its times and tells how it went; what --summary_json says of it."""
+    executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
+    with device_errors(job.path), _shown(job, progress) as after:
+        for one in run(job.infer, executor.graph.inputs, job.lines, job.extent):
+            times.add(one.begin_ns, one.elapsed_ns)
+            if one.number < job.keep_outputs:
+                net_run.write_result(job.folder / f"Result_{one.number}", one.outputs, npy)
+            after()
     for text in [*executor.warnings[loading:], net_run.mostly_by_launches(executor)]:
         if text:
             log.warning(f"{said}{text}")
-    summary = net_run.summarise(executor, inference_ns)
+    summary = net_run.summarise(executor, times.elapsed_ns, job.extent.warmup)
     log.info(said + _in_short(executor, summary))
     return summary
+
+
+@contextmanager
+def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
+    """What to call after each inference: counts them, or the seconds where these end the run."""
+    what, seconds, begun_s = job.executor.graph.name, job.extent.seconds, time.monotonic()
+    told = 0
+
+    def after() -> None:
+        nonlocal told
+        done = told + 1 if seconds is None else int(time.monotonic() - begun_s)
+        if done > told:
+            progress.advance(done - told, what)
+            told = done
+
+    label, total = ("inference", job.extent.count) if seconds is None else ("second", math.ceil(seconds))
+    with progress.running(label, total):
+        yield after
 
 
 def _profiled(jobs: dict[str, Job], level: Level, path: Path, progress: Progress) -> dict[str, dict[str, Any]]:
@@ -331,5 +360,5 @@ def _in_short(executor: net_run.AnyExecutor, summary: dict[str, Any]) -> str:
     ]
     if "median_round_trip_ns" in summary:
         times.append(("round trip", summary["median_round_trip_ns"]))
-    said = ", ".join(f"{name} {ns / 1e6:.2f} ms" for name, ns in times)
+    said = ", ".join([*(f"{name} {ns / 1e6:.2f} ms" for name, ns in times), in_words(summary["percentiles_ns"])])
     return f"{len(summary['inference_ns'])} inferences on {executor.device.name}: {said}"

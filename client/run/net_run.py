@@ -1,26 +1,23 @@
 """Runs a context binary over an input list and writes the results."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list, read_inputs
+from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list
 from gputune.client.outputs import writing
+from gputune.client.run.inferences import Array, Extent, Infer
+from gputune.client.run.percentiles import percentiles_ns
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime import Executor
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.memory.handles import MemHandle
-
-Array = npt.NDArray[Any]
-Infer = Callable[[Mapping[str, Array]], tuple[dict[str, Array], int]]
-"""Inputs in; outputs and what the inference took in nanoseconds out."""
 
 
 class TakesHandles(Protocol):
@@ -54,15 +51,17 @@ class AnyExecutor(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """A loaded graph and the inferences that are asked of it: `count` of them on the lines of an input list, again from
-    its first line when it is used up. path: of its context; folder: of the results."""
+    """A loaded graph and the inferences that are asked of it: so many of them on the lines of an input list, again from
+    its first line when it is used up. path: of its context; folder: of the results; keep_outputs: how many inferences
+    have theirs written."""
 
     path: Path
     executor: AnyExecutor
     infer: Infer
     lines: list[InputLine]
-    count: int
+    extent: Extent
     folder: Path
+    keep_outputs: int
 
 
 def lines_of(input_list: Path | None, tensors: tuple[TensorRecord, ...], whose: str) -> list[InputLine]:
@@ -74,24 +73,6 @@ def lines_of(input_list: Path | None, tensors: tuple[TensorRecord, ...], whose: 
         names = ", ".join(repr(tensor.name) for tensor in tensors)
         raise ConfigError(f"--input_list: {whose} has inputs ({names}); name their files")
     return [NO_INPUTS]
-
-
-def run(
-    infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine], num_inferences: int
-) -> Iterator[tuple[int, dict[str, Array], int]]:
-    """Runs inference after inference, starting over when the list is used up.
-
-    infer: run_timed of an executor, or InPlace; tensors: the graph's inputs. Yields the inference's number, its
-    outputs and its nanoseconds; reading files is not counted. Inputs are kept only where they are needed again.
-    """
-    loaded: dict[int, dict[str, Array]] = {}
-    for number in range(num_inferences):
-        index = number % len(lines)
-        inputs = loaded.get(index) or read_inputs(lines[index], tensors)
-        if index + len(lines) < num_inferences:
-            loaded[index] = inputs
-        outputs, elapsed_ns = infer(inputs)
-        yield number, outputs, elapsed_ns
 
 
 class InPlace:
@@ -151,27 +132,31 @@ def file_stem(tensor: str) -> str:
     return f"_{stem[1:]}" if stem.startswith(".") else stem
 
 
-def summarise(executor: AnyExecutor, inference_ns: list[int]) -> dict[str, Any]:
-    """The names of --summary_json; medians leave out the first inference when there are others. Only a context that
-    runs on a target has round trips: what the same inferences took from here, and copied_bytes: of memory handles. Only
-    one that runs here says how many inferences were persistent, and what was copied."""
+def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -> dict[str, Any]:
+    """The names of --summary_json; medians leave out the first inference when there are others, percentiles do not.
+    warmup: how many inferences ran before, of which only counters of copies and of forms know. Only a context that runs
+    on a target has round trips: what the same inferences took from here, and copied_bytes: of memory handles. Only one
+    that runs here says how many inferences were persistent, and what was copied."""
     summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
+        "warmup": warmup,
         "first_inference_ns": inference_ns[0],
         "inference_ns": inference_ns,
         "median_inference_ns": median_ns(inference_ns),
+        "percentiles_ns": percentiles_ns(inference_ns),
         "device": executor.device.name,
         "computes": executor.computes,
         "graph": executor.graph.name,
         "warnings": list(executor.warnings),
     }
     if isinstance(executor, RemoteExecutor):
+        round_trip_ns = executor.round_trip_ns[warmup:]
         summary |= {
             "target": executor.address,
             "load_round_trip_ns": executor.load_round_trip_ns,
-            "round_trip_ns": list(executor.round_trip_ns),
-            "median_round_trip_ns": median_ns(executor.round_trip_ns),
+            "round_trip_ns": round_trip_ns,
+            "median_round_trip_ns": median_ns(round_trip_ns),
             "copied_bytes": executor.copied_bytes,
         }
     elif isinstance(executor, Executor):

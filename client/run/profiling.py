@@ -51,7 +51,7 @@ def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress
     OutputError, ConfigError, and as the executors do."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with progress.running("profiling", sum(job.count for job in jobs.values())):
+        with progress.running("profiling", sum(job.extent.count for job in jobs.values())):
             remote = [job for job in jobs.values() if isinstance(job.executor, RemoteExecutor)]
             if remote:
                 path.write_bytes(_from_target(remote[0], level))
@@ -72,7 +72,9 @@ def _record_here(jobs: Mapping[str, Job], level: Level, path: Path, progress: Pr
             def after(done: int) -> None:
                 progress.advance(1, "")
 
-            profiler.profile(job.executor, infer, job.count, after, min(COMPARED, job.count), job.path.name)
+            profiler.profile(
+                job.executor, infer, job.extent.count, after, min(COMPARED, job.extent.count), job.path.name
+            )
 
 
 def _from_target(job: Job, level: Level) -> memoryview:
@@ -83,7 +85,7 @@ def _from_target(job: Job, level: Level) -> memoryview:
     if isinstance(job.infer, InPlace):
         job.infer.fill(inputs)
         given = job.infer.inputs, job.infer.outputs
-    return executor.profile(given[0], job.count, level, min(COMPARED, job.count), job.path.name, given[1])
+    return executor.profile(given[0], job.extent.count, level, min(COMPARED, job.extent.count), job.path.name, given[1])
 
 
 def _read(path: Path) -> Log:

@@ -11,7 +11,8 @@ import pytest
 
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import InputLine, read_input_list, read_inputs
-from gputune.client.run.net_run import file_stem, file_stems, run, write_result
+from gputune.client.run.inferences import Extent, run
+from gputune.client.run.net_run import file_stem, file_stems, write_result
 from gputune.client.run.profiling import lines_of
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.runtime.context.records import TensorRecord
@@ -116,16 +117,16 @@ def test_inputs_are_kept_where_they_are_needed_again(
         loaded.append(weakref.ref(value))
         return {"x": value}
 
-    monkeypatch.setattr("gputune.client.run.net_run.read_inputs", read)
+    monkeypatch.setattr("gputune.client.run.inferences.read_inputs", read)
 
     def infer(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         return {"y": float(inputs["x"][0])}, 1
 
     alive: list[bool] = []
     results: list[float] = []
-    for number, outputs, _ in run(infer, ONE, [InputLine({}, place) for place in "012"], num_inferences):
-        results.append(float(outputs["y"]))
-        if number == 2:
+    for one in run(infer, ONE, [InputLine({}, place) for place in "012"], Extent(num_inferences)):
+        results.append(float(one.outputs["y"]))
+        if one.number == 2:
             alive = [value() is not None for value in loaded]
     assert results == [float(number % 3) for number in range(num_inferences)]
     assert len(loaded) == 3

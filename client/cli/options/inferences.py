@@ -1,0 +1,84 @@
+"""Options that say how many inferences are run, and what is kept of them."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.client.durations import parse_duration
+from gputune.client.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """What a command line says about its inferences. count, seconds: how many, or how long; at most one of the two.
+    keep_outputs: of how many inferences results are written at most, None for all lines of the input list."""
+
+    count: int | None = None
+    seconds: float | None = None
+    warmup: int = 0
+    keep_outputs: int | None = None
+    export_times: Path | None = None
+
+
+def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options; the command gets them as `inferences`, an InferenceOptions."""
+
+    @functools.wraps(command)
+    def with_inferences(
+        *arguments: Any,
+        num_inferences: int | None,
+        duration: str | None,
+        warmup: int,
+        keep_num_outputs: int | None,
+        export_times: Path | None,
+        **options: Any,
+    ) -> Any:
+        if num_inferences is not None and duration is not None:
+            raise ConfigError("--duration and --num_inferences both say when a run ends; give one of them")
+        seconds = None if duration is None else parse_duration(duration, "--duration")
+        wanted = InferenceOptions(num_inferences, seconds, warmup, keep_num_outputs, export_times)
+        return command(*arguments, inferences=wanted, **options)
+
+    for option in reversed(_OPTIONS):
+        with_inferences = option(with_inferences)
+    return with_inferences
+
+
+_OPTIONS = (
+    click.option(
+        "--num_inferences",
+        type=click.IntRange(min=1),
+        help="How many inferences of each context; starts over in the list when it is used up, writing nothing new. "
+        "[default: one per line]",
+    ),
+    click.option(
+        "--duration",
+        metavar="SECONDS",
+        help="Instead of a number: as many inferences of each context as begin within that time, such as 30, 90s, 10m "
+        "or 1h30m.",
+    ),
+    click.option(
+        "--warmup",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Run so many inferences before; they are neither counted nor written.",
+    ),
+    click.option(
+        "--keep_num_outputs",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Write the results of the first N inferences only; 0 for none. [default: one per line]",
+    ),
+    click.option(
+        "--export_times",
+        type=click.Path(path_type=Path),
+        metavar="F",
+        help="Write when every inference began, and its ns, to this file: as CSV or JSON, by its ending.",
+    ),
+)
