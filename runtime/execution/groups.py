@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,12 +157,20 @@ class ContextGroup:
 
     def run(self, name: str, inputs: Values = NOTHING, outputs: Values = NOTHING) -> dict[str, Array]:
         """One inference of a graph in whichever stream is free, as Executor.run. Raises KeyError, too."""
+        return self.run_timed(name, inputs, outputs)[0]
+
+    def run_timed(self, name: str, inputs: Values = NOTHING, outputs: Values = NOTHING) -> tuple[dict[str, Array], int]:
+        """The same with its ns, as Executor.run_timed; waiting for a stream does not count."""
         executors = self._streams_of(name)
         stream = self._free.get()
         try:
-            return executors[stream].run(inputs, outputs)
+            return executors[stream].run_timed(inputs, outputs)
         finally:
             self._free.put(stream)
+
+    def inferences(self, name: str) -> int:
+        """How many inferences of a graph all streams have run. Raises KeyError."""
+        return sum(executor.counters.inferences for executor in self._streams_of(name))
 
     @property
     def memory(self) -> GroupMemory:
@@ -250,6 +258,19 @@ def load_group(
         begun_ns = time.perf_counter_ns()
         backend = open_device_for(file, device)
         device_open_ns = time.perf_counter_ns() - begun_ns
+    return group_on(backend, sources, needs, streams, strict, device_open_ns)
+
+
+def group_on(
+    backend: Backend,
+    sources: Sequence[ContextSource],
+    needs: Mapping[str, MemoryNeed],
+    streams: int,
+    strict: bool,
+    device_open_ns: int = 0,
+) -> ContextGroup:
+    """The same on an open device. needs: of the sources, by their names. Raises ContextError, DeviceError, BuildFailed;
+    ValueError for streams."""
     arenas = largest_arenas(need.arena_bytes for need in needs.values())
     group = ContextGroup(backend, arenas, streams, strict, device_open_ns)
     try:
