@@ -72,6 +72,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.viewer.traces": set(),
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},
+    "client.run.throughput": set(),
     "client.generation": {
         "client.model",
         "client.target",

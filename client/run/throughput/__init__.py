@@ -1,0 +1,1 @@
+"""Throughput runs: contexts beside each other for a time, their rates, percentiles, wrong results and energy."""
