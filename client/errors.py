@@ -96,6 +96,12 @@ class VerificationError(GputuneError):
     exit_code = 10
 
 
+class WrongResults(GputuneError):
+    """A context computes something else than it did on the same inputs before."""
+
+    exit_code = 10
+
+
 class CacheMiss(GputuneError):
     """Something has to be measured that a frozen performance cache does not know."""
 

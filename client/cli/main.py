@@ -23,6 +23,7 @@ COMMANDS = {
     ),
     "model-check": ("model_check", "Say before any tuning what of a model runs, and what that costs."),
     "net-run": ("net_run", "Run a context binary on this machine's device or on a target."),
+    "throughput-net-run": ("throughput_net_run", "Run several contexts beside each other for a time, and measure it."),
     "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
     "target-server": ("target_server", "Serve this machine's device to hosts."),
     "target-status": ("target_status", "Say how a target server is."),
@@ -76,7 +77,7 @@ def cli() -> None:
 
     Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
     cache, 8 device or context, 9 nodes that cannot run (model-check), 10 another result than onnxruntime's
-    (--verify), 12 slower than allowed (profile-viewer), 130 interrupted.
+    (--verify) or than before (throughput-net-run), 12 slower than allowed (profile-viewer), 130 interrupted.
     """
 
 

@@ -1,0 +1,146 @@
+"""gputune throughput-net-run"""
+
+import logging
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.options.common import log_level, summary_json
+from gputune.client.durations import parse_duration
+from gputune.client.errors import ConfigError, WrongResults
+from gputune.client.outputs import check_output, write_json
+from gputune.client.progress import Progress, reporting
+from gputune.client.run.inferences import check_export, export_times
+from gputune.client.run.throughput.config import Plan, read_plan
+from gputune.client.run.throughput.contexts import Loaded, load
+from gputune.client.run.throughput.meters import Energy, find_meters
+from gputune.client.run.throughput.nvml import find_gpus
+from gputune.client.run.throughput.running import Throughput
+from gputune.client.run.throughput.summary import lines_of, slower_minutes, summarise
+from gputune.runtime.execution.loading import Compatibility
+
+log = logging.getLogger(__name__)
+
+
+@click.command("throughput-net-run")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    required=True,
+    help='JSON: "contexts", a list of {"path", "name", "graph", "input_list", "instances", "group", "priority"}, of '
+    'which only the path must be there; "groups" ({NAME: {"streams": N}}), "device", "duration" and "warmup".',
+)
+@click.option(
+    "--duration",
+    metavar="SECONDS",
+    help='How long, such as 30, 90s, 10m or 1h30m; else "duration" of the config file, else 10 seconds.',
+)
+@click.option("--device", metavar="D", help="A name part or number of `gputune devices`; else that of the config file.")
+@click.option(
+    "--cache_compatibility_mode",
+    type=click.Choice(["permissive", "strict"]),
+    default="permissive",
+    show_default=True,
+    help="On another device or driver: build from source with a warning, or refuse.",
+)
+@click.option(
+    "--export_times",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="Write when every inference of each instance began, and its ns, to this file: as CSV or JSON, by its ending.",
+)
+@log_level
+@summary_json
+def command(
+    config: Path,
+    duration: str | None,
+    device: str | None,
+    cache_compatibility_mode: Compatibility,
+    export_times: Path | None,
+    log_level: str,
+    summary_json: Path | None,
+) -> None:
+    """Run several contexts beside each other for a time: instances of each in threads of their own, contexts of a group
+    in turns. Says how many inferences a second, percentiles by instance and by minute, and joules where there is a
+    meter. Every result must be bit for bit the first on its inputs.
+
+    \b
+    gputune throughput-net-run --config contexts.json --duration 10m --summary_json run.json
+    """
+    plan = _asked(read_plan(config), duration, device)
+    if export_times is not None:
+        check_export(export_times, "--export_times")
+    for file in (summary_json, export_times):
+        if file is not None:
+            check_output(file)
+    with reporting(sys.stderr, log_level) as progress, ExitStack() as stack:
+        with device_errors():
+            loaded = load(plan, stack, cache_compatibility_mode)
+        _warn(loaded)
+        _measure(plan, loaded, progress, summary_json, export_times)
+
+
+def _asked(plan: Plan, duration: str | None, device: str | None) -> Plan:
+    """With the command line's wishes, which go first. Raises ConfigError."""
+    for context in plan.contexts:
+        if context.perf_profile is not None:
+            raise ConfigError(
+                f"context {context.name!r}: perf_profile {context.perf_profile!r} is not supported yet: no votes for "
+                "clocks would be cast; remove the key"
+            )
+    seconds = plan.seconds if duration is None else parse_duration(duration, "--duration")
+    return replace(plan, seconds=seconds, device=device or plan.device)
+
+
+def _warn(loaded: Loaded) -> None:
+    for context in loaded.contexts.values():
+        for text in context.warnings:
+            log.warning(f"{context.plan.path}: {text}")
+    if not loaded.computes:
+        log.warning("the null device computes nothing: outputs are zeros, not results")
+
+
+def _measure(plan: Plan, loaded: Loaded, progress: Progress, summary_json: Path | None, times: Path | None) -> None:
+    """Runs it and tells what came out, also of a run that has failed or was interrupted. Raises WrongResults,
+    DeviceOrContextError, KeyboardInterrupt."""
+    run = Throughput(loaded.instances, plan.seconds, plan.warmup, _energy())
+    run.run(progress)
+    _tell(summary := summarise(loaded, run))
+    if summary_json is not None:
+        write_json(summary_json, summary)
+    if times is not None and run.inferences:
+        export_times(times, {counted.instance.name: counted.times for counted in run.counted})
+    _raise(run)
+
+
+def _raise(run: Throughput) -> None:
+    """What ends the command with an exit code of its own, if anything does."""
+    if run.failure is not None:
+        with device_errors(run.failure.instance.context.path):
+            raise run.failure.error
+    if wrong := next((counted.first_wrong for counted in run.counted if counted.wrong), ""):
+        total = sum(counted.wrong for counted in run.counted)
+        raise WrongResults(f"{total} results are not the first on the same inputs; {wrong}")
+    if run.interrupted:
+        raise KeyboardInterrupt
+
+
+def _energy() -> Energy:
+    files, gpus = find_meters(), find_gpus()
+    energy = Energy([*files.meters, *gpus.meters], [*files.problems, *gpus.problems])
+    if not energy.meters and not energy.problems:
+        energy.problems.append("there is no meter: neither RAPL, hwmon, a battery nor NVML")
+    return energy
+
+
+def _tell(summary: dict[str, Any]) -> None:
+    for text in slower_minutes(summary):
+        log.warning(text)
+    for line in lines_of(summary):
+        log.info(line)

@@ -1,0 +1,166 @@
+"""Loads the contexts of a throughput run on one device: groups that share arenas, and instances that share nothing but
+weights and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from gputune.client.errors import ConfigError
+from gputune.client.input_lists import NO_INPUTS, read_input_list, read_inputs
+from gputune.client.run.inferences import Array, Infer
+from gputune.client.run.throughput.config import PRIORITIES, ContextPlan, Plan
+from gputune.client.run.throughput.turns import Turns
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime import ContextGroup, Executor
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
+from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict, open_device_for
+from gputune.runtime.execution.shared import SharedParts
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One thread of a context. name: CONTEXT.NUMBER; inputs: arrays of its own for each line of the input list; turns:
+    those that it waits for before an inference, at its priority."""
+
+    name: str
+    context: ContextPlan
+    infer: Infer
+    inputs: list[dict[str, Array]]
+    turns: Turns
+
+    @property
+    def priority(self) -> int:
+        return PRIORITIES[self.context.priority]
+
+
+@dataclass(frozen=True)
+class LoadedContext:
+    """executed: how many inferences its executors have counted, warm-up included."""
+
+    plan: ContextPlan
+    graph: GraphRecord
+    instances: list[Instance]
+    executed: Callable[[], int]
+    warnings: list[str]
+
+
+@dataclass
+class Loaded:
+    """What a plan has become on a device."""
+
+    device: DeviceIdentity
+    computes: bool
+    contexts: dict[str, LoadedContext] = field(default_factory=dict)
+    groups: dict[str, ContextGroup] = field(default_factory=dict)
+
+    @property
+    def instances(self) -> list[Instance]:
+        return [instance for context in self.contexts.values() for instance in context.instances]
+
+
+def load(plan: Plan, stack: ExitStack, compatibility: Compatibility) -> Loaded:
+    """Loads a plan on the device of its first context, or the one that it names; `stack` closes everything. Each group,
+    and each instance without one, has a queue of its own. Raises ConfigError, and as load_group does."""
+    sources = {context.name: _source(context) for context in plan.contexts}
+    with sources[plan.contexts[0].name].open() as file:
+        backend = open_device_for(file, plan.device)
+    loading = _Loading(backend, sources, stack, is_strict(compatibility), alone=_queues(plan) == 1)
+    loaded = Loaded(backend.identity, backend.computes)
+    for name, streams in plan.streams.items():
+        members = [context for context in plan.contexts if context.group == name]
+        loaded.groups[name] = loading.group(members, streams)
+        turns = Turns(streams)
+        for context in members:
+            loaded.contexts[context.name] = loading.member(loaded.groups[name], context, turns)
+    for context in plan.contexts:
+        if context.group is None:
+            loaded.contexts[context.name] = loading.apart(context)
+    loaded.contexts = {context.name: loaded.contexts[context.name] for context in plan.contexts}
+    return loaded
+
+
+def _queues(plan: Plan) -> int:
+    return sum(plan.streams.values()) + sum(each.instances for each in plan.contexts if each.group is None)
+
+
+def _source(context: ContextPlan) -> ContextSource:
+    """Where it is. Raises ConfigError for an ONNX file that stands for several; ContextError, OSError."""
+    sources = context_sources([context.path], [context.name])
+    if len(sources) > 1:
+        raise ConfigError(
+            f"context {context.name!r}: {context.path} stands for {len(sources)} contexts; name their own files"
+        )
+    return sources[0]
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """alone: whether there is only one queue, so that persistent kernels may have all processors."""
+
+    backend: Backend
+    sources: dict[str, ContextSource]
+    stack: ExitStack
+    strict: bool
+    alone: bool
+
+    def group(self, members: list[ContextPlan], streams: int) -> ContextGroup:
+        sources = sorted((self.sources[each.name] for each in members), key=lambda each: -sum(each.need().arena_bytes))
+        needs = {source.name: source.need() for source in sources}
+        group = group_on(self._queue(), sources, needs, streams, self.strict)
+        self.stack.enter_context(group)
+        if not self.alone:
+            for name in group:
+                group[name].persistent_kernels = False
+        return group
+
+    def member(self, group: ContextGroup, context: ContextPlan, turns: Turns) -> LoadedContext:
+        name = context.name if context.graph is None else f"{context.name}/{context.graph}"
+        if name not in group:
+            known = [graph.name for graph in group[context.name].header.graphs]
+            raise ConfigError(f"context {context.name!r}: there is no graph {context.graph!r}; the graphs are {known}")
+        executor = group[name]
+        infers: list[Infer] = [partial(group.run_timed, name)] * context.instances
+        instances = _instances(context, executor.graph, infers, [turns] * context.instances)
+        return LoadedContext(context, executor.graph, instances, lambda: group.inferences(name), executor.warnings)
+
+    def apart(self, context: ContextPlan) -> LoadedContext:
+        executors = list(self._executors(context))
+        infers: list[Infer] = [executor.run_timed for executor in executors]
+        graph = executors[0].graph
+        instances = _instances(context, graph, infers, [Turns() for _ in executors])
+
+        def executed() -> int:
+            return sum(executor.counters.inferences for executor in executors)
+
+        return LoadedContext(context, graph, instances, executed, executors[0].warnings)
+
+    def _executors(self, context: ContextPlan) -> Iterator[Executor]:
+        first = SharedParts(persistent=self.alone)
+        with self.sources[context.name].open() as file:
+            for _ in range(context.instances):
+                shared = SharedParts(persistent=self.alone, weights=first.weights, programs=first.programs)
+                executor = executor_on(self._queue(), file, context.graph, self.strict, 0, shared)
+                yield self.stack.enter_context(executor)
+
+    def _queue(self) -> Backend:
+        return self.backend if self.alone else self.backend.another_queue()
+
+
+def _instances(context: ContextPlan, graph: GraphRecord, infers: list[Infer], turns: list[Turns]) -> list[Instance]:
+    """Raises ConfigError for its input list."""
+    if context.input_list is not None:
+        lines = read_input_list(context.input_list, graph.inputs)
+    elif graph.inputs:
+        names = ", ".join(repr(tensor.name) for tensor in graph.inputs)
+        raise ConfigError(f'context {context.name!r}: its graph has inputs ({names}); give it an "input_list"')
+    else:
+        lines = [NO_INPUTS]
+    return [
+        Instance(f"{context.name}.{number}", context, infer, [read_inputs(line, graph.inputs) for line in lines], turn)
+        for number, (infer, turn) in enumerate(zip(infers, turns, strict=True))
+    ]
