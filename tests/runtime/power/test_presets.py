@@ -2,8 +2,8 @@
 
 import pytest
 
-from gputune.runtime.power.presets import PRESETS
 from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.presets import PRESETS
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote
 from gputune.runtime.power.settings import PHASES
 
