@@ -3,10 +3,15 @@ took from it.
 
 Ends with exit code 1 when the viewer warns, or has other counts of slices, arrows or values of counters than the file.
 The viewer is that of the package torch-tb-profiler, which needs the package webcomponents.js in a Chromium of today.
+Where GPUTUNE_TRACE_PROCESSOR names Perfetto's trace_processor_shell, that reads the trace, too, and must have the same
+counts and no errors.
 """
 
 import argparse
+import csv
+import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +33,11 @@ VIEWER, POLYFILL = "torch-tb-profiler==0.4.3", "webcomponents.js@0.7.24"
 SECONDS = 300.0
 """For as long the browser may take."""
 
+PROCESSOR = "GPUTUNE_TRACE_PROCESSOR"
+QUERY = (
+    "SELECT (SELECT COUNT(*) FROM slice) AS slices, (SELECT COUNT(*) FROM flow) AS arrows, "
+    "(SELECT COUNT(*) FROM counter) AS [values], (SELECT COALESCE(SUM(value), 0) FROM stats WHERE severity IN ('error', 'data_loss')) AS errors"
+)
 _COUNTED = """(() => {
     const model = new tr.Model();
     new tr.importer.Import(model).importTraces([window.traceText]);
@@ -82,6 +92,20 @@ def check(browser: Browser, trace: Path) -> list[str]:
     return [*wrong, *took["warnings"]]
 
 
+def processed(processor: str, trace: Path) -> list[str]:
+    """What Perfetto's trace processor says is wrong with a trace. Raises OSError, CalledProcessError."""
+    query = WORK / "query.sql"
+    query.write_text(QUERY, encoding="utf-8")
+    done = subprocess.run([processor, "-q", str(query), str(trace)], capture_output=True, text=True, check=True)
+    (row,) = csv.DictReader(io.StringIO(done.stdout))
+    took = {name: int(float(value)) for name, value in row.items()}
+    wanted = {name: count for name, count in expected(trace).items() if name in took} | {"errors": 0}
+    print(", ".join(f"{name} {count} of {wanted[name]}" for name, count in took.items()) + " in the trace processor")
+    return [
+        f"trace processor: {name}: {took[name]}, not {wanted[name]}" for name in wanted if took[name] != wanted[name]
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path, nargs="?", help="a chrometrace.json; a made-up one otherwise")
@@ -90,8 +114,11 @@ def main() -> None:
     if path is None:
         sys.exit("check_trace: there is no Chromium; on Debian: apt-get install chromium")
     WORK.mkdir(parents=True, exist_ok=True)
+    trace = options.trace or made_up()
     with chromium(path, SECONDS) as browser:
-        wrong = check(browser, options.trace or made_up())
+        wrong = check(browser, trace)
+    if processor := os.environ.get(PROCESSOR):
+        wrong += processed(processor, trace)
     for line in wrong:
         print(f"WRONG  {line}")
     sys.exit(bool(wrong))
