@@ -34,10 +34,11 @@ SECONDS = 300.0
 """For as long the browser may take."""
 
 PROCESSOR = "GPUTUNE_TRACE_PROCESSOR"
-QUERY = (
-    "SELECT (SELECT COUNT(*) FROM slice) AS slices, (SELECT COUNT(*) FROM flow) AS arrows, "
-    "(SELECT COUNT(*) FROM counter) AS [values], (SELECT COALESCE(SUM(value), 0) FROM stats WHERE severity IN ('error', 'data_loss')) AS errors"
-)
+QUERY = """SELECT
+    (SELECT COUNT(*) FROM slice) AS slices,
+    (SELECT COUNT(*) FROM flow) AS arrows,
+    (SELECT COUNT(*) FROM counter) AS [values],
+    (SELECT COALESCE(SUM(value), 0) FROM stats WHERE severity IN ('error', 'data_loss')) AS errors"""
 _COUNTED = """(() => {
     const model = new tr.Model();
     new tr.importer.Import(model).importTraces([window.traceText]);
