@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 import numpy as np
@@ -43,24 +43,27 @@ class Counted:
         self.ended_ns = 0
         self._first: dict[int, dict[str, Array]] = {}
 
-    def warm_up(self) -> None:
-        """One inference that does not count. Raises as executors do."""
-        self._infer(self.warmup, "warm-up inference")
-        self.warmup += 1
+    def warm_up(self, over: Callable[[], bool]) -> None:
+        """One inference that does not count, unless the run is over by the time that its turn comes. Raises as
+        executors do."""
+        if self._infer(self.warmup, "warm-up inference", over) is not None:
+            self.warmup += 1
+        self.waited_ns = 0
 
-    def count(self) -> None:
-        """One that counts. Raises as executors do."""
-        number = len(self.times.elapsed_ns)
-        asked_ns = time.perf_counter_ns()
-        begin_ns, elapsed_ns = self._infer(number, "inference")
-        self.waited_ns += begin_ns - asked_ns
-        self.times.add(begin_ns, elapsed_ns)
+    def count(self, over: Callable[[], bool]) -> None:
+        """The same for one that counts."""
+        if (ran := self._infer(len(self.times.elapsed_ns), "inference", over)) is not None:
+            self.times.add(*ran)
 
-    def _infer(self, number: int, what: str) -> tuple[int, int]:
-        """When it began, its turn having come, and its ns."""
+    def _infer(self, number: int, what: str, over: Callable[[], bool]) -> tuple[int, int] | None:
+        """When it began, its turn having come, and its ns; None where none ran."""
         index = number % len(self.instance.inputs)
+        asked_ns = time.perf_counter_ns()
         with self.instance.turns.turn(self.instance.priority):
             begin_ns = time.perf_counter_ns()
+            self.waited_ns += begin_ns - asked_ns
+            if over():
+                return None
             outputs, elapsed_ns = self.instance.infer(self.instance.inputs[index])
         self.ended_ns = time.perf_counter_ns()
         if differing := difference(outputs, self._first.setdefault(index, outputs)):
@@ -102,7 +105,7 @@ class Throughput:
     @property
     def took_s(self) -> float:
         """From the begin to the end of the last inference."""
-        return 0.0 if self.begin_ns is None else (self.ended_ns - self.begin_ns) / _NS
+        return 0.0 if self.begin_ns is None else max(0, self.ended_ns - self.begin_ns) / _NS
 
     @property
     def inferences(self) -> int:
@@ -138,18 +141,19 @@ class Throughput:
     def _work(self, counted: Counted) -> None:
         try:
             for _ in range(self._warmup):
-                if self._stop.is_set():
-                    return
-                counted.warm_up()
+                counted.warm_up(self._stop.is_set)
             self._warm.wait()
-            while not self._stop.is_set() and time.perf_counter_ns() < self._end_ns:
-                counted.count()
+            while not self._over():
+                counted.count(self._over)
         except threading.BrokenBarrierError:
             return  # the run was over before all were warm
         except Exception as error:
             self._stop.set()
             self._warm.abort()
             raise InstanceFailed(counted.instance, error) from error
+
+    def _over(self) -> bool:
+        return self._stop.is_set() or time.perf_counter_ns() >= self._end_ns
 
     def _begin(self) -> None:
         """Called once, when all are warm."""

@@ -1,7 +1,7 @@
 """throughput-net-run: instances beside each other on the null device, what they count, and what ends a run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,12 @@ import pytest
 from gputune.client.errors import ConfigError, DeviceOrContextError, WrongResults
 from gputune.client.run.inferences import Times
 from gputune.client.run.throughput import running
+from gputune.client.run.throughput.config import ContextPlan
+from gputune.client.run.throughput.contexts import Instance
 from gputune.client.run.throughput.meters import Energy, EnergyCounter
-from gputune.client.run.throughput.running import difference
+from gputune.client.run.throughput.running import Counted, difference
 from gputune.client.run.throughput.summary import by_minute, energy_of, slower_minutes
+from gputune.client.run.throughput.turns import Turns
 from gputune.core.errors import LaunchFailed
 from gputune.runtime.backends.null import NullBackend
 from tests.client.commands import Gputune, Ran, read_json
@@ -139,6 +142,20 @@ def test_inputs_need_a_list(gputune: Gputune, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"contexts": [{"path": str(path)}], "device": "null"}))
     ran = gputune("throughput-net-run", "--config", tmp_path / "config.json")
     assert (ran.code, "'a': its graph has inputs ('x'); give it an" in ran.last_line) == (ConfigError.exit_code, True)
+
+
+def test_no_inference_begins_when_the_run_is_over_by_the_time_that_its_turn_comes() -> None:
+    def infer(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        begun.append(1)
+        return {}, 5
+
+    begun: list[int] = []
+    counted = Counted(Instance("a.0", ContextPlan("a", Path("a.bin")), infer, [{}], Turns()))
+    counted.warm_up(lambda: True)
+    counted.count(lambda: True)
+    assert (begun, counted.warmup, counted.times.elapsed_ns, counted.waited_ns > 0) == ([], 0, [], True)
+    counted.count(lambda: False)
+    assert (begun, counted.times.elapsed_ns) == ([1], [5])
 
 
 def test_bits_decide_about_results() -> None:
