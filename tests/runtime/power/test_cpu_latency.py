@@ -1,0 +1,34 @@
+"""The kernel's own latency file, where this process may open it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gputune.runtime.power.actuators.base import Access
+from gputune.runtime.power.actuators.cpu_latency import NO_REQUEST_US, CpuLatency
+from gputune.runtime.power.records import NOTHING, Vote
+from gputune.runtime.power.steering import Steering
+
+FILE = Path("/dev/cpu_dma_latency")
+
+pytestmark = pytest.mark.skipif(not os.access(FILE, os.R_OK | os.W_OK), reason=f"{FILE} cannot be opened")
+
+
+def in_force() -> int:
+    return int.from_bytes(FILE.read_bytes()[:4], "little", signed=True)
+
+
+def test_a_vote_is_in_force_until_it_is_taken_back() -> None:
+    if in_force() != NO_REQUEST_US:
+        pytest.skip("another process holds a request")
+    steering = Steering(CpuLatency.find(Access()), limit_s=5.0)
+    applied = steering.apply(Vote(sleep_latency_us=100))
+    assert (in_force(), applied.problems) == (100, ())
+    assert applied.requested == applied.effective == {"cpu_latency.latency_us": 100.0}
+    assert steering.apply(Vote(sleep_latency_us=40), own=NOTHING).effective == {}
+    assert in_force() == NO_REQUEST_US
+    steering.apply(Vote(sleep_latency_us=70))
+    assert in_force() == 70
+    assert steering.restore(steering.originals()) == []
+    assert in_force() == NO_REQUEST_US
