@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputune.core.identity import DeviceIdentity
+from gputune.runtime.power.actuators import amdgpu, cpufreq, devfreq, intel, kgsl, nvml
 from gputune.runtime.power.actuators.base import SLOW, UNKNOWN, Access, Actuator, Problem, Write
 from gputune.runtime.power.actuators.cpu_latency import CpuLatency
 from gputune.runtime.power.actuators.none import NoActuator
-from gputune.runtime.power.records import NOTHING, Vote
+from gputune.runtime.power.records import NOTHING, PowerMode, Vote
 
 FAMILIES: Mapping[str, Callable[[Access], Sequence[Actuator]]] = {
+    "kgsl": kgsl.find,
+    "devfreq": devfreq.find,
+    "i915": intel.find_i915,
+    "xe": intel.find_xe,
+    "amdgpu": amdgpu.find,
+    "nvml": nvml.find,
+    "cpufreq": cpufreq.find,
     "cpu_latency": CpuLatency.find,
 }
 """What looks for the actuators of each kind below a root."""
+
+_VENDORS = {
+    "qualcomm|adreno": ("kgsl", "devfreq"),
+    r"\barm\b|mali|imagination|powervr": ("devfreq",),
+    "intel": ("i915", "xe"),
+    r"\bamd\b|advanced micro|radeon|gfx\d": ("amdgpu",),
+    "nvidia": ("nvml",),
+}
+"""The kinds of controls by what a GPU's vendor and name say."""
 
 LIMIT_S = 0.015
 """How long a vote may wait for files, all actuators together."""
@@ -43,15 +62,26 @@ def find_actuators(
     before_write: Callable[[Write], None] | None = None,
 ) -> list[Actuator]:
     """What steers a device, found by its type and vendor and by the files below a root; one that steers nothing where
-    there is none. Without an identity, everything that is there. before_write: see actuators.base.Access."""
+    there is none. Without an identity, everything that is there; several of a kind are numbered. before_write: see
+    actuators.base.Access."""
     access = Access(root, before_write)
     found = [actuator for name in families_of(identity) for actuator in FAMILIES[name](access)]
+    for name, count in Counter(actuator.name for actuator in found).items():
+        for number, actuator in enumerate(each for each in found if each.name == name and count > 1):
+            actuator.name = f"{name}_{number}"
     return found or [NoActuator()]
 
 
 def families_of(identity: DeviceIdentity | None) -> Sequence[str]:
-    """The kinds of controls that may steer a device."""
-    return tuple(FAMILIES)
+    """The kinds of controls that may steer a device: a processor's for one of type CPU, its vendor's for another one,
+    and how deep a processor sleeps for all, because each launch waits for that. All kinds without an identity."""
+    if identity is None:
+        return tuple(FAMILIES)
+    if identity.device_type == "cpu":
+        return ("cpufreq", "cpu_latency")
+    called = f"{identity.vendor} {identity.name}".lower()
+    found = next((names for pattern, names in _VENDORS.items() if re.search(pattern, called)), ("devfreq",))
+    return (*found, "cpu_latency")
 
 
 class Steering:
@@ -122,6 +152,8 @@ class Steering:
     def ignored(self, vote: Vote) -> list[str]:
         """The fields of a vote that ask for something and that no actuator here makes anything of."""
         honoured = {name for actuator in self.actuators for name in actuator.honours}
+        if vote.power_mode is PowerMode.DUTY_CYCLE:  # of DSPs only
+            honoured.discard("power_mode")
         return [name for name in vars(vote) if getattr(vote, name) != getattr(NOTHING, name) and name not in honoured]
 
     def close(self) -> None:

@@ -167,7 +167,7 @@ def clamped(actuator: str, writes: Iterable[Write]) -> list[Problem]:
 
 def clamped_advice(now: str, write: Write) -> str:
     """What to say of a file that reads otherwise than what was written to it."""
-    return f"reads {now} after {write.value.strip()} was written: the driver or another process limits it"
+    return f"reads {now[:80]!r} after {write.value.strip()!r} was written: the driver or another process limits it"
 
 
 def advice_for(error: str, write: Write) -> str:
