@@ -13,9 +13,8 @@ from pathlib import Path
 
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.power.actuators import amdgpu, cpufreq, devfreq, intel, kgsl, nvml
-from gputune.runtime.power.actuators.base import SLOW, UNKNOWN, Access, Actuator, Problem, Write
+from gputune.runtime.power.actuators.base import SLOW, UNKNOWN, Access, Actuator, NoActuator, Problem, Write
 from gputune.runtime.power.actuators.cpu_latency import CpuLatency
-from gputune.runtime.power.actuators.none import NoActuator
 from gputune.runtime.power.records import NOTHING, PowerMode, Vote
 
 FAMILIES: Mapping[str, Callable[[Access], Sequence[Actuator]]] = {
@@ -38,6 +37,10 @@ _VENDORS = {
     "nvidia": ("nvml",),
 }
 """The kinds of controls by what a GPU's vendor and name say."""
+
+_PROCESSOR = ("cpufreq",)
+_OTHER = ("devfreq",)
+_LATENCY = "cpu_latency"
 
 LIMIT_S = 0.015
 """How long a vote may wait for files, all actuators together."""
@@ -64,12 +67,20 @@ def find_actuators(
     """What steers a device, found by its type and vendor and by the files below a root; one that steers nothing where
     there is none. Without an identity, everything that is there; several of a kind are numbered. before_write: see
     actuators.base.Access."""
-    access = Access(root, before_write)
-    found = [actuator for name in families_of(identity) for actuator in FAMILIES[name](access)]
-    for name, count in Counter(actuator.name for actuator in found).items():
-        for number, actuator in enumerate(each for each in found if each.name == name and count > 1):
-            actuator.name = f"{name}_{number}"
-    return found or [NoActuator()]
+    return _found(families_of(identity), Access(root, before_write))
+
+
+def find_steering(identity: DeviceIdentity | None, root: Path = Path("/")) -> Steering:
+    """What find_actuators finds, as one, with a key for votes on it."""
+    return _steering(families_of(identity), root)
+
+
+def all_steerings(root: Path = Path("/")) -> list[Steering]:
+    """One for each kind of device with controls that outlive a process, whether a driver for the device works or
+    not."""
+    kinds = [(*_PROCESSOR, _LATENCY), *((*families, _LATENCY) for families in (*_VENDORS.values(), _OTHER))]
+    found = {steering.key: steering for steering in (_steering(families, root) for families in kinds)}
+    return [steering for steering in found.values() if steering.originals()]
 
 
 def families_of(identity: DeviceIdentity | None) -> Sequence[str]:
@@ -78,10 +89,24 @@ def families_of(identity: DeviceIdentity | None) -> Sequence[str]:
     if identity is None:
         return tuple(FAMILIES)
     if identity.device_type == "cpu":
-        return ("cpufreq", "cpu_latency")
+        return (*_PROCESSOR, _LATENCY)
     called = f"{identity.vendor} {identity.name}".lower()
-    found = next((names for pattern, names in _VENDORS.items() if re.search(pattern, called)), ("devfreq",))
-    return (*found, "cpu_latency")
+    found = next((names for pattern, names in _VENDORS.items() if re.search(pattern, called)), _OTHER)
+    return (*found, _LATENCY)
+
+
+def _steering(families: Sequence[str], root: Path) -> Steering:
+    actuators = _found(families, Access(root))
+    names = "+".join(actuator.name for actuator in actuators)
+    return Steering(actuators, key=names if root == Path("/") else f"{names} {root.resolve()}")
+
+
+def _found(families: Sequence[str], access: Access) -> list[Actuator]:
+    found = [actuator for name in families for actuator in FAMILIES[name](access)]
+    for name, count in Counter(actuator.name for actuator in found).items():
+        for number, actuator in enumerate(each for each in found if each.name == name and count > 1):
+            actuator.name = f"{name}_{number}"
+    return found or [NoActuator()]
 
 
 class Steering:
@@ -92,7 +117,9 @@ class Steering:
     daemons, so that an interpreter that ends still brings the clocks back.
     """
 
-    def __init__(self, actuators: Sequence[Actuator], limit_s: float = LIMIT_S) -> None:
+    def __init__(self, actuators: Sequence[Actuator], limit_s: float = LIMIT_S, key: str = "") -> None:
+        """key: names the controls, the same in all processes and for all drivers of a device."""
+        self.key = key
         self.actuators = tuple(actuators)
         self._limit_s = limit_s
         self._workers = [_Worker(actuator) for actuator in self.actuators]

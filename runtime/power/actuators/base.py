@@ -115,6 +115,40 @@ class Actuator(Protocol):
         """Lets go of what only this process holds."""
 
 
+class NoActuator:
+    """The actuator of a device that nothing steers; it honours no field of a vote."""
+
+    name = "none"
+    paths: tuple[Path, ...] = ()
+    honours: frozenset[str] = frozenset()
+    of_this_process = True
+    at: Path | None = None
+
+    def read(self) -> dict[str, str]:
+        return {}
+
+    def adopt(self, originals: Mapping[str, str]) -> None:
+        """Nothing to keep."""
+
+    def plan(self, vote: Vote) -> list[Write]:
+        return []
+
+    def plan_back(self, originals: Mapping[str, str]) -> list[Write]:
+        return []
+
+    def write(self, writes: Sequence[Write]) -> list[Problem]:
+        return []
+
+    def requested(self, vote: Vote) -> dict[str, float]:
+        return {}
+
+    def effective(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def content_of(path: Path) -> str | None:
     """What a file contains; None where it cannot be read."""
     try:

@@ -64,7 +64,7 @@ def found_by(library: Library, access: Access) -> list[Nvml]:
 
 
 class Nvml:
-    """Locks the clocks of one GPU. Its `paths` are names: NVML has no files."""
+    """Locks the clocks of one GPU. Its `paths` are names, absolute as those of files: NVML has no files."""
 
     name = "nvml"
     of_this_process = False
@@ -79,7 +79,7 @@ class Nvml:
         graphics = library.nvmlDeviceGetSupportedGraphicsClocks(self._handle, max(memory, default=0))
         scales = {"core": scale_of(graphics, _MHZ), "bus": scale_of(memory, _MHZ)}
         self._scales: dict[Domain, Scale] = {d: found for d in _DOMAINS if (found := scales[d]) is not None}
-        self._files = {Path(f"nvml/{index}/{domain}_locked_clocks"): domain for domain in self._scales}
+        self._files = {Path(f"/nvml/{index}/{domain}_locked_clocks"): domain for domain in self._scales}
         self.paths = tuple(self._files)
         self.honours = CLOCKS | ({"bus"} if "bus" in self._scales else set())
         self._values = dict.fromkeys(self.paths, DEFAULT)

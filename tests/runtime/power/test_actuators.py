@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.power.actuators.base import Actuator, Write
 from gputune.runtime.power.actuators.cl_hints import hints
-from gputune.runtime.power.fake_trees import TREES, make_tree
+from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote
-from gputune.runtime.power.steering import Steering, families_of, find_actuators
+from gputune.runtime.power.steering import Steering, all_steerings, families_of, find_actuators, find_steering
 
 FAMILIES = sorted(TREES)
 TURBO, SLOW = (Corners(each, each, each) for each in (Corner.TURBO, Corner.SVS))
@@ -276,3 +276,11 @@ def test_a_field_that_is_not_honoured_is_named(tmp_path: Path) -> None:
     assert steered(make_tree(tmp_path, "mali")).ignored(UP) == ["bus", "sleep_latency_us", "high_performance"]
     offered = replace(IDENTITY, extensions=("cl_qcom_perf_hint",))
     assert [hint.offered for hint in hints(offered)] == [True, False, False]
+
+
+def test_a_key_names_the_controls(tmp_path: Path) -> None:
+    make_tree(tmp_path, "cpufreq", "kgsl", "memory")
+    cpu = replace(IDENTITY, device_type="cpu", vendor="any")
+    assert find_steering(cpu, tmp_path).key == f"cpufreq+cpu_latency {tmp_path.resolve()}"
+    names = [steering.key.partition(" ")[0] for steering in all_steerings(tmp_path)]
+    assert names == ["cpufreq+cpu_latency", "kgsl+devfreq+cpu_latency", "devfreq+cpu_latency"]
