@@ -9,11 +9,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.power.actuators import amdgpu, cpufreq, devfreq, intel, kgsl, nvml
-from gputune.runtime.power.actuators.base import SLOW, UNKNOWN, Access, Actuator, NoActuator, Problem, Write
+from gputune.runtime.power.actuators.base import (
+    SLOW,
+    UNKNOWN,
+    Access,
+    Actuator,
+    NoActuator,
+    Problem,
+    Write,
+    advice_for,
+    content_of,
+    refusal_of,
+)
 from gputune.runtime.power.actuators.cpu_latency import CpuLatency
 from gputune.runtime.power.records import NOTHING, PowerMode, Vote
 
@@ -109,6 +121,22 @@ def _found(families: Sequence[str], access: Access) -> list[Actuator]:
     return found or [NoActuator()]
 
 
+@dataclass(frozen=True)
+class ControlState:
+    """A control now. content: None where it cannot be read; refusal: the errno's name that a write would fail with,
+    empty where it would not."""
+
+    actuator: str
+    path: Path
+    content: str | None
+    refusal: str
+
+    @property
+    def advice(self) -> str:
+        """What would allow writes; empty where they are."""
+        return advice_for(self.refusal, Write(self.path, "")) if self.refusal else ""
+
+
 class Steering:
     """Applies votes with some actuators; those of several threads one after the other.
 
@@ -175,6 +203,32 @@ class Steering:
         """Waits for actuators that are slow; whether all are done."""
         until = time.monotonic() + limit_s
         return all(worker.done(max(until - time.monotonic(), 0.0)) for worker in self._workers)
+
+    def effective(self) -> dict[str, float]:
+        """What is in force now, by the names of `Applied`; waits for slow files."""
+        return {f"{each.name}.{name}": value for each in self.actuators for name, value in each.effective().items()}
+
+    def planned(self, votes: Sequence[Vote]) -> list[list[Write]]:
+        """What would be written for each of some votes, one after the other from the state now, and last for the way
+        back; nothing is."""
+        after: dict[Path, str] = {}
+        originals = self.originals()
+        self.adopt(originals)
+        plans: list[Callable[[Actuator], list[Write]]] = [partial(_plan, vote, after) for vote in votes]
+        plans.append(partial(_plan_back, originals, after))
+        found: list[list[Write]] = []
+        for plan in plans:
+            found.append([write for actuator in self.actuators for write in plan(actuator)])
+            after |= {write.path: write.value for write in found[-1]}
+        return found
+
+    def controls(self) -> list[ControlState]:
+        """The state of every control that a vote may change."""
+        return [
+            ControlState(actuator.name, path, contents.get(str(path)) or content_of(path), refusal_of(path))
+            for actuator, contents in ((each, each.read()) for each in self.actuators)
+            for path in actuator.paths
+        ]
 
     def ignored(self, vote: Vote) -> list[str]:
         """The fields of a vote that ask for something and that no actuator here makes anything of."""
@@ -272,6 +326,14 @@ class _Worker:
                 self._busy = False
                 self._change.notify_all()
             return job
+
+
+def _plan(vote: Vote, after: Mapping[Path, str], actuator: Actuator) -> list[Write]:
+    return actuator.plan(vote, after)
+
+
+def _plan_back(originals: Mapping[str, str], after: Mapping[Path, str], actuator: Actuator) -> list[Write]:
+    return actuator.plan_back(originals, after)
 
 
 def _applied(actuator: Actuator, vote: Vote) -> _Outcome:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import Access, Write, content_of, word_of
+from gputune.runtime.power.actuators.base import Access, Write, content_of, word_after
 from gputune.runtime.power.actuators.controls import CLOCKS, Domain, FileActuator, Scale, Switch, held, limits, scale_of
 from gputune.runtime.power.records import Corner, Vote
 
@@ -82,10 +82,10 @@ class Levels:
             return {self.mode: originals[self.mode]} if self.mode in originals else {}
         return {self.mode: "manual"} | {clock.path: clock.numbers(vote) for clock in self.clocks}
 
-    def ordered(self, wanted: Mapping[Path, str]) -> list[Write]:
+    def ordered(self, wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
         """The state first: the levels are refused in any but `manual`."""
         mode = wanted.get(self.mode, "")
-        writes = [Write(self.mode, mode)] if mode and mode.strip() != word_of(self.mode) else []
+        writes = [Write(self.mode, mode)] if mode and mode.strip() != word_after(self.mode, after) else []
         if mode.strip() == "manual":
             writes += [Write(clock.path, wanted.get(clock.path, clock.numbers(None))) for clock in self.clocks]
         return writes

@@ -76,6 +76,9 @@ class Access:
             os.close(descriptor)
 
 
+NO_CONTENTS: Mapping[Path, str] = {}
+
+
 class Actuator(Protocol):
     """What steers one device, or one kind of control of it. Nothing raises for a file that cannot be read or written.
 
@@ -96,11 +99,12 @@ class Actuator(Protocol):
     def adopt(self, originals: Mapping[str, str]) -> None:
         """Takes these contents, as `read` gives them, for those that a field without a vote goes back to."""
 
-    def plan(self, vote: Vote) -> list[Write]:
-        """What is to be written, in this order, to bring the device from its state now to a vote."""
+    def plan(self, vote: Vote, after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
+        """What is to be written, in this order, to bring the device from its state now to a vote. after: contents that
+        files would have by then, in place of their own."""
 
-    def plan_back(self, originals: Mapping[str, str]) -> list[Write]:
-        """What is to be written, in this order, to bring back exactly these contents."""
+    def plan_back(self, originals: Mapping[str, str], after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
+        """What is to be written, in this order, to bring back exactly these contents; after: as for `plan`."""
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
         """Writes, reads back, and says what did not become as it was asked for."""
@@ -130,10 +134,10 @@ class NoActuator:
     def adopt(self, originals: Mapping[str, str]) -> None:
         """Nothing to keep."""
 
-    def plan(self, vote: Vote) -> list[Write]:
+    def plan(self, vote: Vote, after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
         return []
 
-    def plan_back(self, originals: Mapping[str, str]) -> list[Write]:
+    def plan_back(self, originals: Mapping[str, str], after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
         return []
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
@@ -161,6 +165,11 @@ def content_of(path: Path) -> str | None:
 def word_of(path: Path) -> str:
     """A file's content without blanks around it; empty where it cannot be read."""
     return (content_of(path) or "").strip()
+
+
+def word_after(path: Path, after: Mapping[Path, str]) -> str:
+    """word_of, but for files that would have another content by then."""
+    return after[path].strip() if path in after else word_of(path)
 
 
 def numbers_of(path: Path) -> list[int]:
@@ -197,6 +206,16 @@ def clamped(actuator: str, writes: Iterable[Write]) -> list[Problem]:
         if now and now != write.value.strip():
             found.append(Problem(actuator, write.path, CLAMPED, clamped_advice(now, write)))
     return found
+
+
+def refusal_of(path: Path) -> str:
+    """The name of the errno that a write would fail with now, empty where it would not; nothing is written. A name
+    without a file is a library's control, which takes root."""
+    if not path.exists():
+        return "" if os.geteuid() == 0 else "EPERM"
+    if os.access(path, os.W_OK):
+        return ""
+    return "EROFS" if os.statvfs(path).f_flag & os.ST_RDONLY else "EACCES"
 
 
 def clamped_advice(now: str, write: Write) -> str:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from gputune.runtime.power.actuators.base import (
+    NO_CONTENTS,
     Access,
     Problem,
     Write,
     clamped,
     content_of,
     number_of,
+    word_after,
     word_of,
     write_all,
 )
@@ -117,8 +119,8 @@ class Control(Protocol):
     def wanted(self, vote: Vote, originals: Mapping[Path, str]) -> Mapping[Path, str]:
         """What each file shall contain, in the order for writing; without the files that stay as they are."""
 
-    def ordered(self, wanted: Mapping[Path, str]) -> list[Write]:
-        """The writes from the state now to these contents."""
+    def ordered(self, wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
+        """The writes from the state now to these contents; after: see base.Actuator.plan."""
 
     def requested(self, vote: Vote) -> dict[str, float]: ...
 
@@ -140,8 +142,8 @@ class Switch:
         word = self.choose(vote)
         return {self.path: word} if word is not None else _kept(self.paths, originals)
 
-    def ordered(self, wanted: Mapping[Path, str]) -> list[Write]:
-        return _changes(wanted)
+    def ordered(self, wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
+        return _changes(wanted, after)
 
     def requested(self, vote: Vote) -> dict[str, float]:
         return {}
@@ -180,12 +182,12 @@ class Range:
         # what stays as it was is written back exactly, not by way of its frequency
         return {path: kept[path] if before.get(path) == ends[path] else word for path, word in words.items()}
 
-    def ordered(self, wanted: Mapping[Path, str]) -> list[Write]:
+    def ordered(self, wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
         high = self.scale.frequency(wanted.get(self.most, "").strip())
-        now = self.scale.frequency(word_of(self.most))
+        now = self.scale.frequency(word_after(self.most, after))
         raising = high is not None and now is not None and high > now
         order = (self.most, self.least) if raising else (self.least, self.most)
-        return _changes({path: wanted[path] for path in order if path in wanted})
+        return _changes({path: wanted[path] for path in order if path in wanted}, after)
 
     def requested(self, vote: Vote) -> dict[str, float]:
         least, most = self._voted(vote)
@@ -249,12 +251,13 @@ class FileActuator:
     def adopt(self, originals: Mapping[str, str]) -> None:
         self._originals = self._mine(originals)
 
-    def plan(self, vote: Vote) -> list[Write]:
-        return [write for control in self.controls for write in control.ordered(control.wanted(vote, self._originals))]
+    def plan(self, vote: Vote, after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
+        wanted = [(control, control.wanted(vote, self._originals)) for control in self.controls]
+        return [write for control, contents in wanted for write in control.ordered(contents, after)]
 
-    def plan_back(self, originals: Mapping[str, str]) -> list[Write]:
+    def plan_back(self, originals: Mapping[str, str], after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
         mine = self._mine(originals)
-        return [write for control in self.controls for write in control.ordered(_kept(control.paths, mine))]
+        return [write for control in self.controls for write in control.ordered(_kept(control.paths, mine), after)]
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
         problems = write_all(self._watched(), self.name, writes)
@@ -289,9 +292,9 @@ def _kept(paths: Iterable[Path], originals: Mapping[Path, str]) -> dict[Path, st
     return {path: originals[path] for path in paths if path in originals}
 
 
-def _changes(wanted: Mapping[Path, str]) -> list[Write]:
-    """The writes for files that contain something else now."""
-    return [Write(path, value) for path, value in wanted.items() if value.strip() != word_of(path)]
+def _changes(wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
+    """The writes for files that contain something else by then."""
+    return [Write(path, value) for path, value in wanted.items() if value.strip() != word_after(path, after)]
 
 
 def governor(folder: Path, name: str, domain: Domain) -> Switch | None:

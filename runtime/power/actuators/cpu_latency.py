@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import Access, Problem, Write, advice_for, clamped_advice
+from gputune.runtime.power.actuators.base import NO_CONTENTS, Access, Problem, Write, advice_for, clamped_advice
 from gputune.runtime.power.records import Vote
 
 NO_REQUEST_US = 2_000_000_000
@@ -49,13 +49,12 @@ class CpuLatency:
     def adopt(self, originals: Mapping[str, str]) -> None:
         """Nothing to keep: closing the file takes the request back."""
 
-    def plan(self, vote: Vote) -> list[Write]:
-        if vote.sleep_latency_us == self._held_us:
-            return []
-        return [Write(self._path, "" if vote.sleep_latency_us is None else str(vote.sleep_latency_us))]
+    def plan(self, vote: Vote, after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
+        wanted = "" if vote.sleep_latency_us is None else str(vote.sleep_latency_us)
+        return [] if wanted == self._word(after) else [Write(self._path, wanted)]
 
-    def plan_back(self, originals: Mapping[str, str]) -> list[Write]:
-        return [] if self._held is None else [Write(self._path, "")]
+    def plan_back(self, originals: Mapping[str, str], after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
+        return [Write(self._path, "")] if self._word(after) else []
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
         """An empty value takes the request back."""
@@ -83,6 +82,10 @@ class CpuLatency:
         if self._held is not None:
             os.close(self._held)
         self._held = self._held_us = None
+
+    def _word(self, after: Mapping[Path, str]) -> str:
+        """What this process asks for; empty for no request."""
+        return after.get(self._path, "" if self._held_us is None else str(self._held_us))
 
     def _hold(self, write: Write) -> None:
         """Makes the request another one, or takes it back. Raises OSError."""

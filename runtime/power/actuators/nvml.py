@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
-from gputune.runtime.power.actuators.base import Access, Problem, Write, advice_for
+from gputune.runtime.power.actuators.base import NO_CONTENTS, Access, Problem, Write, advice_for
 from gputune.runtime.power.actuators.controls import CLOCKS, Domain, Scale, limits, scale_of
 from gputune.runtime.power.records import Corner, Vote
 
@@ -90,14 +90,13 @@ class Nvml:
     def adopt(self, originals: Mapping[str, str]) -> None:
         """Nothing to keep: a clock without a vote is not locked."""
 
-    def plan(self, vote: Vote) -> list[Write]:
-        return [
-            Write(path, value)
-            for path, domain in self._files.items()
-            if (value := self._value(vote, domain)) != self._values[path]
-        ]
+    def plan(self, vote: Vote, after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
+        now = {**self._values, **after}
+        wanted = [Write(path, self._value(vote, domain)) for path, domain in self._files.items()]
+        return [write for write in wanted if write.value != now[write.path]]
 
-    def plan_back(self, originals: Mapping[str, str]) -> list[Write]:
+    def plan_back(self, originals: Mapping[str, str], after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
+        """Whatever is known here: another process may have locked a clock."""
         return [Write(path, DEFAULT) for path in self._files if str(path) in originals]
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
