@@ -8,7 +8,7 @@ from typing import Literal
 
 from gputune.client.errors import DeviceOrContextError, TargetError
 
-Area = Literal["software", "settings", "drivers", "device", "target", "adb"]
+Area = Literal["software", "settings", "drivers", "device", "power", "target", "adb"]
 FAR: tuple[Area, ...] = ("target", "adb")  # what lies beyond this machine
 
 

@@ -1,0 +1,27 @@
+"""The controls of clocks and power that perf profiles could write here."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from gputune.client.doctor.findings import Finding
+from gputune.runtime.power.steering import ControlState, find_steering
+
+
+def check_power(root: Path = Path("/")) -> list[Finding]:
+    """A line for each kind of control below a root, of all devices; a note where there is none or it refuses."""
+    controls = find_steering(None, root).controls()
+    if not controls:
+        return [Finding("power", "note", "no control of clocks or power here: perf profiles change nothing")]
+    return [_finding(name, list(group)) for name, group in groupby(controls, key=lambda control: control.actuator)]
+
+
+def _finding(name: str, controls: list[ControlState]) -> Finding:
+    refused = [control for control in controls if control.refusal]
+    if not refused:
+        count = f"{len(controls)} control{'' if len(controls) == 1 else 's'}"
+        return Finding("power", "ok", f"{name}: perf profiles can write {count}, such as {controls[0].path}")
+    first = refused[0]
+    counts = f"{len(refused)} of {len(controls)} controls cannot be written"
+    return Finding("power", "note", f"{name}: {counts}: {first.path}: {first.refusal}: {first.advice}")
