@@ -32,6 +32,7 @@ COMMANDS = {
     "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
     "memory-report": ("memory_report", "Show which tensor of a context lies where and when as one page."),
     "profile-viewer": ("profile_viewer", "Show where the time of profiled inferences went."),
+    "power": ("power", "See which clocks can be steered, and what perf profiles would write."),
     "devices": ("devices", "List OpenCL devices and whether they work."),
 }
 INTERRUPTED = 130

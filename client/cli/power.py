@@ -1,0 +1,193 @@
+"""gputune power: what steers the clocks of this machine's devices, and what perf profiles would make of it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.say import print_json, say
+from gputune.client.cli.tables import add_row, print_table
+from gputune.client.errors import ConfigError
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.devices.discovery import choose, discover, wanted_device
+from gputune.runtime.power.actuators.base import Write
+from gputune.runtime.power.actuators.cl_hints import hints
+from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
+from gputune.runtime.power.presets import PRESETS
+from gputune.runtime.power.profile import PerfProfile
+from gputune.runtime.power.settings import MOMENTS, PHASES
+from gputune.runtime.power.steering import ControlState, find_steering
+from gputune.runtime.power.yaml_form import read_yaml
+
+_Command = Callable[..., None]
+
+
+def _root_option(command: _Command) -> _Command:
+    return click.option(
+        "--root",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        default=Path("/"),
+        metavar="DIR",
+        help="Look for the files below this folder instead of /, such as a tree of `fake-tree`.",
+    )(command)
+
+
+def _device_option(command: _Command) -> _Command:
+    return click.option(
+        "--device", metavar="D", help="A name part or number: only what steers this device. Otherwise all there is."
+    )(command)
+
+
+def _json_option(command: _Command) -> _Command:
+    return click.option("--json", "as_json", is_flag=True, help="JSON for tools.")(command)
+
+
+@click.group("power")
+def command() -> None:
+    """See which clocks and power states of this machine can be steered, and what perf profiles would write."""
+
+
+@command.command("show")
+@_root_option
+@_device_option
+@_json_option
+def show(root: Path, device: str | None, as_json: bool) -> None:
+    """List the controls that are found, what they contain, and whether they can be written or what would allow it."""
+    identity = _identity(device)
+    steering = find_steering(identity, root)
+    controls = steering.controls()
+    offered = [] if identity is None else hints(identity)
+    if as_json:
+        entries = [{**vars(each), "path": str(each.path), "advice": each.advice} for each in controls]
+        lines = [hint.line for hint in offered]
+        print_json({"key": steering.key, "controls": entries, "effective": steering.effective(), "hints": lines})
+        return
+    if not controls:
+        say("no control of clocks or power is found here: perf profiles change nothing")
+    else:
+        print_table(_control_table(controls))
+    for name, value in steering.effective().items():
+        say(f"now: {name.removesuffix('_hz')} {f'{value / 1e6:g} MHz' if name.endswith('_hz') else f'{value:g}'}")
+    for line in dict.fromkeys(f"{each.refusal}: {each.advice}" for each in controls if each.refusal):
+        say(line)
+    for hint in offered:
+        say(hint.line)
+
+
+@command.command("presets")
+@_json_option
+def presets(as_json: bool) -> None:
+    """List the preset perf profiles: what they ask for during work and after it."""
+    if as_json:
+        print_json({name: PerfProfile.from_preset(name).to_dict() for name in PRESETS})
+        return
+    table = Table("preset", "corner", "governor", "sleep latency", "done", "hysteresis", "RPC polling", "power mode")
+    for name, preset in PRESETS.items():
+        if not preset.asks:
+            add_row(table, (name, "asks for nothing", "", "", "", "", "", ""))
+            continue
+        done = "-".join(dict.fromkeys(corner.name for corner in (preset.done.least, preset.done.most)))
+        row = (
+            name,
+            preset.start.name,
+            "scales" if preset.dcvs else "held",
+            f"{preset.latency_us} us",
+            f"{done}, {preset.done_latency_us} us",
+            f"{preset.hysteresis_us // 1000} ms",
+            f"{preset.rpc_polling_us} us",
+            preset.power_mode.value,
+        )
+        add_row(table, row)
+    print_table(table)
+
+
+@command.command("check")
+@_root_option
+@_device_option
+@click.option("--perf_profile", metavar="NAME", help="A preset of `gputune power presets`.  [default: balanced]")
+@click.option(
+    "--perf_config_yaml", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A perf profile's file."
+)
+@_json_option
+def check(
+    root: Path, device: str | None, perf_profile: str | None, perf_config_yaml: Path | None, as_json: bool
+) -> None:
+    """Say what a perf profile would write where, in order, from now on. Nothing is written."""
+    profile = _profile(perf_profile, perf_config_yaml)
+    steering = find_steering(_identity(device), root)
+    moments = [(phase, moment) for phase in PHASES for moment in MOMENTS]
+    votes = [profile.vote(phase, moment) for phase, moment in moments]
+    plans = steering.planned([] if profile.silent else votes)
+    steps = [f"{phase} {moment}" for phase, moment in moments] if not profile.silent else []
+    named = dict(zip([*steps, "close"], plans, strict=True))
+    refused = {str(control.path): control for control in steering.controls() if control.refusal}
+    ignored = list(dict.fromkeys(name for vote in votes for name in steering.ignored(vote)))
+    if as_json:
+        told = {step: [_write_entry(write, refused) for write in plan] for step, plan in named.items()}
+        print_json({"profile": profile.name, "writes": told, "ignored": ignored})
+        return
+    if profile.silent:
+        say(f"{profile.name} asks for nothing: nothing is read or written")
+        return
+    for step, plan in named.items():
+        say(f"{step}:" if plan else f"{step}: nothing to write")
+        for write in plan:
+            say(f"  {_write_line(write, refused)}")
+    for name in ignored:
+        say(f"{name}: nothing here makes anything of it")
+
+
+@command.command("fake-tree")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("families", nargs=-1, type=click.Choice(sorted(TREES)), metavar="[FAMILY]...")
+def fake_tree(folder: Path, families: tuple[str, ...]) -> None:
+    """Write plain files like those by which a kernel steers devices below a new FOLDER, to try perf profiles with.
+
+    \b
+    gputune power fake-tree /tmp/phone kgsl memory cpufreq
+    gputune power check --root /tmp/phone --perf_profile burst
+    """
+    if folder.exists():
+        raise ConfigError(f"{folder} exists: give a new folder")
+    make_tree(folder, *families)
+    say(f"{folder}: {', '.join(families or sorted(TREES))}")
+
+
+def _identity(device: str | None) -> DeviceIdentity | None:
+    """The device that is meant; None without one. Raises DeviceOrContextError where there is no such device."""
+    if device is None:
+        return None
+    with device_errors():
+        return choose(discover(), wanted_device(device)).report.identity
+
+
+def _profile(name: str | None, path: Path | None) -> PerfProfile:
+    """Raises ConfigError for two profiles, and for one that is none."""
+    if name is not None and path is not None:
+        raise ConfigError("give --perf_profile or --perf_config_yaml, not both")
+    try:
+        return read_yaml(path) if path is not None else PerfProfile.from_preset(name or "balanced")
+    except (ValueError, OSError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def _control_table(controls: Sequence[ControlState]) -> Table:
+    table = Table("actuator", "file", "now", "writable")
+    for control in controls:
+        content = "not readable" if control.content is None else " ".join(control.content.split())
+        add_row(table, (control.actuator, control.path, content[:60], control.refusal or "yes"))
+    return table
+
+
+def _write_line(write: Write, refused: dict[str, ControlState]) -> str:
+    line = f"{write.path} = {write.value.strip() or 'closed'}"
+    control = refused.get(str(write.path))
+    return line if control is None else f"{line}  [refused now: {control.refusal}: {control.advice}]"
+
+
+def _write_entry(write: Write, refused: dict[str, ControlState]) -> dict[str, Any]:
+    control = refused.get(str(write.path))
+    return {"path": str(write.path), "value": write.value.strip(), "refusal": control.refusal if control else ""}

@@ -1,0 +1,97 @@
+"""gputune power on trees of fake files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gputune.client.doctor import power
+from gputune.runtime.power.actuators.fake_trees import make_tree
+from tests.client.commands import Gputune
+
+
+@pytest.fixture
+def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
+    return Gputune(capfd)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "root", "mali")
+
+
+def test_show_lists_what_is_found_and_what_refuses(
+    gputune: Gputune, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("governor"))
+    ran = gputune("power", "show", "--root", root)
+    assert ran.code == 0
+    rows = [line.split() for line in ran.out.splitlines() if "/13000000.mali/" in line]
+    assert [(row[3].rpartition("/")[2], row[5], row[7]) for row in rows] == [
+        ("governor", "simple_ondemand", "EACCES"),
+        ("min_freq", "200000000", "yes"),
+        ("max_freq", "800000000", "yes"),
+    ]
+    assert "EACCES: not allowed; run as root, or give the file to a group by a udev rule" in ran.out.splitlines()
+    told = json.loads(gputune("power", "show", "--root", root, "--json").out)
+    assert told["effective"]["devfreq.13000000.mali_max_hz"] == 800e6
+
+
+def test_check_says_what_would_be_written_and_writes_nothing(gputune: Gputune, root: Path) -> None:
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    ran = gputune("power", "check", "--root", root, "--perf_profile", "burst", "--json")
+    writes = {
+        step: [f"{Path(each['path']).name}={each['value']}" for each in plan]
+        for step, plan in json.loads(ran.out)["writes"].items()
+    }
+    assert list(writes)[-3:] == ["deinit start", "deinit done", "close"]
+    assert writes["init start"] == ["governor=performance", "min_freq=800000000", "cpu_dma_latency=40"]
+    assert writes["init done"] == [
+        "governor=simple_ondemand",
+        "min_freq=300000000",
+        "max_freq=400000000",
+        "cpu_dma_latency=2000",
+    ]
+    assert writes["execute start"] == [
+        "governor=performance",
+        "max_freq=800000000",
+        "min_freq=800000000",
+        "cpu_dma_latency=40",
+    ]
+    assert writes["close"] == ["max_freq=800000000", "cpu_dma_latency="]
+    assert json.loads(ran.out)["ignored"] == ["bus", "high_performance"]
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_profiles_that_are_none(gputune: Gputune, root: Path, tmp_path: Path) -> None:
+    silent = gputune("power", "check", "--root", root, "--perf_profile", "system_settings")
+    assert silent.out == "system_settings asks for nothing: nothing is read or written\n"
+    unknown = gputune("power", "check", "--perf_profile", "brust")
+    assert (unknown.code, "burst" in unknown.last_line) == (2, True)
+    file = tmp_path / "profile.yaml"
+    file.write_text("general:\n  ASYNC: true\n")
+    assert gputune("power", "check", "--perf_config_yaml", file).code == 2
+    assert gputune("power", "check", "--perf_config_yaml", file, "--perf_profile", "burst").code == 2
+
+
+def test_all_presets_are_listed(gputune: Gputune) -> None:
+    lines = gputune("power", "presets").out.splitlines()
+    row = next(line.split() for line in lines if "sustained_high_performance" in line)
+    assert row[3:7:2] == ["TURBO", "held"]
+    assert len(json.loads(gputune("power", "presets", "--json").out)) == 10
+
+
+def test_a_tree_is_made_in_a_new_folder_only(gputune: Gputune, tmp_path: Path) -> None:
+    folder = tmp_path / "phone"
+    assert gputune("power", "fake-tree", folder, "kgsl").code == 0
+    assert (folder / "sys/class/kgsl/kgsl-3d0/max_pwrlevel").read_text() == "1\n"
+    assert gputune("power", "fake-tree", folder).code == 2
+
+
+def test_the_doctor_says_which_controls_refuse(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (nothing,) = power.check_power(tmp_path / "empty")
+    assert nothing.line.startswith("no control of clocks or power")
+    monkeypatch.setattr("os.access", lambda path, mode: "devfreq" not in str(path))
+    denied, open_to_all = power.check_power(root)
+    assert denied.line.startswith("devfreq: 3 of 3 controls cannot be written")
+    assert (denied.status, open_to_all.status) == ("note", "ok")
