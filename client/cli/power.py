@@ -17,7 +17,7 @@ from gputune.runtime.power.actuators.base import Write
 from gputune.runtime.power.actuators.cl_hints import hints
 from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
 from gputune.runtime.power.presets import PRESETS
-from gputune.runtime.power.profile import PerfProfile
+from gputune.runtime.power.perf_profile import PerfProfile
 from gputune.runtime.power.settings import MOMENTS, PHASES
 from gputune.runtime.power.steering import ControlState, find_steering
 from gputune.runtime.power.yaml_form import read_yaml
