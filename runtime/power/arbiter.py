@@ -1,0 +1,304 @@
+"""Which vote is in force for a device: for each field the strongest of all live instances, in this process and others.
+
+Before the first vote changes a device, what its controls contain is journalled; when the last vote has gone it is
+brought back, by the process that took it back or, where that was killed, by the next that looks: one that votes, one
+that registers, or one with an instance registered, which looks twice a second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from gputune.core.logs import printable
+from gputune.core.opened import Opened
+from gputune.runtime.power.background import background
+from gputune.runtime.power.journal import DeviceFiles, Files, Holder, NoFiles, Table
+from gputune.runtime.power.records import NOTHING, Vote, strongest
+
+LOOK_S = 0.5
+"""How long a process that was killed goes unnoticed."""
+LOCK_S = 1.0
+"""How long a vote waits for another process's; then it follows at the next look."""
+LAST_LOOKS = 10
+"""So often what could not be brought back is tried again; then it is left to the next process that looks."""
+EXIT_S = 3.0
+"""How long the end of a process waits for slow controls."""
+
+_SHARED = 0
+_SLOW = "SLOW"
+_AS_FAR_AS_IT_GOES = ("CLAMPED", "UNKNOWN")
+
+_log = logging.getLogger(__name__)
+
+
+class Brought(Protocol):
+    """What became of a vote: numbers by `ACTUATOR.NAME`, with the unit at the end."""
+
+    @property
+    def requested(self) -> Mapping[str, float]: ...
+
+    @property
+    def effective(self) -> Mapping[str, float]: ...
+
+
+class Failed(Protocol):
+    """A control that is not as it was asked for. error: an errno's name, SLOW for what goes on in the background,
+    CLAMPED or UNKNOWN for what cannot be otherwise."""
+
+    @property
+    def error(self) -> str: ...
+
+
+class Steers(Protocol):
+    """What brings a device to a vote. Nothing raises for a control that cannot be read or written."""
+
+    def originals(self) -> Mapping[str, str]:
+        """What every control that outlives this process contains now, by path."""
+
+    def adopt(self, originals: Mapping[str, str]) -> None:
+        """Takes these contents for those from before any vote."""
+
+    def apply(self, vote: Vote, own: Vote) -> Brought:
+        """Brings the device to the strongest vote of all processes; what the kernel holds for each process, to this
+        one's own."""
+
+    def restore(self, originals: Mapping[str, str]) -> Sequence[Failed]:
+        """Brings these contents back, and lets go of what the kernel holds for this process."""
+
+    def wait(self, limit_s: float) -> bool:
+        """Waits for slow controls; whether all are done."""
+
+
+class Arbiter:
+    """The votes of this process's instances for one device.
+
+    device_key: names the device, the same in all processes; folder: where its files lie, by default the user's. A
+    folder that does not work is one warning, and votes are of this process only. A fork does nothing for the process
+    that it was forked from: votes raise ForkedProcess there, the rest has no effect. May be used by several threads.
+    """
+
+    def __init__(self, device_key: str, steering: Steers, folder: Path | None = None) -> None:
+        self.applied: Brought | None = None
+        """What became of the vote in force; None while there is none."""
+        self._device_key = device_key
+        self._steering = steering
+        self._files = DeviceFiles(device_key, folder)
+        self._opened = Opened(f"the votes for {device_key}")
+        self._background = background()
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(_SHARED + 1)
+        self._users: dict[int, int] = {}
+        self._votes: dict[int, Vote] = {}
+        self._own = NOTHING
+        self._holder: Holder | None = None
+        self._number = next(_counted)
+        self._others: tuple[Holder, ...] = ()
+        self._brought: tuple[Vote, Vote] | None = None
+        self._originals: dict[str, str] | None = None
+        self._controls: frozenset[str] | None = None
+        self._stamp: tuple[int, int] | None = None
+        self._behind = False
+        self._looks_left = 0
+        self._warned: set[str] = set()
+        _all.add(self)
+
+    @property
+    def here(self) -> bool:
+        """Whether this process made it, and no fork of it."""
+        return self._opened.here
+
+    def register(self, shared: bool = False) -> int:
+        """An instance, without a vote yet. shared: all such instances of this process have one vote, that of the last
+        of them that votes; else each has its own. Raises ForkedProcess."""
+        self._opened.check()
+        with self._lock:
+            instance = _SHARED if shared else next(self._numbers)
+            if not self._users:
+                self._settle()
+                self._background.call(self, time.monotonic() + LOOK_S)
+            self._users[instance] = self._users.get(instance, 0) + 1
+            self._votes.setdefault(instance, NOTHING)
+            return instance
+
+    def vote_of(self, instance: int) -> Vote:
+        """The last vote of an instance; none for one that has been withdrawn."""
+        return self._votes.get(instance, NOTHING)
+
+    def cast(self, instance: int, vote: Vote) -> None:
+        """Replaces an instance's vote; one that has been withdrawn has none. What changes nothing for this process
+        makes no system call. Raises ForkedProcess."""
+        before = self._votes.get(instance)
+        if before is None or before is vote or before == vote:
+            return
+        self._opened.check()
+        with self._lock:
+            if instance in self._votes:
+                self._votes[instance] = vote
+                self._settle_own()
+
+    def withdraw(self, instance: int) -> None:
+        """Takes an instance and its vote back; a shared one with the last that uses it. One that is not registered is
+        left alone."""
+        if not self.here:
+            return
+        with self._lock:
+            self._users[instance] = self._users.get(instance, 0) - 1
+            if self._users[instance] <= 0:
+                del self._users[instance]
+                self._votes.pop(instance, None)
+                self._settle_own()
+
+    def look(self) -> None:
+        """Takes back the votes of dead processes, and what they left behind where no vote is left."""
+        if self.here:
+            with self._lock:
+                self._settle()
+
+    def close(self) -> None:
+        """Withdraws all instances and waits until slow controls are done, for EXIT_S at most."""
+        if not self.here:
+            return
+        with self._lock:
+            self._users.clear()
+            self._votes.clear()
+            self._settle_own()
+            if self._looks_left and self._steering.wait(EXIT_S):
+                self._settle()
+
+    def run(self, now: float) -> float:
+        """Looks, where there may be something to see."""
+        if not self.here:
+            return math.inf
+        with self._lock:
+            if self._behind or self._looks_left or (self._users and self._changed()):
+                self._settle()
+            return now + LOOK_S if self._users or self._behind or self._looks_left else math.inf
+
+    def _changed(self) -> bool:
+        """Whether another process has changed the votes, or has ended."""
+        if self._holder is None:  # there are no others
+            return False
+        return self._files.stamp() != self._stamp or not all(other.alive for other in self._others)
+
+    def _settle_own(self) -> None:
+        own = strongest(self._votes.values())
+        if own != self._own or self._behind:
+            self._own = own
+            self._settle()
+
+    def _settle(self) -> None:
+        """Brings the device to what is in force now."""
+        self._behind = False
+        try:
+            holder = self._holder = self._holder or Holder.here(self._number)
+            with self._files.locked(LOCK_S) as files:
+                self._bring(files, holder)
+                self._stamp = self._files.stamp()
+        except TimeoutError as error:
+            self._behind = True
+            self._background.call(self, time.monotonic() + LOOK_S)
+            self._warn(f"{printable(error)}; the vote follows when it is free")
+        except OSError as error:
+            self._warn(
+                f"votes are of this process only, and clocks stay as they are if it is killed: {printable(error)}"
+            )
+            self._bring(NoFiles(), self._holder or Holder(0, 0, self._number))
+
+    def _bring(self, files: Files, holder: Holder) -> None:
+        table = files.table()
+        votes = {other: vote for other, vote in table.votes.items() if other != holder and other.alive}
+        self._others = tuple(votes)
+        if not self._own.empty:
+            votes[holder] = self._own
+        in_force = strongest(votes.values())
+        if in_force.empty:
+            self._let_go(files)
+        else:
+            self._hold(files, Table(votes, in_force, holder), table)
+        if self._own.empty and not self._looks_left:
+            self._originals = None  # other processes may bring them back from now on, unseen
+
+    def _hold(self, files: Files, wanted: Table, found: Table) -> None:
+        """Brings the device to a vote, unless the process that did so before lives and it is the same."""
+        same = found.in_force == wanted.in_force and found.by in wanted.votes
+        files.write(Table(wanted.votes, wanted.in_force, found.by) if same else wanted)
+        self._keep_originals(files)
+        self._looks_left = 0
+        if not same or self._brought != (wanted.in_force, self._own):
+            self.applied = self._steering.apply(wanted.in_force, self._own)
+            self._brought = wanted.in_force, self._own
+
+    def _keep_originals(self, files: Files) -> None:
+        """Journals what the controls contained before any vote, where it is not there yet, and those that only this
+        process knows."""
+        found = files.originals()
+        kept = self._originals if found is None else found
+        if kept is None or self._controls is None or not self._controls <= kept.keys():
+            now = self._steering.originals()
+            self._controls = frozenset(now)
+            kept = {**now, **(kept or {})}
+        if kept != found:
+            files.keep(kept)
+        if kept != self._originals:
+            self._steering.adopt(kept)
+            self._originals = kept
+
+    def _let_go(self, files: Files) -> None:
+        """Brings the originals back; the journal stays until all are."""
+        found = files.originals()
+        originals = self._originals if found is None else found
+        if originals is not None or self._brought is not None:
+            problems = self._steering.restore(originals or {})
+            self.applied = self._brought = None
+            if self._unfinished(problems, originals or {}):
+                self._originals = originals
+                self._looks_left = (self._looks_left or LAST_LOOKS + 1) - 1
+                files.write(Table())
+                self._background.call(self, time.monotonic() + LOOK_S)
+                return
+        self._looks_left = 0
+        files.clear()
+
+    def _unfinished(self, problems: Sequence[Failed], originals: Mapping[str, str]) -> bool:
+        errors = {problem.error for problem in problems}
+        if _SLOW in errors:
+            return True
+        now = self._steering.originals() if errors.difference(_AS_FAR_AS_IT_GOES) else {}
+        return any(now.get(path, content) != content for path, content in originals.items())
+
+    def _warn(self, text: str) -> None:
+        """Logs a line about this device, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("power: %s: %s", printable(self._device_key), text)
+
+
+def arbiter_of(device_key: str, steering: Callable[[], Steers]) -> Arbiter:
+    """The one of this process for a device, so that its instances can share a vote; steering makes what the first one
+    steers with."""
+    with _making:
+        found = _by_device.get(device_key)
+        if found is None or not found.here:
+            found = _by_device[device_key] = Arbiter(device_key, steering())
+        return found
+
+
+_counted = itertools.count(1)
+_making = threading.Lock()
+_by_device: dict[str, Arbiter] = {}
+_all: weakref.WeakSet[Arbiter] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for arbiter in list(_all):
+        arbiter.close()

@@ -1,0 +1,429 @@
+"""What processes of a user know of each other's votes for a device, and of its controls before any vote.
+
+For each device there are three files in a folder that only the user may use: `KEY.lock`, held while the others are
+read and written; `KEY.votes`, the votes of live processes; `KEY.originals`, the journal: what the controls contained
+before the first vote, on the disk before any of them is written. All three go with the last vote. They are replaced
+as a whole, so that a process that is killed leaves the old content or the new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gputune.core.json_text import canonical_json
+from gputune.core.logs import printable
+from gputune.runtime.power.records import NOTHING, Corner, Corners, PowerMode, Vote
+
+try:
+    import fcntl
+except ImportError:  # Windows, whose devices are steered by no files
+    fcntl = None  # type: ignore[assignment]
+
+VERSION = 1
+MOST_BYTES = 1 << 20
+"""Of a file; a longer one is not ours."""
+_POLL_S = 0.001
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What holds a vote: a process, when it was started, in the clock ticks of /proc, and a number within it."""
+
+    process: int
+    started: int
+    number: int
+
+    @classmethod
+    def here(cls, number: int) -> Holder:
+        """One of this process. Raises OSError where there is no /proc, in which others could look it up."""
+        started = started_at(os.getpid())
+        if started is None:
+            raise FileNotFoundError(f"/proc/{os.getpid()}/stat cannot be read, by which others see that it is alive")
+        return cls(os.getpid(), started, number)
+
+    @property
+    def alive(self) -> bool:
+        return started_at(self.process) == self.started
+
+    def __str__(self) -> str:
+        return f"{self.process}:{self.started}:{self.number}"
+
+
+def started_at(process: int) -> int | None:
+    """When a process was started, in clock ticks; None where there is none, or one that has ended and whose parent has
+    not asked yet how."""
+    try:
+        content = Path(f"/proc/{process}/stat").read_bytes()
+        fields = content.rpartition(b")")[2].split()  # the name before it may contain blanks and parentheses
+        return None if fields[0] in (b"Z", b"X") else int(fields[_START_FIELD])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+_START_FIELD = 22 - 3  # of proc(5), counted from the third, which stands behind the name
+
+
+@dataclass(frozen=True)
+class Table:
+    """Votes by holder; the vote that is in force, or was about to be when the process of `by` was killed."""
+
+    votes: Mapping[Holder, Vote] = field(default_factory=dict)
+    in_force: Vote = NOTHING
+    by: Holder | None = None
+
+
+class Files(Protocol):
+    """The files of a device while they are locked."""
+
+    def table(self) -> Table:
+        """The votes as they were written, those of dead processes included."""
+
+    def write(self, table: Table) -> None:
+        """Replaces the votes. Raises OSError."""
+
+    def originals(self) -> dict[str, str] | None:
+        """The journal; None where there is none."""
+
+    def keep(self, originals: Mapping[str, str]) -> None:
+        """Writes the journal and waits until it is on the disk. Raises OSError."""
+
+    def clear(self) -> None:
+        """Removes the journal, the votes and the lock."""
+
+
+class NoFiles:
+    """In place of the files where there can be none: this process is alone, and remembers for itself."""
+
+    def table(self) -> Table:
+        return Table()
+
+    def write(self, table: Table) -> None:
+        pass
+
+    def originals(self) -> dict[str, str] | None:
+        return None
+
+    def keep(self, originals: Mapping[str, str]) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
+
+
+class DeviceFiles:
+    """The files of a device; what reads or changes more than one of them does so while they are `locked`.
+
+    device_key: names the device, in any words; folder: by default the user's, see `power_folder`.
+    """
+
+    def __init__(self, device_key: str, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._stem = _stem(device_key)
+
+    @contextmanager
+    def locked(self, limit_s: float) -> Iterator[Files]:
+        """The files, which no other process reads or writes meanwhile. Raises TimeoutError where another holds them for
+        longer than limit_s, PermissionError for a folder that others may use, OSError for one that does not work."""
+        folder = _private(self._folder or power_folder())
+        lock = folder / f"{self._stem}.lock"
+        descriptor = _locked(lock, limit_s)
+        try:
+            yield _Files(folder / f"{self._stem}.votes", folder / f"{self._stem}.originals", lock)
+        finally:
+            assert fcntl is not None
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough where a fork has a copy
+            _held.discard(descriptor)
+            os.close(descriptor)
+
+    def table(self) -> Table:
+        """The votes as they are now, without the lock; empty where there are none or none can be read."""
+        try:
+            return _table(self._votes)
+        except OSError:
+            return Table()
+
+    def stamp(self) -> tuple[int, int] | None:
+        """Changes whenever the votes do; None where there are none."""
+        try:
+            status = self._votes.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    @property
+    def _votes(self) -> Path:
+        return (self._folder or power_folder()) / f"{self._stem}.votes"
+
+
+def power_folder() -> Path:
+    """Where the files of this user lie: below XDG_RUNTIME_DIR, else below the folder for temporary files. Raises
+    FileNotFoundError where there is neither."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    if runtime.is_absolute():
+        return runtime / "gputune-power"
+    return Path(tempfile.gettempdir()) / f"gputune-power-{os.geteuid()}"
+
+
+@dataclass(frozen=True)
+class _Files:
+    votes: Path
+    journal: Path
+    lock: Path
+
+    def table(self) -> Table:
+        return _table(self.votes)
+
+    def write(self, table: Table) -> None:
+        content = _table_text(table)
+        if _content(self.votes) != content:  # what is the same stays, so that others need not look
+            _replace(self.votes, content, synced=False)
+
+    def originals(self) -> dict[str, str] | None:
+        return _originals(self.journal)
+
+    def keep(self, originals: Mapping[str, str]) -> None:
+        fields = {"version": VERSION, "boot": _boot(), "originals": dict(originals)}
+        _replace(self.journal, canonical_json(fields).encode(), synced=True)
+
+    def clear(self) -> None:
+        for path in (self.journal, self.votes):
+            path.unlink(missing_ok=True)
+            _unfinished(path).unlink(missing_ok=True)
+        self.lock.unlink(missing_ok=True)
+
+
+def _stem(device_key: str) -> str:
+    """A file name for any text: readable, and different for different texts."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", device_key).strip("-")[:40]
+    return f"{words or 'device'}-{hashlib.sha256(device_key.encode()).hexdigest()[:8]}"
+
+
+def _private(folder: Path) -> Path:
+    """A folder that is there and that only this user may use."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(f"{folder} is no folder; remove it")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} can be used by others; remove it, or set XDG_RUNTIME_DIR to a folder of yours")
+    return folder
+
+
+_held: set[int] = set()
+"""Descriptors of locks, which forks close: as long as one is open anywhere, the lock of a killed process is held."""
+
+
+def _close_in_fork() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)
+
+
+def _locked(path: Path, limit_s: float) -> int:
+    """A descriptor that holds the lock of a file."""
+    if fcntl is None:
+        raise OSError("this system has no flock")
+    until = time.monotonic() + limit_s
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        _held.add(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, path):  # and has not been removed by what held it before
+                return descriptor
+        except BlockingIOError:
+            pass
+        except BaseException:
+            _release(descriptor)
+            raise
+        _release(descriptor)
+        if time.monotonic() > until:
+            raise TimeoutError(f"{path} has been locked by another process for {limit_s:g} s")
+        time.sleep(_POLL_S)
+
+
+def _release(descriptor: int) -> None:
+    _held.discard(descriptor)
+    os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _content(path: Path) -> bytes | None:
+    """What a file contains; None where there is none or it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, MOST_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes, synced: bool) -> None:
+    """Writes a file as a whole; synced: it is on the disk when this returns."""
+    unfinished = _unfinished(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
+        file.write(content)
+        if synced:
+            file.flush()
+            os.fsync(file.fileno())
+    unfinished.replace(path)
+    if synced:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+@functools.cache
+def _boot() -> str:
+    """Names the time since the machine was started: contents and process numbers from before mean nothing now."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _table_text(table: Table) -> bytes:
+    fields = {
+        "version": VERSION,
+        "boot": _boot(),
+        "votes": {str(holder): _vote_fields(vote) for holder, vote in table.votes.items()},
+        "in_force": _vote_fields(table.in_force),
+        "by": None if table.by is None else str(table.by),
+    }
+    return canonical_json(fields).encode()
+
+
+def _table(path: Path) -> Table:
+    """The votes in a file; none, with a warning, where it is no such file."""
+    fields = _fields(path, {"votes", "in_force", "by"}, "starting anew without the votes of others")
+    if fields is None:
+        return Table()
+    try:
+        votes, by = fields["votes"], fields["by"]
+        if not isinstance(votes, dict):
+            raise ValueError("votes are no object")
+        return Table(
+            {_holder(holder): _vote(vote) for holder, vote in votes.items()},
+            _vote(fields["in_force"]),
+            None if by is None else _holder(by),
+        )
+    except ValueError as error:
+        _log.warning("power: %s: %s; starting anew without the votes of others", path, printable(error))
+        return Table()
+
+
+def _originals(path: Path) -> dict[str, str] | None:
+    """The contents of controls in a journal; None, with a warning, where it is none."""
+    fields = _fields(path, {"originals"}, "what the controls contain now counts as original")
+    if fields is None:
+        return None
+    originals = fields["originals"]
+    if isinstance(originals, dict) and all(
+        isinstance(value, str) and Path(at).is_absolute() for at, value in originals.items()
+    ):
+        return originals
+    _log.warning("power: %s: originals are no paths with texts; what the controls contain now counts as original", path)
+    return None
+
+
+def _fields(path: Path, names: set[str], otherwise: str) -> dict[str, object] | None:
+    """The named fields of a file of ours and of this boot; a warning that ends so for a file that is none."""
+    content = _content(path)
+    if content is None:
+        return None
+    try:
+        fields = json.loads(content)
+        if not isinstance(fields, dict) or fields.keys() != names | {"version", "boot"} or fields["version"] != VERSION:
+            raise ValueError(f"not a file of version {VERSION}")
+    except (ValueError, RecursionError) as error:
+        _log.warning("power: %s: %s; %s", path, printable(error), otherwise)
+        return None
+    return fields if fields["boot"] == _boot() else None
+
+
+def _vote_fields(vote: Vote) -> dict[str, object]:
+    return {
+        "bus": list(map(int, _ends(vote.bus))),
+        "core": list(map(int, _ends(vote.core))),
+        "dcvs": vote.dcvs,
+        "sleep_latency_us": vote.sleep_latency_us,
+        "power_mode": vote.power_mode.value,
+        "high_performance": vote.high_performance,
+    }
+
+
+def _ends(corners: Corners) -> tuple[Corner, Corner, Corner]:
+    return corners.least, corners.target, corners.most
+
+
+def _vote(fields: object) -> Vote:
+    """The vote of _vote_fields. Raises ValueError for anything else."""
+    if not isinstance(fields, dict) or fields.keys() != _vote_fields(NOTHING).keys():
+        raise ValueError("a vote has missing or unknown fields")
+    latency, switches = fields["sleep_latency_us"], (fields["dcvs"], fields["high_performance"])
+    if latency is not None and not (type(latency) is int and 0 <= latency <= _MOST_LATENCY_US):
+        raise ValueError("sleep_latency_us of a vote is no time")
+    if not all(isinstance(switch, bool) for switch in switches):
+        raise ValueError("dcvs or high_performance of a vote is neither true nor false")
+    return Vote(
+        bus=_corners(fields["bus"]),
+        core=_corners(fields["core"]),
+        dcvs=switches[0],
+        sleep_latency_us=latency,
+        power_mode=PowerMode(fields["power_mode"]),
+        high_performance=switches[1],
+    )
+
+
+_MOST_LATENCY_US = (1 << 31) - 1
+
+
+def _corners(values: object) -> Corners:
+    if not isinstance(values, list) or len(values) != 3 or not all(type(value) is int for value in values):
+        raise ValueError("corners of a vote are not three numbers")
+    return Corners(*map(Corner, values))
+
+
+def _holder(text: object) -> Holder:
+    if not isinstance(text, str) or not _HOLDER.fullmatch(text):
+        raise ValueError("a holder is not process:started:number")
+    return Holder(*map(int, text.split(":")))
+
+
+_HOLDER = re.compile(r"[0-9]{1,10}:[0-9]{1,20}:[0-9]{1,10}", re.ASCII)
