@@ -284,23 +284,22 @@ class _Worker:
         self._next: _Job | None = None
         self._found = _Outcome()
         self._busy = False
-        self._slow = False
+        self._behind = False
 
     def give(self, job: _Job) -> None:
         """Has a job done, at once or after the one that runs."""
         with self._change:
             self._next = job
+            self._behind = self._busy
             if not self._busy:
                 self._busy = True
                 threading.Thread(target=self._work, name=f"power {self._actuator.name}").start()
 
     def outcome(self, limit_s: float) -> _Outcome:
-        """What came of the last job; a problem SLOW where it is not done in time. What was slow the last time is not
-        waited for."""
-        if self.done(0.0 if self._slow else limit_s):
-            self._slow = False
+        """What came of the last job; a problem SLOW where it is not done in time. One that had to wait for an earlier
+        job is not waited for."""
+        if self.done(0.0 if self._behind else limit_s):
             return self._found
-        self._slow = True
         return _Outcome((self._problem(SLOW, "takes long; it goes on in the background"),))
 
     def done(self, limit_s: float) -> bool:

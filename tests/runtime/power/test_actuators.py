@@ -221,6 +221,8 @@ def test_a_slow_file_is_not_waited_for(tmp_path: Path) -> None:
     released.set()
     assert steering.wait(30)
     assert steering.originals() == originals
+    steering._limit_s = 10.0
+    assert steering.apply(UP).problems == ()  # it is waited for again
 
 
 def test_what_a_driver_makes_of_a_value_is_said(tmp_path: Path) -> None:
