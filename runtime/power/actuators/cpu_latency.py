@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class CpuLatency:
         self.at: Path | None = None
         self._held: int | None = None
         self._held_us: int | None = None
+        _all.add(self)
 
     @classmethod
     def find(cls, access: Access) -> list[CpuLatency]:
@@ -118,3 +120,16 @@ class CpuLatency:
         except OSError:
             return None
         return int.from_bytes(content, sys.byteorder, signed=True) if len(content) == 4 else None
+
+
+_all: weakref.WeakSet[CpuLatency] = weakref.WeakSet()
+
+
+def _close_in_fork() -> None:
+    """A fork would hold the request for as long as it lives, whatever becomes of the process that made it."""
+    for each in _all:
+        each.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.power.actuators.base import Actuator, Write
 from gputune.runtime.power.actuators.cl_hints import hints
+from gputune.runtime.power.actuators.devfreq import domain_of
 from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote
 from gputune.runtime.power.steering import Steering, all_steerings, families_of, find_actuators, find_steering
@@ -272,6 +273,21 @@ def test_what_a_vote_leaves_alone_goes_back_to_adopted_contents(tmp_path: Path) 
 def test_families_by_device(device_type: str, vendor: str, name: str, first: str) -> None:
     families = families_of(replace(IDENTITY, device_type=device_type, vendor=vendor, name=name))
     assert (families[0], families[-1]) == (first, "cpu_latency")
+
+
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [
+        ("13000000.mali", "core"),
+        ("17000010.devfreq_mif", "bus"),
+        ("17000030.devfreq_g3d", "core"),
+        ("soc:qcom,gpubw", "bus"),
+        ("soc:qcom,cpu-llcc-bw", "bus"),
+        ("1d84000.ufshc", None),
+    ],
+)
+def test_what_a_device_of_devfreq_is(name: str, domain: str | None) -> None:
+    assert domain_of(name) == domain
 
 
 def test_a_field_that_is_not_honoured_is_named(tmp_path: Path) -> None:

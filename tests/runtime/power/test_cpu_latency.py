@@ -1,6 +1,9 @@
 """The kernel's own latency file, where this process may open it."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,32 @@ def test_a_vote_is_in_force_until_it_is_taken_back() -> None:
     assert in_force() == 70
     assert steering.restore(steering.originals()) == []
     assert in_force() == NO_REQUEST_US
+
+
+HOLDER = """
+import os, time
+from gputune.runtime.power.actuators.base import Access
+from gputune.runtime.power.actuators.cpu_latency import CpuLatency
+from gputune.runtime.power.records import Vote
+(latency,) = CpuLatency.find(Access())
+assert latency.write(latency.plan(Vote(sleep_latency_us=60))) == []
+if os.fork() == 0:
+    print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_kernel_takes_back_what_a_killed_process_asked_for() -> None:
+    if in_force() != NO_REQUEST_US:
+        pytest.skip("another process holds a request")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert in_force() == 60
+        holder.kill()
+        holder.wait(10)
+        assert in_force() == NO_REQUEST_US  # though its fork lives on
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.communicate(timeout=10)
