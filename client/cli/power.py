@@ -16,10 +16,12 @@ from gputune.runtime.devices.discovery import choose, discover, wanted_device
 from gputune.runtime.power.actuators.base import Write
 from gputune.runtime.power.actuators.cl_hints import hints
 from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
-from gputune.runtime.power.presets import PRESETS
+from gputune.runtime.power.arbiter import Arbiter
+from gputune.runtime.power.journal import DeviceFiles
 from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.presets import PRESETS
 from gputune.runtime.power.settings import MOMENTS, PHASES
-from gputune.runtime.power.steering import ControlState, find_steering
+from gputune.runtime.power.steering import ControlState, all_steerings, find_steering
 from gputune.runtime.power.yaml_form import read_yaml
 
 _Command = Callable[..., None]
@@ -138,6 +140,23 @@ def check(
             say(f"  {_write_line(write, refused)}")
     for name in ignored:
         say(f"{name}: nothing here makes anything of it")
+
+
+@command.command("restore")
+@_root_option
+def restore(root: Path) -> None:
+    """Bring back what processes that were killed have left. Votes of live processes stay in force."""
+    for steering in all_steerings(root):
+        before = steering.originals()
+        arbiter = Arbiter(steering.key, steering)
+        arbiter.look()
+        arbiter.close()
+        for path, content in steering.originals().items():
+            if content != before.get(path):
+                say(f"{path}: {before.get(path, '').strip()} -> {content.strip()}")
+        for holder in filter(lambda holder: holder.alive, DeviceFiles(steering.key).table().votes):
+            say(f"{steering.key}: process {holder.process} votes; nothing is brought back before it has ended")
+    say("done")
 
 
 @command.command("fake-tree")

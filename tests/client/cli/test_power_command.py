@@ -1,6 +1,8 @@
 """gputune power on trees of fake files."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,40 @@ def test_the_doctor_says_which_controls_refuse(root: Path, tmp_path: Path, monke
     denied, open_to_all = power.check_power(root)
     assert denied.line.startswith("devfreq: 3 of 3 controls cannot be written")
     assert (denied.status, open_to_all.status) == ("note", "ok")
+
+
+VOTING = """
+import sys
+from pathlib import Path
+from gputune.runtime.power.arbiter import Arbiter
+from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.steering import all_steerings
+
+(steering,) = all_steerings(Path(sys.argv[1]))
+arbiter = Arbiter(steering.key, steering)
+arbiter.cast(arbiter.register(), PerfProfile.from_preset("burst").vote("execute", "start"))
+steering.wait(30)
+print("voted", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_is_brought_back(
+    gputune: Gputune, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    before = {path: path.read_text() for path in root.rglob("13000000.mali/*")}
+    least = root / "sys/class/devfreq/13000000.mali/min_freq"
+    with subprocess.Popen(
+        [sys.executable, "-c", VOTING, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as voting:
+        assert voting.stdout is not None
+        assert voting.stdout.readline() == "voted\n"
+        assert f"process {voting.pid} votes" in gputune("power", "restore", "--root", root).out
+        assert least.read_text() == "800000000"
+        voting.kill()
+    ran = gputune("power", "restore", "--root", root)
+    assert (ran.code, f"{least}: 800000000 -> 200000000" in ran.out.splitlines()) == (0, True)
+    assert {path: path.read_text() for path in before} == before
+    assert gputune("power", "restore", "--root", root).out == "done\n"
+    assert list(tmp_path.glob("gputune-power/*")) == []
