@@ -9,6 +9,7 @@ locked for a vote for the bus only: a lock below the top costs bandwidth.
 
 from __future__ import annotations
 
+import errno
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,9 +106,9 @@ class Nvml:
             try:
                 self._lock(write)
             except Exception as error:
-                if not _is_of_nvml(error):
+                if not _is_of_nvml(error) and not isinstance(error, OSError):
                     raise
-                name = _ERRNOS.get(getattr(error, "value", 0), "EIO")
+                name = _error_name(error)
                 problems.append(Problem(self.name, write.path, name, f"{advice_for(name, write)} ({error})"))
             else:
                 self._values[write.path] = write.value
@@ -165,3 +166,10 @@ _DOMAINS: tuple[Domain, ...] = ("core", "bus")
 def _is_of_nvml(error: Exception) -> bool:
     """Whether NVML says no; the binding's class can only be told by its name, because the binding is no dependency."""
     return any(kind.__name__ == "NVMLError" for kind in type(error).__mro__)
+
+
+def _error_name(error: Exception) -> str:
+    """The name of the errno that is nearest to an error."""
+    if isinstance(error, OSError):
+        return errno.errorcode.get(error.errno or 0, "EIO")
+    return _ERRNOS.get(getattr(error, "value", 0), "EIO")

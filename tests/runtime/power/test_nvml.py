@@ -1,8 +1,9 @@
 """Locked clocks of NVIDIA GPUs, on a library that only notes its calls."""
 
+import errno
 from collections.abc import Sequence
 
-from gputune.runtime.power.actuators.base import Access
+from gputune.runtime.power.actuators.base import Access, Write
 from gputune.runtime.power.actuators.nvml import found_by
 from gputune.runtime.power.records import Corner, Corners, Vote
 from gputune.runtime.power.steering import Steering
@@ -76,3 +77,11 @@ def test_a_denied_lock_is_a_problem() -> None:
     (problem,) = steering.apply(HELD).problems
     assert problem.error == "EPERM"
     assert problem.line.startswith("nvml: /nvml/0/core_locked_clocks: EPERM: not allowed; run as root")
+
+
+def test_a_fault_of_a_lock_is_a_problem() -> None:
+    def before(write: Write) -> None:
+        raise OSError(errno.EBUSY, "injected")
+
+    steering = Steering(found_by(Library(), Access(before_write=before)), limit_s=10.0)
+    assert [problem.error for problem in steering.apply(HELD).problems] == ["EBUSY"]
