@@ -15,14 +15,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from gputune.core.logs import printable
 from gputune.core.opened import Opened
+from gputune.runtime.power.actuators.base import CLAMPED, SLOW, UNKNOWN, Problem
 from gputune.runtime.power.background import background
 from gputune.runtime.power.journal import DeviceFiles, Files, Holder, NoFiles, Table
 from gputune.runtime.power.records import NOTHING, Vote, strongest
+from gputune.runtime.power.steering import Applied
 
 LOOK_S = 0.5
 """How long a process that was killed goes unnoticed."""
@@ -34,32 +37,14 @@ EXIT_S = 3.0
 """How long the end of a process waits for slow controls."""
 
 _SHARED = 0
-_SLOW = "SLOW"
-_AS_FAR_AS_IT_GOES = ("CLAMPED", "UNKNOWN")
+_AS_FAR_AS_IT_GOES = (CLAMPED, UNKNOWN)
 
 _log = logging.getLogger(__name__)
 
 
-class Brought(Protocol):
-    """What became of a vote: numbers by `ACTUATOR.NAME`, with the unit at the end."""
-
-    @property
-    def requested(self) -> Mapping[str, float]: ...
-
-    @property
-    def effective(self) -> Mapping[str, float]: ...
-
-
-class Failed(Protocol):
-    """A control that is not as it was asked for. error: an errno's name, SLOW for what goes on in the background,
-    CLAMPED or UNKNOWN for what cannot be otherwise."""
-
-    @property
-    def error(self) -> str: ...
-
-
 class Steers(Protocol):
-    """What brings a device to a vote. Nothing raises for a control that cannot be read or written."""
+    """What brings a device to a vote, as steering.Steering does. Nothing raises for a control that cannot be read or
+    written."""
 
     def originals(self) -> Mapping[str, str]:
         """What every control that outlives this process contains now, by path."""
@@ -67,11 +52,11 @@ class Steers(Protocol):
     def adopt(self, originals: Mapping[str, str]) -> None:
         """Takes these contents for those from before any vote."""
 
-    def apply(self, vote: Vote, own: Vote) -> Brought:
+    def apply(self, vote: Vote, own: Vote) -> Applied:
         """Brings the device to the strongest vote of all processes; what the kernel holds for each process, to this
         one's own."""
 
-    def restore(self, originals: Mapping[str, str]) -> Sequence[Failed]:
+    def restore(self, originals: Mapping[str, str]) -> Sequence[Problem]:
         """Brings these contents back, and lets go of what the kernel holds for this process."""
 
     def wait(self, limit_s: float) -> bool:
@@ -87,7 +72,7 @@ class Arbiter:
     """
 
     def __init__(self, device_key: str, steering: Steers, folder: Path | None = None) -> None:
-        self.applied: Brought | None = None
+        self.applied: Applied | None = None
         """What became of the vote in force; None while there is none."""
         self._device_key = device_key
         self._steering = steering
@@ -102,11 +87,12 @@ class Arbiter:
         self._holder: Holder | None = None
         self._number = next(_counted)
         self._others: tuple[Holder, ...] = ()
-        self._brought: tuple[Vote, Vote] | None = None
+        self._held = NOTHING
         self._originals: dict[str, str] | None = None
         self._controls: frozenset[str] | None = None
         self._stamp: tuple[int, int] | None = None
         self._behind = False
+        self._late = False
         self._looks_left = 0
         self._warned: set[str] = set()
         _all.add(self)
@@ -179,9 +165,11 @@ class Arbiter:
         if not self.here:
             return math.inf
         with self._lock:
-            if self._behind or self._looks_left or (self._users and self._changed()):
+            late = self._late and self._steering.wait(0.0)
+            if late or self._behind or self._looks_left or (self._users and self._changed()):
                 self._settle()
-            return now + LOOK_S if self._users or self._behind or self._looks_left else math.inf
+            again = self._users or self._behind or self._looks_left or self._late
+            return now + LOOK_S if again else math.inf
 
     def _changed(self) -> bool:
         """Whether another process has changed the votes, or has ended."""
@@ -228,14 +216,19 @@ class Arbiter:
             self._originals = None  # other processes may bring them back from now on, unseen
 
     def _hold(self, files: Files, wanted: Table, found: Table) -> None:
-        """Brings the device to a vote, unless the process that did so before lives and it is the same."""
-        same = found.in_force == wanted.in_force and found.by in wanted.votes
+        """Brings the device to a vote, unless the process that did so before lives and it is the same. After slow
+        writes it is done again, because another process may have voted meanwhile."""
+        late = self._late or self._looks_left > 0
+        same = not late and found.in_force == wanted.in_force and found.by in wanted.votes
         files.write(Table(wanted.votes, wanted.in_force, found.by) if same else wanted)
         self._keep_originals(files)
         self._looks_left = 0
-        if not same or self._brought != (wanted.in_force, self._own):
+        if not same or self._held != self._own:
             self.applied = self._steering.apply(wanted.in_force, self._own)
-            self._brought = wanted.in_force, self._own
+            self._held = self._own
+            self._late = not late and any(problem.error == SLOW for problem in self.applied.problems)
+            if self._late:
+                self._background.call(self, time.monotonic() + LOOK_S)
 
     def _keep_originals(self, files: Files) -> None:
         """Journals what the controls contained before any vote, where it is not there yet, and those that only this
@@ -256,9 +249,9 @@ class Arbiter:
         """Brings the originals back; the journal stays until all are."""
         found = files.originals()
         originals = self._originals if found is None else found
-        if originals is not None or self._brought is not None:
+        if originals is not None or not self._held.empty:
             problems = self._steering.restore(originals or {})
-            self.applied = self._brought = None
+            self.applied, self._held, self._late = None, NOTHING, False
             if self._unfinished(problems, originals or {}):
                 self._originals = originals
                 self._looks_left = (self._looks_left or LAST_LOOKS + 1) - 1
@@ -268,9 +261,9 @@ class Arbiter:
         self._looks_left = 0
         files.clear()
 
-    def _unfinished(self, problems: Sequence[Failed], originals: Mapping[str, str]) -> bool:
+    def _unfinished(self, problems: Sequence[Problem], originals: Mapping[str, str]) -> bool:
         errors = {problem.error for problem in problems}
-        if _SLOW in errors:
+        if SLOW in errors:
             return True
         now = self._steering.originals() if errors.difference(_AS_FAR_AS_IT_GOES) else {}
         return any(now.get(path, content) != content for path, content in originals.items())
@@ -282,13 +275,13 @@ class Arbiter:
             _log.warning("power: %s: %s", printable(self._device_key), text)
 
 
-def arbiter_of(device_key: str, steering: Callable[[], Steers]) -> Arbiter:
+def arbiter_of(device_key: str, steering: Callable[[], Steers], folder: Path | None = None) -> Arbiter:
     """The one of this process for a device, so that its instances can share a vote; steering makes what the first one
     steers with."""
     with _making:
         found = _by_device.get(device_key)
         if found is None or not found.here:
-            found = _by_device[device_key] = Arbiter(device_key, steering())
+            found = _by_device[device_key] = Arbiter(device_key, steering(), folder)
         return found
 
 
@@ -301,4 +294,5 @@ _all: weakref.WeakSet[Arbiter] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for arbiter in list(_all):
-        arbiter.close()
+        with suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 start no thread any more: the journal stays
+            arbiter.close()

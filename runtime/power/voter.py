@@ -6,22 +6,17 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Protocol
 
 from gputune.core.opened import Closing
 from gputune.runtime.power.arbiter import Arbiter
 from gputune.runtime.power.background import background
 from gputune.runtime.power.records import Vote
-
-Phase = Literal["init", "execute", "deinit"]
-Moment = Literal["start", "done"]
-
-PHASES: tuple[Phase, ...] = ("init", "execute", "deinit")
-MOMENTS: tuple[Moment, ...] = ("start", "done")
+from gputune.runtime.power.settings import MOMENTS, PHASES, Moment, Phase
 
 
 class Profile(Protocol):
-    """What an instance wants to vote."""
+    """What an instance wants to vote; a perf_profile.PerfProfile is one."""
 
     @property
     def silent(self) -> bool:

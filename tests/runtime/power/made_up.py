@@ -5,28 +5,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from gputune.runtime.power.arbiter import Failed
+from gputune.runtime.power.actuators.base import Problem
 from gputune.runtime.power.records import Corner, Corners, Vote
-from gputune.runtime.power.voter import Moment, Phase
+from gputune.runtime.power.settings import Moment, Phase
+from gputune.runtime.power.steering import Applied
 
 FIRST = {"bus": "as found", "core": "auto\n", "latency": "2000000000"}
 """What the controls contain before any vote."""
-
-
-@dataclass(frozen=True)
-class Became:
-    """What became of a vote."""
-
-    requested: Mapping[str, float] = field(default_factory=dict)
-    effective: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Failure:
-    error: str
 
 
 class MadeUpSteering:
@@ -38,6 +26,7 @@ class MadeUpSteering:
         self.own: Vote | None = None
         self.failing: list[str] = []
         """Errors of the next restores, which change nothing."""
+        self.slow = False
 
     @staticmethod
     def tree(folder: Path) -> Path:
@@ -56,15 +45,15 @@ class MadeUpSteering:
     def adopt(self, originals: Mapping[str, str]) -> None:
         pass
 
-    def apply(self, vote: Vote, own: Vote) -> Became:
+    def apply(self, vote: Vote, own: Vote) -> Applied:
         self.own = own
         self._write(contents(vote))
-        return Became()
+        return Applied(vote, {}, {}, (Problem("made up", self.folder, "SLOW", ""),) if self.slow else ())
 
-    def restore(self, originals: Mapping[str, str]) -> Sequence[Failed]:
+    def restore(self, originals: Mapping[str, str]) -> Sequence[Problem]:
         self.own = None
         if self.failing:
-            return [Failure(self.failing.pop())]
+            return [Problem("made up", self.folder, self.failing.pop(), "")]
         self._write({Path(path).name: content for path, content in originals.items()})
         return []
 

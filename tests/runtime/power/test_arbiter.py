@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,11 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gputune.runtime.power import arbiter as arbiters
 from gputune.runtime.power import journal
+from gputune.runtime.power.actuators.fake_trees import make_tree
 from gputune.runtime.power.arbiter import Arbiter, arbiter_of
 from gputune.runtime.power.journal import DeviceFiles, Holder, Table
+from gputune.runtime.power.perf_profile import PerfProfile
 from gputune.runtime.power.records import NOTHING, Corner, Corners, Vote, strongest
+from gputune.runtime.power.steering import Applied, find_steering
 from gputune.runtime.power.voter import Voter
-from tests.runtime.power.made_up import FIRST, Became, MadeUpProfile, MadeUpSteering, contents, vote
+from tests.runtime.power.made_up import FIRST, MadeUpProfile, MadeUpSteering, contents, vote
 from tests.waiting import becomes
 
 HIGH, LOW = vote(Corner.TURBO), vote(Corner.SVS)
@@ -195,7 +199,7 @@ def test_a_process_that_is_killed_before_it_writes_is_noticed(steering: MadeUpSt
     """It has said which vote is in force, but did not bring the device there."""
 
     class Killed(MadeUpSteering):
-        def apply(self, vote: Vote, own: Vote) -> Became:
+        def apply(self, vote: Vote, own: Vote) -> Applied:
             if self.writes["core"]:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().apply(vote, own)
@@ -398,6 +402,41 @@ def test_a_lock_that_another_process_holds_delays_a_vote(
         assert steering.now() == FIRST
     assert becomes(lambda: steering.now() == contents(HIGH))
     one.close()
+
+
+def test_slow_writes_are_followed_by_the_vote_that_is_in_force_then(
+    steering: MadeUpSteering, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arbiters, "LOOK_S", 0.02)
+    one, other = (Arbiter("gpu", made, folder) for made in (steering, MadeUpSteering(steering.folder)))
+    instance, wait = one.register(), threading.Event()
+    monkeypatch.setattr(steering, "wait", lambda limit_s: wait.is_set())
+    steering.slow = True
+    one.cast(instance, LOW)
+    other.cast(other.register(), HIGH)
+    steering.apply(LOW, LOW)  # what goes on in the background
+    wait.set()
+    assert becomes(lambda: steering.now() == contents(HIGH))
+    for each in (other, one):
+        each.close()
+    assert steering.now() == FIRST and list(folder.iterdir()) == []
+
+
+def test_controls_of_several_families_are_as_before(tmp_path: Path, folder: Path) -> None:
+    root = make_tree(tmp_path / "root", "kgsl", "memory", "i915", "xe", "cpufreq")
+    before = {path: path.read_bytes() for path in (root / "sys").rglob("*") if path.is_file()}
+    steering = find_steering(None, root)
+    with Voter(PerfProfile.from_preset("burst"), lambda: arbiter_of(str(root), lambda: steering, folder)) as voter:
+        voter.start("execute")
+        changed = [path for path, content in before.items() if path.read_bytes() != content]
+        assert len(changed) > 10
+        voter.done("execute")
+        voter.set_profile(PerfProfile.from_preset("power_saver"))
+        voter.start("execute")
+        voter.done("execute")
+    steering.wait(60.0)
+    assert becomes(lambda: not list(folder.iterdir()))
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_process_has_one_arbiter_for_a_device(steering: MadeUpSteering, tmp_path: Path) -> None:
