@@ -18,6 +18,9 @@ from pathlib import Path
 from gputune.core.errors import DeviceNotFound
 from gputune.core.logs import LEVELS, printable
 from gputune.runtime.devices.discovery import Choice, find, wanted_device
+from gputune.runtime.power.instances import chosen_profile
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.server import logs
 from gputune.server.clients.authentication import Authentication, server_context
 from gputune.server.clients.listener import CannotListen, Exposed, Listener
@@ -63,6 +66,15 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--tls_ca", type=Path, metavar="FILE", help="PEM certificates: let in only clients that one of these has signed"
     )
+    result.add_argument(
+        "--perf_profile",
+        metavar="NAME",
+        help=f"which clocks and power to ask the device for while it works for clients that say nothing else: "
+        f"{', '.join(PRESETS)} (default: the device is left as it is)",
+    )
+    result.add_argument(
+        "--perf_config_yaml", type=Path, metavar="FILE", help="the same from a file in the form of the original tools"
+    )
     result.add_argument("--log_level", choices=LEVELS, default="warn", help="(default: %(default)s)")
     result.add_argument(
         "--log_format", choices=logs.FORMATTERS, default="text", help="json: one object a line (default: %(default)s)"
@@ -84,15 +96,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.set_up(options.log_level, options.log_format, sys.stderr)
     try:
         authentication = _authentication(options, token_text)
+        perf_profile = chosen_profile(options.perf_profile, options.perf_config_yaml)
         listener = _listener(options, authentication.token is not None)
     except (ValueError, Exposed) as error:
         return _fail(str(error), 2)
+    except OSError as error:
+        return _fail(f"--perf_config_yaml: {options.perf_config_yaml} cannot be read: {error.strerror}", 2)
     except CannotListen as error:
         return _fail(str(error), 1)
     try:
         choice = find(wanted_device(options.device))
         print("\n".join(map(printable, choice.explanation)), flush=True)
-        asyncio.run(_serve(listener, choice, authentication, options.exit_with_parent))
+        asyncio.run(_serve(listener, choice, authentication, options.exit_with_parent, perf_profile))
     except (CannotListen, DeviceNotFound, DeviceUnavailable, OSError) as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:  # before the loop has taken over the signals
@@ -103,13 +118,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _serve(
-    listener: Listener | LocalListener, choice: Choice, authentication: Authentication, exit_with_parent: bool
+    listener: Listener | LocalListener,
+    choice: Choice,
+    authentication: Authentication,
+    exit_with_parent: bool,
+    perf_profile: PerfProfile | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     identity = choice.report.identity
     # what a processor compiles beside a measurement on itself spoils that
     overlap = identity is not None and identity.device_type != "cpu"
-    daemon = Daemon(listener, choice.report, authentication=authentication, overlap=overlap)
+    daemon = Daemon(listener, choice.report, authentication=authentication, overlap=overlap, perf_profile=perf_profile)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, daemon.stop)
 

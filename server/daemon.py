@@ -15,15 +15,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import quirks_of
 from gputune.core.version import software_version
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.power.instances import controls_of, setting_of
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.clients.admission import Admission
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.listener import Listener
 from gputune.server.clients.local_socket import LocalListener
+from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.authentication import SALT, stretched
@@ -48,7 +52,8 @@ class Daemon:
     """Serves clients on a bound port or local socket until `stop` or `stop_now` is called.
 
     overlap: programs of waiting requests are built in a second worker while the first one measures; only for devices
-    that this does not disturb. limits: what clients are told, once the device is known.
+    that this does not disturb. limits: what clients are told, once the device is known. perf_profile: for clients that
+    set none.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Daemon:
         limits: Limits | None = None,
         authentication: Authentication | None = None,
         overlap: bool = False,
+        perf_profile: PerfProfile | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._listener = listener
@@ -68,6 +74,7 @@ class Daemon:
         seconds = self.limits.authenticate_seconds
         self._admission = Admission(listener, authentication, seconds, lambda arrival: ClientLink(self, arrival))
         self._overlap = overlap
+        self._perf_profile = perf_profile
         self._links: set[ClientLink] = set()
         self._connections = 0  # until now
         self._device: dict[str, object] = {}
@@ -123,7 +130,7 @@ class Daemon:
                 "settings": ready.settings,
                 "instance": secrets.token_hex(8),  # tells a server that was started again from a lost connection
             }
-            await self._serve_clients(announce)
+            await self._serve_clients(announce, ready)
         finally:
             self._listener.close()
             await self._workers.stop()
@@ -139,8 +146,13 @@ class Daemon:
             ready.cancel()
             stopping.cancel()
 
-    async def _serve_clients(self, announce: Callable[[Welcome], None]) -> None:
-        self.service = Service(self._workers, self.limits, self._status)
+    async def _serve_clients(self, announce: Callable[[Welcome], None], ready: WorkerReady) -> None:
+        device = DeviceIdentity.from_dict(self._device)
+        profiles = PerfProfiles(device, self._perf_profile)
+        if self._perf_profile is not None:
+            settings = setting_of(self._perf_profile, await asyncio.to_thread(controls_of, device))
+            self._server["settings"] = {**ready.settings, **settings}
+        self.service = Service(self._workers, self.limits, self._status, profiles)
         serving = asyncio.ensure_future(self.service.serve())
         others = [asyncio.ensure_future(self._tick())]
         if self._overlap:
@@ -158,6 +170,7 @@ class Daemon:
             for link in list(self._links):
                 link.abort()
             await asyncio.gather(accepting, serving, *others, return_exceptions=True)
+            await asyncio.to_thread(self.service.perf_profiles.close)
 
     async def _until_stopped(self, accepting: asyncio.Future[None], serving: asyncio.Future[None]) -> None:
         """Waits for the end, then finishes what is in flight unless it has to be at once."""
@@ -250,7 +263,7 @@ class Daemon:
             last_restart=self._workers.last_restart,
             requests=dict(sum((link.requests for link in self._links), self._requests)),
             memory_bytes=self.service.memory.bytes,
-            state=state,
+            state=state | self.service.perf_profiles.state(),
         )
 
 

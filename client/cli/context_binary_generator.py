@@ -10,12 +10,14 @@ from click.core import ParameterSource
 
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
+from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.errors import ConfigError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generator import generate
 from gputune.client.generation.phases import Profiling
 from gputune.client.memory_types import OPTION, MemoryTypes
 from gputune.client.progress import reporting
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.log import LOG_NAME
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, level_named
 
@@ -79,6 +81,7 @@ log = logging.getLogger(__name__)
     type=click.Choice(("optrace",)),
     help="optrace: the schematic and the log as with --profiling_level, at level detailed at least.",
 )
+@perf_profile_options
 @log_level
 @summary_json
 def command(
@@ -92,6 +95,7 @@ def command(
     input_output_tensor_mem_type: str,
     profiling_level: str | None,
     profiling_option: str | None,
+    perf_profile: PerfProfile | None,
     log_level: str,
     summary_json: Path | None,
 ) -> None:
@@ -114,6 +118,7 @@ def command(
         ep_context=None if ep_context is None else EpContextFile(ep_context, ep_context_embed_mode == "1"),
         memory_types=MemoryTypes.parse(input_output_tensor_mem_type),
         profiling=_profiling(profiling_level, profiling_option == "optrace", output_dir),
+        perf_profile=perf_profile,
         verify=verify,
         input_list=input_list,
         log_level=log_level,

@@ -18,6 +18,7 @@ from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
 from gputune.client.cli.options.files import comma_separated, files, files_or_none
 from gputune.client.cli.options.inferences import InferenceOptions, inference_options
+from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting
@@ -32,6 +33,7 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.runtime import Executor
 from gputune.runtime.execution.loading import Compatibility, open_executor
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level
 
 log = logging.getLogger(__name__)
@@ -108,6 +110,7 @@ log = logging.getLogger(__name__)
     help="Short for --profiling_level detailed, and writes what operations take as JSON, of several contexts by their "
     "names.",
 )
+@perf_profile_options
 @connection_options(otherwise="else this machine's own device is used")
 @log_level
 @summary_json
@@ -124,6 +127,7 @@ def command(
     profiling_level: str | None,
     profiling_option: str | None,
     profile: Path | None,
+    perf_profile: PerfProfile | None,
     inferences: InferenceOptions,
     connection: ConnectionOptions,
     log_level: str,
@@ -159,6 +163,7 @@ def command(
         graph=graph,
         compatibility=cache_compatibility_mode,
         share=share_spill_fill,
+        perf_profile=perf_profile,
         connection=connection,
     )
     asked.check()
@@ -193,6 +198,7 @@ class _Asked:
     graph: str | None
     compatibility: Compatibility
     share: bool | None
+    perf_profile: PerfProfile | None
     connection: ConnectionOptions
 
     @property
@@ -261,7 +267,8 @@ def _only_job(asked: _Asked, stack: ExitStack) -> Job:
         executor = _remote(asked, stack, path)
     else:
         with device_errors(path):
-            executor = open_executor(path, asked.device, asked.compatibility, asked.graph)
+            executor = open_executor(path, asked.device, asked.compatibility, asked.graph, asked.perf_profile)
+        stack.callback(executor.close)
     return asked.job("", path, executor, input_list)
 
 
@@ -271,6 +278,9 @@ def _jobs(asked: _Asked, stack: ExitStack) -> tuple[dict[str, Job], dict[str, An
         contexts = Contexts(asked.paths)
         input_lists = asked.lists(len(contexts.sources))
         loaded = contexts.load(stack, asked.wishes())
+        if asked.perf_profile is not None:
+            for member in loaded.executors.values():
+                member.set_perf_profile(asked.perf_profile)
     jobs = {
         name: asked.job(name, loaded.paths[name], executor, input_list)
         for (name, executor), input_list in zip(loaded.executors.items(), input_lists, strict=True)
@@ -301,6 +311,8 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
     for line in target.explanation:
         log.info(line)
     client = stack.enter_context(target.connect())
+    if asked.perf_profile is not None and not client.set_perf_profile(asked.perf_profile):
+        log.warning(f"nothing steers the clocks of the device of {client.address}; the perf profile changes nothing")
     with device_errors(path):
         return RemoteExecutor(client, path, asked.graph, asked.compatibility == "strict")
 

@@ -18,11 +18,11 @@ from gputune.runtime.power.actuators.cl_hints import hints
 from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
 from gputune.runtime.power.arbiter import Arbiter
 from gputune.runtime.power.journal import DeviceFiles
-from gputune.runtime.power.perf_profile import PerfProfile
-from gputune.runtime.power.presets import PRESETS
-from gputune.runtime.power.settings import MOMENTS, PHASES
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.presets import PRESETS
+from gputune.runtime.power.profiles.settings import MOMENTS, PHASES
+from gputune.runtime.power.profiles.yaml_form import read_yaml
 from gputune.runtime.power.steering import ControlState, all_steerings, find_steering
-from gputune.runtime.power.yaml_form import read_yaml
 
 _Command = Callable[..., None]
 

@@ -12,7 +12,7 @@ import click
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.durations import parse_duration
-from gputune.client.errors import ConfigError, WrongResults
+from gputune.client.errors import WrongResults
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting
 from gputune.client.run.inferences import check_export, export_times
@@ -88,12 +88,6 @@ def command(
 
 def _asked(plan: Plan, duration: str | None, device: str | None) -> Plan:
     """With the command line's wishes, which go first. Raises ConfigError."""
-    for context in plan.contexts:
-        if context.perf_profile is not None:
-            raise ConfigError(
-                f"context {context.name!r}: perf_profile {context.perf_profile!r} is not supported yet: no votes for "
-                "clocks would be cast; remove the key"
-            )
     seconds = plan.seconds if duration is None else parse_duration(duration, "--duration")
     return replace(plan, seconds=seconds, device=device or plan.device)
 

@@ -56,6 +56,7 @@ from gputune.kernels.space import configuration_key
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import SIMULATED
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class GenerationRequest:
     with onnxruntime on the inputs of `input_list`, else on random ones. `ep_context` is written beside it.
     outputs: tensors that are outputs beside the model's own. memory_types: what an application is going to give for
     inputs and outputs. profiling: where the time of the generation is recorded, None for not at all; with it a
-    schematic is written beside the context.
+    schematic is written beside the context. perf_profile: for which clocks and power the targets ask meanwhile.
     """
 
     model: Path
@@ -92,6 +93,7 @@ class GenerationRequest:
     memory_types: MemoryTypes = RAW
     profiling: Profiling | None = None
     op_packages: Sequence[str] = ()
+    perf_profile: PerfProfile | None = None
     verify: bool = False
     input_list: Path | None = None
     log_level: str = "info"

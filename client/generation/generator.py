@@ -23,9 +23,11 @@ from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.plan import Task
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import SILENT, Progress
+from gputune.client.target.client import TargetClient
 from gputune.client.target.several import choose_targets
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.tuner import names_of, settings_of
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol.messages import Limits
 
 log = logging.getLogger(__name__)
@@ -135,9 +137,20 @@ def _connected(
         log.info(line)
     with clock.phase("init"), clock.phase("connect"):
         clients = chosen.connect_all()
+        if request.perf_profile is not None:
+            _set_perf_profile(clients, request.perf_profile)
         if request.verify or request.effort.contexts > 1:
             _check_return(graphs, clients[0].limits)
     return Generation(request, graphs, packages, questions, clients, clock, progress)
+
+
+def _set_perf_profile(clients: Sequence[TargetClient], profile: PerfProfile) -> None:
+    """Has all targets ask for clocks by a profile, and says of each what steers it."""
+    for client in clients:
+        controls = client.set_perf_profile(profile)
+        if not profile.silent:
+            steered = f"on {', '.join(controls)}" if controls else "where nothing steers the device's clocks"
+            log.info(f"perf profile {profile.name} {steered}: {client.address}")
 
 
 def _with_outputs(graphs: Sequence[Graph], outputs: ChosenOutputs) -> Sequence[Graph]:

@@ -29,6 +29,8 @@ from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.core.opened import Closing
 from gputune.runtime.memory.descriptors import duplicate
 from gputune.runtime.memory.handles import Lease, MemHandle
+from gputune.runtime.power.instances import setting_of
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -50,11 +52,13 @@ from gputune.server.protocol.messages import (
     Limits,
     LoadContext,
     MemoryReady,
+    PerfProfileSet,
     ProfileContext,
     Profiled,
     ProfileKernel,
     Progress,
     RegisterMemory,
+    SetPerfProfile,
     Status,
     StatusReport,
     UploadBuffer,
@@ -78,6 +82,7 @@ class TargetClient(Closing):
 
     def __init__(self, reconnecting: Reconnecting) -> None:
         self._session = Session(reconnecting)
+        self._settings: dict[str, str] = {}
         self._last_handle = 0
         self._data: dict[int, Blob] = {}  # what the caller gave, not a copy
         self._memories: dict[int, tuple[MemHandle, Lease]] = {}
@@ -123,8 +128,12 @@ class TargetClient(Closing):
 
     @property
     def server(self) -> dict[str, object]:
-        """What the server says about itself."""
-        return self._session.link.connection.server
+        """What the server says about itself, with the settings that this client has given it."""
+        server = self._session.link.connection.server
+        settings = server.get("settings")
+        if not self._settings or not isinstance(settings, Mapping):
+            return server
+        return {**server, "settings": {**settings, **self._settings}}
 
     @property
     def requests(self) -> Counter[str]:
@@ -310,6 +319,24 @@ class TargetClient(Closing):
             return self._session.ask(link, theirs, ContextProfiled, on_progress)
 
         return memoryview(self._session.through(profile).log)
+
+    # --- clocks and power -------------------------------------------------------------------------
+
+    def set_perf_profile(self, profile: PerfProfile) -> tuple[str, ...]:
+        """Has the target ask for clocks and power whenever its device works for this client. Returns the names of what
+        steers the device, none where a profile changes nothing; where it does, it becomes one of the target's
+        settings."""
+        request = SetPerfProfile(dict(profile.to_dict()))
+
+        def put(link: Link) -> PerfProfileSet:
+            return self._session.ask(link, request, PerfProfileSet)
+
+        self._session.begin = put  # a new connection has no profile yet
+        controls = self._session.through(put).controls
+        self._settings = setting_of(profile, controls)
+        return controls
+
+    # --- what is given back -----------------------------------------------------------------------
 
     def free_contexts(self, *contexts: int) -> None:
         """Frees contexts."""

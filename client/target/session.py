@@ -51,6 +51,7 @@ class Link:
     buffers: dict[int, int] = field(default_factory=dict)
     contexts: dict[int, int] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
+    begun: bool = False  # whether `begin` was done on it
     lost: str = ""  # why it is over
     lost_during: type | None = None  # the kind of request that was under way
 
@@ -63,11 +64,13 @@ class Link:
 class Session:
     """Connected when it is made. For one thread; another keeps the connection alive while it idles.
 
-    link: the connection now, or the one that was lost last; requests: how many of each kind were sent.
+    link: the connection now, or the one that was lost last; requests: how many of each kind were sent; begin: work that
+    is done first on each connection, None for nothing.
     """
 
     def __init__(self, reconnecting: Reconnecting) -> None:
         self.requests: Counter[str] = Counter()
+        self.begin: Callable[[Link], object] | None = None
         self._reconnecting = reconnecting
         self._closed = False
         self._opened = Opened("a connection to a target")
@@ -99,6 +102,9 @@ class Session:
             while True:
                 link = self._connected()
                 try:
+                    if self.begin is not None and not link.begun:
+                        self.begin(link)
+                    link.begun = True
                     return work(link)
                 except TargetError as error:
                     if error.name not in LOST:

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -26,12 +26,15 @@ from gputune.runtime.execution.shared import SharedParts
 from gputune.runtime.execution.tensor_memory import TensorMemory, Value
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.power.instances import Power
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.recorder import Recorder
 from gputune.runtime.profiling.records import Form
 
 Array = npt.NDArray[Any]
 Values = Mapping[str, Value]
 NOTHING: Values = MappingProxyType({})
+_NO_VOTES = nullcontext()
 
 
 class Executor:
@@ -45,7 +48,8 @@ class Executor:
     Where the context has persistent kernels and the device is the context's own, runs are those as long as they pay
     (`runs` says how many were) and persistent_kernels is True, and launches one by one at other times.
 
-    recorder: where one is set, inferences are recorded (Profiler.watch sets it).
+    recorder: where one is set, inferences are recorded (Profiler.watch sets it). power: what votes for clocks around
+    inferences and at the end, None for nothing (set_perf_profile sets it).
 
     Several threads may use it, one inference at a time. close() gives its device memory back; so does `with`.
     """
@@ -74,6 +78,7 @@ class Executor:
         self.computes = backend.computes
         self.warnings: list[str] = []
         self.recorder: Recorder | None = None
+        self.power: Power | None = None
         self.persistent_kernels = True
         self.load_ns = 0
         self.device_open_ns = device_open_ns
@@ -134,7 +139,7 @@ class Executor:
         self._check()
         tensors = self._tensors
         ready, into = tensors.checked_inputs(inputs), tensors.checked_outputs(outputs)
-        with self._turn():
+        with self._turn(), self._voted():
             if self.recorder is not None:
                 return self.recorder.infer(functools.partial(tensors.run, ready, into), self._start)
             begun_ns = time.perf_counter_ns()
@@ -147,7 +152,7 @@ class Executor:
 
         Returns its ns by the host's clock. Raises ValueError where a tensor lies in neither; DeviceError.
         """
-        with self._turn():
+        with self._turn(), self._voted():
             if self.recorder is not None:
                 return self.recorder.infer(self._tensors.run_in_place, self._start)[1]
             begun_ns = time.perf_counter_ns()
@@ -158,6 +163,25 @@ class Executor:
     def runs(self) -> Runs | None:
         """How many inferences ran in which form; None where there is only one form."""
         return None if self._persistent is None else self._persistent.runs
+
+    # --- clocks and power -----------------------------------------------------------------------------
+
+    @property
+    def perf_profile(self) -> PerfProfile | None:
+        """A copy of the perf profile in force; None where none was ever set."""
+        return None if self.power is None else self.power.profile.copy()
+
+    def set_perf_profile(self, profile: PerfProfile | str) -> None:
+        """Has inferences from now on vote for clocks and power as a perf profile says, or a preset of that name. Raises
+        ValueError for a name that is none, and for corners that are out of order."""
+        with self._turn():
+            if self.power is None:
+                self.power = Power(profile, self.device)
+            else:
+                self.power.set_profile(profile)
+
+    def _voted(self) -> AbstractContextManager[None]:
+        return _NO_VOTES if self.power is None else self.power.phase("execute")
 
     # --- profiling ------------------------------------------------------------------------------------
 
@@ -248,12 +272,15 @@ class Executor:
             if self._closed:
                 return
             self._closed = True
-            self.wait()  # for an inference that has failed, or feeds another
-            self._enqueue = _closed
-            self._persistent = None
-            self._launches = []
-            self._binder.close()
-            self._tensors.close()
+            with _NO_VOTES if self.power is None else self.power.phase("deinit"):
+                self.wait()  # for an inference that has failed, or feeds another
+                self._enqueue = _closed
+                self._persistent = None
+                self._launches = []
+                self._binder.close()
+                self._tensors.close()
+            if self.power is not None:
+                self.power.close()
 
     def __enter__(self) -> Self:
         self._check()

@@ -26,6 +26,7 @@ from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
 from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
 from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_device_for
 from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,12 @@ class ContextGroup:
     def inferences(self, name: str) -> int:
         """How many inferences of a graph all streams have run. Raises KeyError."""
         return sum(executor.counters.inferences for executor in self._streams_of(name))
+
+    def set_perf_profile(self, profile: PerfProfile | str, name: str) -> None:
+        """Has the inferences of a graph vote for clocks and power, in whichever stream, as Executor.set_perf_profile.
+        Raises KeyError, ValueError."""
+        for executor in self._streams_of(name):
+            executor.set_perf_profile(profile)
 
     @property
     def memory(self) -> GroupMemory:

@@ -35,6 +35,8 @@ from gputune.runtime.devices.discovery import (
 from gputune.runtime.devices.drivers import driver_files
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.power.instances import Power
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 Compatibility = Literal["permissive", "strict"]
 
@@ -44,6 +46,7 @@ def load(
     device: str | None = None,
     cache_compatibility_mode: Compatibility = "permissive",
     graph: str | None = None,
+    perf_profile: PerfProfile | str | None = None,
 ) -> Executor:
     """Loads a context binary, or the one that an ONNX file (.onnx) has in EPContext nodes, and opens its device.
 
@@ -51,15 +54,18 @@ def load(
     else the device the context was made for, else the best one. On another device or driver version the
     programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
     null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
+    perf_profile: for which clocks and power to vote while it is loaded, around inferences and when it is closed: a
+    profile, or the name of a preset; by default no vote is made.
 
     A device that computes nothing gives zeros that look like results, so it must be named here: neither the
     environment nor the context can choose it.
 
     Raises ContextError subclasses (WrongDevice in strict mode, and for a context of the null device; UntrustedFile for
-    one that another user could change, see ownership.py), DeviceNotFound, BuildFailed, ValueError for an unknown graph
-    or mode, OSError when the file cannot be read, ForkedProcess where a process forked after it had opened a device.
+    one that another user could change, see ownership.py), DeviceNotFound, BuildFailed, ValueError for an unknown graph,
+    mode or perf profile, OSError when the file cannot be read, ForkedProcess where a process forked after it had opened
+    a device.
     """
-    executor = open_executor(path, device, cache_compatibility_mode, graph)
+    executor = open_executor(path, device, cache_compatibility_mode, graph, perf_profile)
     if not executor.computes and not device:
         zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
         if not executor.header.computes:
@@ -75,6 +81,7 @@ def open_executor(
     device: str | None,
     cache_compatibility_mode: Compatibility,
     graph: str | None,
+    perf_profile: PerfProfile | str | None = None,
 ) -> Executor:
     """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
     strict = is_strict(cache_compatibility_mode)
@@ -83,7 +90,17 @@ def open_executor(
         start = time.perf_counter_ns()
         backend = open_device_for(file, device)
         device_open_ns = time.perf_counter_ns() - start
-        return executor_on(backend, file, chosen.name, strict, device_open_ns)
+        if perf_profile is None:
+            return executor_on(backend, file, chosen.name, strict, device_open_ns)
+        power = Power(perf_profile, backend.identity)
+        try:
+            with power.phase("init"):
+                executor = executor_on(backend, file, chosen.name, strict, device_open_ns)
+        except BaseException:
+            power.close()
+            raise
+        executor.power = power
+        return executor
 
 
 def is_strict(mode: Compatibility) -> bool:

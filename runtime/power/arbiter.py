@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gputune.core.logs import printable
 from gputune.core.opened import Opened
@@ -283,6 +283,18 @@ def arbiter_of(device_key: str, steering: Callable[[], Steers], folder: Path | N
         if found is None or not found.here:
             found = _by_device[device_key] = Arbiter(device_key, steering(), folder)
         return found
+
+
+def live_votes() -> dict[str, dict[str, Any]]:
+    """By device, the votes of this process that are in force, what was requested of its controls by all, and what they
+    are at."""
+    found: dict[str, dict[str, Any]] = {}
+    with _making:
+        arbiters = dict(_by_device)
+    for key, arbiter in arbiters.items():
+        if (brought := arbiter.applied) is not None and arbiter.here:
+            found[key] = {"requested": dict(brought.requested), "effective": dict(brought.effective)}
+    return found
 
 
 _counted = itertools.count(1)

@@ -11,8 +11,8 @@ from typing import Protocol
 from gputune.core.opened import Closing
 from gputune.runtime.power.arbiter import Arbiter
 from gputune.runtime.power.background import background
+from gputune.runtime.power.profiles.settings import MOMENTS, PHASES, Moment, Phase
 from gputune.runtime.power.records import Vote
-from gputune.runtime.power.settings import MOMENTS, PHASES, Moment, Phase
 
 
 class Profile(Protocol):

@@ -7,11 +7,12 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.server.clients.fair_queue import FairQueue
+from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.limits import check_limits
 from gputune.server.protocol.messages import (
@@ -29,6 +30,7 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
     RegisterMemory,
+    SetPerfProfile,
     Status,
     StatusReport,
     UploadBuffer,
@@ -52,8 +54,15 @@ class Service:
     is held for all clients.
     """
 
-    def __init__(self, workers: Workers, limits: Limits, status: Callable[[], Awaitable[StatusReport]]) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        limits: Limits,
+        status: Callable[[], Awaitable[StatusReport]],
+        perf_profiles: PerfProfiles,
+    ) -> None:
         self.queue_changed: Callable[[], None] = lambda: None
+        self.perf_profiles = perf_profiles
         self.memory = Memory(limits.total_bytes, limits.total_registered)
         self._workers = workers
         self._limits = limits
@@ -69,7 +78,7 @@ class Service:
         self._work = asyncio.Event()
         self._stopping = False
         self._status = status
-        self._telling: set[asyncio.Task[None]] = set()  # the status, to those that have asked
+        self._telling: set[asyncio.Task[None]] = set()  # what is answered soon, without the device
         self._at_once: Mapping[type, Callable[[Session, Any], Any]] = {
             UploadBuffer: Session.upload,
             WithDescriptor: Session.register,
@@ -97,6 +106,7 @@ class Service:
         self._fair_queue.leave(client)
         self.queue_changed()
         self._held_back.discard(client)
+        self.perf_profiles.leave(client)
         session = self._sessions.pop(client)
         self._forget(*session.handles)
         session.end()
@@ -121,15 +131,27 @@ class Service:
                 self._cancel(client, request)
                 client.send(Done(), request_id)
             elif isinstance(request, Status):
-                telling = asyncio.ensure_future(self._tell_status(client, request_id))
-                self._telling.add(telling)
-                telling.add_done_callback(self._telling.discard)
+                self._later(self._tell_status(client, request_id))
+            elif isinstance(request, SetPerfProfile):
+                self._later(self._set_perf_profile(client, request_id, request))
             elif (answer := self._at_once.get(type(request))) is not None:
                 client.send(answer(self._sessions[client], request), request_id)
             else:
                 self._queue(client, request_id, request)
         except ProtocolError as error:
             client.send(as_message(error), request_id)
+
+    def _later(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(answering)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _set_perf_profile(self, client: Client, request_id: int, request: SetPerfProfile) -> None:
+        try:
+            reply: Any = await self.perf_profiles.set(client, request)
+        except ProtocolError as error:
+            reply = as_message(error)
+        client.send(reply, request_id)
 
     async def _tell_status(self, client: Client, request_id: int) -> None:
         try:
@@ -247,7 +269,8 @@ class Service:
         work = Assignment(job.message, job.materials, progress, job.cancelled, job.programs or {})
         job.programs = work.programs  # nothing is built ahead for it any more
         try:
-            reply = await self._workers.run(supervisor, work)
+            async with self.perf_profiles.voted(job.client):
+                reply = await self._workers.run(supervisor, work)
         except Exception as error:
             log.exception("a defect while serving %s", type(job.request).__name__)
             reply = _defect(error)

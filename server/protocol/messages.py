@@ -249,6 +249,14 @@ class ProfileContext:
 
 
 @dataclass(frozen=True)
+class SetPerfProfile:
+    """Has the device asked for clocks and power by a perf profile whenever it works for this connection; the fields are
+    those of PerfProfile.to_dict (runtime/power/profiles/perf_profile.py), and none of them ends it."""
+
+    profile: Facts
+
+
+@dataclass(frozen=True)
 class FreeContexts:
     """Frees contexts."""
 
@@ -378,6 +386,13 @@ class ContextProfiled:
 
 
 @dataclass(frozen=True)
+class PerfProfileSet:
+    """The names of what steers the device's clocks and power; where there is none, the profile changes nothing."""
+
+    controls: Annotated[tuple[Name, ...], Within(0, 64)]
+
+
+@dataclass(frozen=True)
 class Error:
     """The request failed; `name` is one of errors.ERROR_NAMES."""
 
@@ -402,6 +417,7 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         ExecuteContext: ContextExecuted,
         ProfileContext: ContextProfiled,
         FreeContexts: Done,
+        SetPerfProfile: PerfProfileSet,
     }
 )
 # what requests are called where they are counted
@@ -421,6 +437,7 @@ KINDS: Mapping[type, str] = MappingProxyType(
         ExecuteContext: "execute_context",
         ProfileContext: "profile_context",
         FreeContexts: "free_contexts",
+        SetPerfProfile: "set_perf_profile",
     }
 )
 FROM_CLIENT: tuple[type, ...] = (Hello, Proof, *REPLIES)

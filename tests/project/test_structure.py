@@ -38,6 +38,7 @@ BELOW: Mapping[str, set[str]] = {
     "runtime.profiling": {"runtime.devices", "runtime.backends", "runtime.context", "runtime.memory"},
     "runtime.power": {"runtime.devices"},
     "runtime.power.actuators": set(),
+    "runtime.power.profiles": set(),
     "runtime.execution": {
         "runtime.devices",
         "runtime.backends",

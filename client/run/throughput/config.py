@@ -19,7 +19,7 @@ from gputune.client.strict_json import (
     read_keys,
     read_object,
 )
-from gputune.runtime.power.presets import preset_name
+from gputune.runtime.power.profiles.presets import preset_name
 
 PRIORITIES = {"low": -1, "normal": 0, "high": 1}
 DEFAULT_SECONDS = 10.0

@@ -124,12 +124,17 @@ class _Loading:
             known = [graph.name for graph in group[context.name].header.graphs]
             raise ConfigError(f"context {context.name!r}: there is no graph {context.graph!r}; the graphs are {known}")
         executor = group[name]
+        if context.perf_profile is not None:
+            group.set_perf_profile(context.perf_profile, name)
         infers: list[Infer] = [partial(group.run_timed, name)] * context.instances
         instances = _instances(context, executor.graph, infers, [turns] * context.instances)
         return LoadedContext(context, executor.graph, instances, lambda: group.inferences(name), executor.warnings)
 
     def apart(self, context: ContextPlan) -> LoadedContext:
         executors = list(self._executors(context))
+        if context.perf_profile is not None:
+            for executor in executors:
+                executor.set_perf_profile(context.perf_profile)
         infers: list[Infer] = [executor.run_timed for executor in executors]
         graph = executors[0].graph
         instances = _instances(context, graph, infers, [Turns() for _ in executors])

@@ -103,7 +103,7 @@ VOTING = """
 import sys
 from pathlib import Path
 from gputune.runtime.power.arbiter import Arbiter
-from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.steering import all_steerings
 
 (steering,) = all_steerings(Path(sys.argv[1]))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.runtime.power.actuators.base import Problem
+from gputune.runtime.power.profiles.settings import Moment, Phase
 from gputune.runtime.power.records import Corner, Corners, Vote
-from gputune.runtime.power.settings import Moment, Phase
 from gputune.runtime.power.steering import Applied
 
 FIRST = {"bus": "as found", "core": "auto\n", "latency": "2000000000"}

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.settings import KINDS, Count, Flag, Kind
 from gputune.runtime.power.records import Corner, PowerMode
-from gputune.runtime.power.settings import KINDS, Count, Flag, Kind
 
 DISABLED_OR_NOT = st.lists(st.booleans(), min_size=3, max_size=3)
 CORNERS = st.lists(st.sampled_from(list(Corner)[1:]), min_size=3, max_size=3).map(sorted)

@@ -23,7 +23,7 @@ from gputune.runtime.power import journal
 from gputune.runtime.power.actuators.fake_trees import make_tree
 from gputune.runtime.power.arbiter import Arbiter, arbiter_of
 from gputune.runtime.power.journal import DeviceFiles, Holder, Table
-from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.records import NOTHING, Corner, Corners, Vote, strongest
 from gputune.runtime.power.steering import Applied, find_steering
 from gputune.runtime.power.voter import Voter

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gputune.runtime.power.perf_profile import PerfProfile
-from gputune.runtime.power.presets import PRESETS
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.presets import PRESETS
+from gputune.runtime.power.profiles.settings import PHASES
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote
-from gputune.runtime.power.settings import PHASES
 
 ROWS = {
     # name: corner, governor, latency and all power of the start vote; done corners; hysteresis and polling

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gputune.runtime.power.accessors import Accessors
-from gputune.runtime.power.corner_names import corner_name, corner_of, power_mode_name, power_mode_of
-from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.accessors import Accessors
+from gputune.runtime.power.profiles.corner_names import corner_name, corner_of, power_mode_name, power_mode_of
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.settings import KINDS, PHASES
 from gputune.runtime.power.records import NOTHING, Corner, Corners, PowerMode, Vote
-from gputune.runtime.power.settings import KINDS, PHASES
 from tests.runtime.power.profiles import profiles
 
 SETTERS = [name for name in vars(Accessors) if name.startswith("set_") and name != "set_value"]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.runtime.power.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.yaml_form import parse_yaml, read_yaml, write_yaml
 from gputune.runtime.power.records import Corner
-from gputune.runtime.power.yaml_form import parse_yaml, read_yaml, write_yaml
 from tests.runtime.power.profiles import profiles
 
 SAMPLE = """\

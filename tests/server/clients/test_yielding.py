@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.clients import service as service_module
+from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
 from gputune.server.protocol.messages import Cancel, Done, Error, Limits, Profiled, ProfileKernel, Progress
 from gputune.server.worker import heartbeat_page
@@ -40,7 +42,7 @@ class Device:
         first = Supervisor(self._start, LIMITS)
         self.all = Workers(first, another=lambda: Supervisor(self._start, LIMITS))
         self.all._others_at_most = most - 1
-        self.service = Service(self.all, LIMITS, None)  # type: ignore[arg-type]
+        self.service = Service(self.all, LIMITS, None, PerfProfiles(NULL_REPORT.identity))  # type: ignore[arg-type]
         self.service._fair_queue._tolerance = 5.0  # what the test itself takes makes no difference
         self._numbers = itertools.count(1)
 

@@ -11,6 +11,7 @@ import pytest
 
 from gputune.core.launches import Variant
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
 from gputune.server.protocol.messages import (
     Cancel,
@@ -65,7 +66,7 @@ class Hall:
         self.further_start = True
         first, more = Supervisor(self._start, LIMITS), lambda: Supervisor(self._start_further, LIMITS)
         self.workers = Workers(first, more, at_most, **how)
-        self.service = Service(self.workers, LIMITS, None)  # type: ignore[arg-type]
+        self.service = Service(self.workers, LIMITS, None, PerfProfiles(NULL_REPORT.identity))  # type: ignore[arg-type]
         self._numbers = itertools.count(1)
 
     async def _start(self) -> FakeWorker:

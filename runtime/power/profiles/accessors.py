@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from gputune.runtime.power.records import Corner, PowerMode
-from gputune.runtime.power.settings import (
+from gputune.runtime.power.profiles.settings import (
     GENERAL,
     KINDS,
     MAX_HYSTERESIS_US,
@@ -17,6 +16,7 @@ from gputune.runtime.power.settings import (
     accept,
     kind_of,
 )
+from gputune.runtime.power.records import Corner, PowerMode
 
 _Rail: TypeAlias = Literal["BUS", "CORE"]
 _End: TypeAlias = Literal["MIN", "TARGET", "MAX"]

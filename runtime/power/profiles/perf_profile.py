@@ -6,11 +6,21 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping
 
-from gputune.runtime.power.accessors import Accessors
-from gputune.runtime.power.corner_names import shown
-from gputune.runtime.power.presets import PRESETS, preset_name
+from gputune.runtime.power.profiles.accessors import Accessors
+from gputune.runtime.power.profiles.corner_names import shown
+from gputune.runtime.power.profiles.presets import PRESETS, preset_name
+from gputune.runtime.power.profiles.settings import (
+    GENERAL,
+    KINDS,
+    MOMENTS,
+    PHASES,
+    Moment,
+    Phase,
+    Plain,
+    check_section,
+    plain,
+)
 from gputune.runtime.power.records import Corner, Corners, Vote
-from gputune.runtime.power.settings import GENERAL, KINDS, MOMENTS, PHASES, Moment, Phase, Plain, check_section, plain
 
 CUSTOM = "custom"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gputune.runtime.power.corner_names import shown
-from gputune.runtime.power.perf_profile import PerfProfile
-from gputune.runtime.power.settings import SECTIONS, Plain, check_section, kind_of
+from gputune.runtime.power.profiles.corner_names import shown
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.settings import SECTIONS, Plain, check_section, kind_of
 
 MAX_BYTES = 64 * 1024
 

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from gputune.runtime.power.corner_names import corner_name, corner_of, nearest, power_mode_name, power_mode_of, shown
+from gputune.runtime.power.profiles.corner_names import (
+    corner_name,
+    corner_of,
+    nearest,
+    power_mode_name,
+    power_mode_of,
+    shown,
+)
 from gputune.runtime.power.records import Corner, PowerMode
 
 Phase: TypeAlias = Literal["init", "execute", "deinit"]

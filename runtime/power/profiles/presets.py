@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gputune.runtime.power.corner_names import nearest, shown
+from gputune.runtime.power.profiles.corner_names import nearest, shown
+from gputune.runtime.power.profiles.settings import GENERAL, PHASES, Moment, Value
 from gputune.runtime.power.records import Corner, Corners, PowerMode
-from gputune.runtime.power.settings import GENERAL, PHASES, Moment, Value
 
 _IDLE = Corners(Corner.SVS2, Corner.SVS, Corner.SVS)
 _LOWEST = Corners(Corner.MIN, Corner.MIN, Corner.MIN)

@@ -1,0 +1,47 @@
+"""Options about clocks and power."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gputune.client.errors import ConfigError
+from gputune.runtime.power.instances import chosen_profile
+from gputune.runtime.power.profiles.presets import PRESETS
+
+
+def perf_profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that choose a perf profile; the command gets it as `perf_profile`, a PerfProfile or None."""
+
+    @functools.wraps(command)
+    def with_profile(*arguments: Any, perf_profile: str | None, perf_config_yaml: Path | None, **options: Any) -> Any:
+        try:
+            chosen = chosen_profile(perf_profile, perf_config_yaml)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        except OSError as error:
+            raise ConfigError(f"--perf_config_yaml: {perf_config_yaml} cannot be read: {error.strerror}") from None
+        return command(*arguments, perf_profile=chosen, **options)
+
+    for option in reversed(_OPTIONS):
+        with_profile = option(with_profile)
+    return with_profile
+
+
+_OPTIONS = (
+    click.option(
+        "--perf_profile",
+        metavar="NAME",
+        help="For which clocks and power to ask while the device works, and to take back then: "
+        f"{', '.join(PRESETS)}. `gputune power check --perf_profile NAME` says what that writes. [default: the device "
+        "is left as it is]",
+    ),
+    click.option(
+        "--perf_config_yaml",
+        type=click.Path(path_type=Path),
+        metavar="F",
+        help="The same from a YAML file in the form of the original tools.",
+    ),
+)

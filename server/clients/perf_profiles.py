@@ -1,0 +1,80 @@
+"""The perf profiles of connections: for which clocks and power the device is asked while it works for each of them.
+
+Votes are made here, in the daemon, so that no worker that is killed leaves clocks behind; on threads, since a control
+may be slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.power.arbiter import live_votes
+from gputune.runtime.power.instances import Power, controls_of
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.messages import PerfProfileSet, SetPerfProfile
+
+
+class PerfProfiles:
+    """Of all connections to a server with this device. default: for those that have set none."""
+
+    def __init__(self, device: DeviceIdentity, default: PerfProfile | None = None) -> None:
+        self._device = device
+        self._of: dict[object, Power] = {}
+        self._default = None if default is None else Power(default, device)
+
+    async def set(self, client: object, request: SetPerfProfile) -> PerfProfileSet:
+        """Exchanges the profile of a connection. Raises ProtocolError for what is none."""
+        try:
+            profile = PerfProfile.from_dict(request.profile)
+        except ValueError as error:
+            raise ProtocolError("bad_message", f"perf profile: {error}"[:4000]) from None
+        power = self._of.get(client)
+        if power is None:
+            self._of[client] = await asyncio.to_thread(Power, profile, self._device)
+        else:
+            await asyncio.to_thread(power.set_profile, profile)
+        controls = () if profile.silent else await asyncio.to_thread(controls_of, self._device)
+        return PerfProfileSet(tuple(name[:200] for name in controls[:64]))
+
+    @asynccontextmanager
+    async def voted(self, client: object) -> AsyncIterator[None]:
+        """Votes while the device works for a connection."""
+        power = self._of.get(client, self._default)
+        if power is None or power.profile.silent:
+            yield
+            return
+        await asyncio.to_thread(power.start, "execute")
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(power.done, "execute")
+
+    def leave(self, client: object) -> None:
+        """The connection is gone; its votes are taken back."""
+        if (power := self._of.pop(client, None)) is not None:
+            asyncio.get_running_loop().run_in_executor(None, power.close)
+
+    def close(self) -> None:
+        """Takes all votes back; may wait for slow controls."""
+        while self._of:
+            self._of.popitem()[1].close()
+        if self._default is not None:
+            self._default.close()
+
+    def state(self) -> dict[str, Any]:
+        """What StatusReport says: the profiles in force by how many connections have them, and what was asked of the
+        device's controls beside what they are at."""
+        named: dict[str, int] = {}
+        for power in self._of.values():
+            named[power.profile.name] = named.get(power.profile.name, 0) + 1
+        found: dict[str, Any] = {"perf_profiles": named} if named else {}
+        if self._default is not None:
+            found["default_perf_profile"] = self._default.profile.name
+        if votes := live_votes():
+            found["votes"] = votes
+        return found
