@@ -63,6 +63,10 @@ class CannotImport(DeviceError):
     """A device cannot use memory as it lies; the message says of every importer why."""
 
 
+class CannotMark(DeviceError):
+    """Persistent kernels cannot mark when their launches began and ended; the message says why, for a sentence."""
+
+
 class MalformedLog(Exception):
     """A profile log or a schematic that is none, or says something that cannot be; the message says where."""
 

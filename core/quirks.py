@@ -41,6 +41,10 @@ class Quirks:
     """A regular expression for the names of CPU devices that have a thread for each compute unit, of which each takes
     one work-group of a launch before any takes a second."""
 
+    ticks: Mapping[str, str] = field(default_factory=dict)
+    """What its compiler calls a function that reads a counter of a CPU device which runs evenly and is the same on all
+    cores: by the processor's name, as platform.machine() has it."""
+
     compiled: CompiledFolder | None = None
     """None where it cannot be told where to keep what it compiles, or not so that other processes find it."""
 
@@ -71,6 +75,8 @@ POCL = Quirks(
     compiles_at_first_launch=frozenset({"cpu", "gpu", "accelerator"}),
     # CPU devices are called pthread-, since version 4 cpu-; those called cpu-tbb- leave threads to a library.
     thread_per_group="pthread-|cpu-(?!tbb-)",
+    # Of its compiler, Clang, which makes an instruction of it; on other processors that may need privileges.
+    ticks={"x86_64": "__builtin_readcyclecounter", "AMD64": "__builtin_readcyclecounter"},
     compiled=CompiledFolder("POCL_CACHE_DIR", "POCL_KERNEL_CACHE"),
     # Timings jump by a factor of two between runs unless its threads keep to their cores, and a cache of compiled
     # kernels would hide what a variant costs to build.
@@ -154,6 +160,8 @@ CLVK = Quirks(
 
 DRIVERS = (POCL, INTEL, AMD, MESA, CLVK)
 OTHER = Quirks("another driver", "")
+KERNEL_CLOCK = "cl_khr_kernel_clock"
+"""The extension by which kernels read the device's clock."""
 
 
 def quirks_of(identity: DeviceIdentity) -> Quirks:
@@ -167,6 +175,14 @@ def groups_at_once(identity: DeviceIdentity) -> int:
     threads = quirks_of(identity).thread_per_group
     known = bool(threads) and identity.device_type == "cpu" and re.match(threads, identity.name)
     return identity.compute_units if known else 0
+
+
+def ticks_of(identity: DeviceIdentity, machine: str) -> str:
+    """The name of a function by which kernels read a clock of the device; empty where there is none. machine: the name
+    of the host's processor. What the driver's compiler has of its own comes first: for that a text is not built by
+    another standard than when it is not timed."""
+    own = quirks_of(identity).ticks.get(machine, "") if identity.device_type == "cpu" else ""
+    return own or ("clock_read_device" if KERNEL_CLOCK in identity.extensions else "")
 
 
 def unset_defaults(environment: Mapping[str, str]) -> dict[str, str]:

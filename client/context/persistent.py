@@ -31,7 +31,17 @@ from itertools import accumulate
 
 from gputune.client.context.resuming import Access, Resuming
 from gputune.runtime.backends.merging import OWN_NAMES, Text, key_of, text_of
-from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, BufferKind, BufferRef, LaunchRecord, ProgramRecord
+from gputune.runtime.context.records import (
+    COUNTER_LINE_BYTES,
+    FLAG,
+    LONGEST,
+    ROUNDS,
+    TICKS,
+    BufferKind,
+    BufferRef,
+    LaunchRecord,
+    ProgramRecord,
+)
 
 FORM = "persistent, resumed"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
@@ -42,8 +52,8 @@ CHARACTERS_AT_MOST = 1 << 19
 SHARES = 8
 """Groups are taken in so many portions by each of those that take turns, so that the last ones come in together."""
 
-COUNTER_INTS, INT_BYTES = 16, 4
-"""A counter has a line of a CPU's cache for itself."""
+INT_BYTES = 4
+COUNTER_INTS = COUNTER_LINE_BYTES // INT_BYTES
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COOPERATES = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|async_work_group_\w+|(?:__)?local)\b")
@@ -82,6 +92,19 @@ static int gputune_arrive(
     return 1;
 }}
 """
+
+MARKS = f"""\
+#ifdef {TICKS}
+#define GPUTUNE_MARKS , volatile __global ulong *marks
+#define GPUTUNE_BEGIN(place) if (!marks[place]) marks[place] = {TICKS}();
+#define GPUTUNE_END(place) marks[(place) + 1] = {TICKS}();
+#else
+#define GPUTUNE_MARKS
+#define GPUTUNE_BEGIN(place)
+#define GPUTUNE_END(place)
+#endif
+"""
+"""What profilers build differently: TICKS says how. Without it the compiler sees none of this."""
 
 
 @dataclass(frozen=True)
@@ -204,14 +227,14 @@ def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> 
     lines: list[str] = []
     for copy, part in copies.items():
         lines += part.text.copy(prefixes[copy], _macros(part, prefixes[copy]))
-    lines += [ARRIVE, *_kernel(entry, [(part, prefixes[part.copy]) for part in parts], buffers, groups, resumes)]
+    lines += [ARRIVE, MARKS, *_kernel(entry, [(part, prefixes[part.copy]) for part in parts], buffers, groups, resumes)]
     return Persistent(
         launches=tuple(part.launch for part in parts),
         source="\n".join(lines) + "\n",
         options=" ".join(parts[0].text.rest),
         entry=entry,
         buffers=buffers,
-        counter_bytes=(len(parts) + 1) * COUNTER_INTS * INT_BYTES,
+        counter_bytes=(len(parts) + 1) * COUNTER_LINE_BYTES,
     )
 
 
@@ -252,7 +275,7 @@ def _kernel(
     """The lines of the kernel itself, the parts with the prefixes of their copies."""
     parameters = ", ".join(f"__global char *{kind}_{index}" for kind, index in buffers)
     yield "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))"
-    yield f"void {entry}(volatile __global int *counters, volatile __global int *status, {parameters})"
+    yield f"void {entry}(volatile __global int *counters, volatile __global int *status, {parameters} GPUTUNE_MARKS)"
     yield "{"
     yield f"    const int rounds = status[{ROUNDS}];"
     yield "    int longest = 0;"
@@ -263,11 +286,14 @@ def _kernel(
         i, j, k = part.local_size
         place = f"g % {x}, g / {x} % {y}, g / {x * y}, i, j, k"
         arguments = ", ".join([place, *map(_argument, part.launch.arguments)])
+        mark = f"2 * (get_group_id(0) * {len(parts)} + {number - 1})"
         take = f"(first = atomic_add(counters + {number * COUNTER_INTS}, {portion})) < {total}"
         yield f"    for (int first; !status[{FLAG}] && {take};) {{"
+        yield f"        GPUTUNE_BEGIN({mark})"
         yield f"        for (int g = first; g < min(first + {portion}, {total}); ++g)"
         yield f"            for (int k = 0; k < {k}; ++k) for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
         yield f"                {prefix}{part.launch.entry}({arguments});"
+        yield f"        GPUTUNE_END({mark})"
         yield "    }"
         if number < len(parts):
             flag = resumes[number - 1] + 1

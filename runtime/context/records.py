@@ -14,11 +14,20 @@ from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, s
 from gputune.core.identity import DeviceIdentity, is_count
 from gputune.core.launches import check_sizes
 
-BufferKind = Literal["input", "output", "arena", "weights", "counters", "status"]
+BufferKind = Literal["input", "output", "arena", "weights", "counters", "status", "marks"]
 BUFFER_KINDS = ("input", "output", "arena", "weights", "counters", "status")
+"""Those of files; marks are memory of a profiler, which no file names."""
 PERSISTENT_KINDS = ("counters", "status")
 """What persistent kernels alone have."""
 COUNTER_BYTES = 4
+COUNTER_LINE_BYTES = 64
+"""A persistent kernel has so much of the counters for its arrivals, and for each launch that it stands for: a line of a
+CPU's cache."""
+TICKS = "GPUTUNE_TICKS"
+"""A macro: built with it as the name of a function that reads a clock of the device, a persistent kernel has marks as
+its last argument, zeros at first. There each group leaves when it took its first portion of each launch, and when it
+had finished its last one: 64-bit ticks, a pair for each launch, the pairs of a group together. Both are 0 where it had
+no portion."""
 STATUS_BYTES, FLAG, ROUNDS, LONGEST = 64, 0, 1, 2
 """The status that persistent kernels share with the host: a line of a CPU's cache, of 32-bit integers. The one at FLAG
 is 0 until a group has waited too long, and then 1 + the place among the graph's launches from which these have to run;

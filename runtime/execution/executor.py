@@ -14,14 +14,15 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
-from gputune.core.errors import BuildFailed, ContextClosed, DeviceError, WrongDevice
+from gputune.core.errors import BuildFailed, CannotMark, ContextClosed, DeviceError, WrongDevice
 from gputune.core.opened import Opened
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import STATUS_BYTES, ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.execution.binding import Binder
+from gputune.runtime.execution.marked import MarkedRuns
 from gputune.runtime.execution.persistent import PersistentRuns, Runs
-from gputune.runtime.execution.programs import ProgramRecords, load_persistent_programs, load_programs
+from gputune.runtime.execution.programs import ProgramRecords, load_persistent_programs, load_programs, persistent_texts
 from gputune.runtime.execution.shared import SharedParts
 from gputune.runtime.execution.tensor_memory import TensorMemory, Value
 from gputune.runtime.memory.counters import MemoryCounters
@@ -106,6 +107,8 @@ class Executor:
             self._enqueue = backend.in_order(())
             self._records: ProgramRecords | None = None
             self._persistent = None if persistent is None else self._persistent_runs(persistent)
+            self._markable = None if persistent is None else (persistent, persistent_texts(file, graph.persistent))
+            self._marked: MarkedRuns | None = None
             if programs is not None:
                 self._bind_launches(programs)
             else:
@@ -201,6 +204,17 @@ class Executor:
         self._one_by_one()
         return self._launches
 
+    def marked(self) -> MarkedRuns:
+        """The persistent form with marks of its launches, built when it is asked for first. For recorders. Raises
+        CannotMark, DeviceError."""
+        with self._turn():
+            if self._persistent is None or self._markable is None:
+                raise CannotMark("persistent kernels do not run here")
+            if self._marked is None:
+                backend, binder, graph = self._backend, self._binder, self.graph
+                self._marked = MarkedRuns(backend, binder, graph, *self._markable, self._persistent)
+            return self._marked
+
     # --- memory ---------------------------------------------------------------------------------------
 
     @property
@@ -276,6 +290,7 @@ class Executor:
                 self.wait()  # for an inference that has failed, or feeds another
                 self._enqueue = _closed
                 self._persistent = None
+                self._marked = self._markable = None
                 self._launches = []
                 self._binder.close()
                 self._tensors.close()

@@ -91,6 +91,19 @@ class PersistentRuns:
             self.last_form = "launches"
             self._run_launches(launches, 0, 0, persistent=False)
 
+    def prepare(self) -> None:
+        """For an inference by kernels of this form that are enqueued elsewhere, and of which nothing is learnt. Raises
+        DeviceError."""
+        self._prepare(self._rounds())
+
+    def gave_up(self) -> bool:
+        """Whether groups have given up in it, when everything is finished. The counters are as `run` needs them then.
+        Raises DeviceError."""
+        flag, _ = self._status_after()
+        if flag:
+            self._backend.fill(self._counters, 0)
+        return bool(flag)
+
     def _run_persistently(self, launches: Callable[[int], Callable[[], None]]) -> None:
         rounds = self._rounds()
         self._prepare(rounds)

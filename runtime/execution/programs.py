@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Self
 
 from gputune.core.errors import WrongDevice
@@ -16,6 +16,8 @@ from gputune.runtime.context.records import LaunchRecord
 
 Known = MutableMapping[Hashable, Program]
 """Programs by what they were made of, for other executors on the device."""
+Texts = Mapping[int, tuple[str, str]]
+"""The source and the build options of programs by their index."""
 
 
 class ProgramRecords:
@@ -89,6 +91,12 @@ def load_persistent_programs(
     except WrongDevice as error:
         warn(f"launches run one by one: {str(error).removeprefix(f'{file.path}: ')}")
         return None
+
+
+def persistent_texts(file: ContextFile, launches: Sequence[LaunchRecord]) -> Texts:
+    """Of the persistent kernels among launches. Raises ContextError."""
+    wanted = {launch.program for launch in launches if launch.counts}
+    return {index: (file.source(index), file.header.programs[index].options) for index in wanted}
 
 
 def _cannot_wait(launches: Sequence[LaunchRecord], device: DeviceIdentity) -> str:

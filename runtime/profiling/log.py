@@ -1,9 +1,9 @@
 """The profile log: a stream of MsgPack arrays [kind, fields], whole up to wherever it was cut off.
 
 The first is ["gputune-profile", ...], a LogHeader with the version of this form; then come, in any order but each graph
-before its inferences, "graph", "span", "inference", "state" and "comparison", and at the end of a log that was closed
-"end". Timestamps are blocks of little-endian 64-bit integers, so that a million of them are read at once. A log from a
-target comes as the same bytes.
+before its inferences, "graph", "span", "inference", "marked" (a MarkedInference), "state" and "comparison", and at the
+end of a log that was closed "end". Timestamps are blocks of little-endian 64-bit integers, so that a million of them
+are read at once. A log from a target comes as the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 import msgpack
 import numpy as np
@@ -30,6 +30,7 @@ from gputune.runtime.profiling.records import (
     LoggedInference,
     LoggedLaunch,
     LogHeader,
+    MarkedInference,
     Part,
     Span,
     StateSample,
@@ -45,9 +46,11 @@ _RECORDS: Mapping[type, str] = {
     LoggedGraph: "graph",
     Span: "span",
     LoggedInference: "inference",
+    MarkedInference: "marked",
     StateSample: "state",
     Comparison: "comparison",
 }
+Inference = TypeVar("Inference", bound=LoggedInference)
 Record = LoggedGraph | Span | LoggedInference | StateSample | Comparison
 
 
@@ -102,14 +105,15 @@ class LogWriter:
 
 @dataclass
 class Log:
-    """A log that was read. inferences: in the order in which they were written; complete: whether it ends as a log that
-    was closed does; else the last record may be missing."""
+    """A log that was read. inferences: in the order in which they were written; marked: others, which are not among
+    them; complete: whether it ends as a log that was closed does; else the last record may be missing."""
 
     path: str
     header: LogHeader
     graphs: list[LoggedGraph] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     inferences: list[LoggedInference] = field(default_factory=list)
+    marked: list[MarkedInference] = field(default_factory=list)
     states: list[StateSample] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     complete: bool = False
@@ -172,7 +176,9 @@ def _take(log: Log, kind: str, content: Fields, place: str) -> None:
     if log.complete:
         raise MalformedLog(f"{place} is behind the end of the log")
     if kind == "inference":
-        log.inferences.append(_inference(content, log, place))
+        log.inferences.append(_inference(LoggedInference, content, log, place))
+    elif kind == "marked":
+        log.marked.append(_inference(MarkedInference, content, log, place))
     elif kind == "graph":
         log.graphs.append(_graph(content, place))
     elif kind == "span":
@@ -210,10 +216,11 @@ def _graph(content: Fields, place: str) -> LoggedGraph:
         arena_bytes=content.counts("arena_bytes"),
         persistent=content.count("persistent"),
         load_ns=content.count("load_ns"),
+        unmarked=content.text("unmarked") if content.has("unmarked") else "",
     )
 
 
-def _inference(content: Fields, log: Log, place: str) -> LoggedInference:
+def _inference(made: type[Inference], content: Fields, log: Log, place: str) -> Inference:
     graph = log.graphs[_graph_place(content, log, place)]
     begun_ns, ended_ns = _moments(content, place)
     launches = _block(content, "launches", place)
@@ -228,7 +235,7 @@ def _inference(content: Fields, log: Log, place: str) -> LoggedInference:
         parts[:, 0].min() >= 0 and parts[:, 0].max() < len(Part) and (parts[:, 2] <= parts[:, 3]).all()
     ):
         raise MalformedLog(f"{place}: parts of an inference that cannot be")
-    return LoggedInference(
+    return made(
         graph=content.count("graph"),
         number=content.count("number"),
         thread=content.count("thread"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
 
+from gputune.core.errors import CannotMark, DeviceError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Bound
@@ -25,6 +26,7 @@ from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.devices import state
 from gputune.runtime.profiling.counters import Counters
 from gputune.runtime.profiling.log import LogWriter
+from gputune.runtime.profiling.marks import Marked, MarkedInferences
 from gputune.runtime.profiling.recorder import Recorder
 from gputune.runtime.profiling.records import (
     Comparison,
@@ -71,6 +73,7 @@ class Profiled(Protocol):
     @property
     def last_form(self) -> Form: ...
     def one_by_one(self) -> Sequence[Bound]: ...
+    def marked(self) -> Marked: ...
 
 
 class Profiler:
@@ -96,12 +99,13 @@ class Profiler:
         """Has every inference of these be recorded from now on. context: what the log calls their context. Raises
         OSError."""
         for executor in executors:
-            executor.recorder = self.recorder(executor, context)
+            unmarked = "an application's own inferences are not marked" if executor.graph.persistent else ""
+            executor.recorder = self.recorder(executor, context, unmarked)
             self._watched.append(executor)
 
-    def recorder(self, executor: Profiled, context: str = "") -> Recorder:
-        """Describes a graph in the log and returns what records its inferences, once it is the executor's. Raises
-        OSError."""
+    def recorder(self, executor: Profiled, context: str = "", unmarked: str = "") -> Recorder:
+        """Describes a graph in the log and returns what records its inferences, once it is the executor's. unmarked: as
+        LoggedGraph says. Raises OSError."""
         writer = self._log(executor.device, executor.backend.settings)
         launches = logged_launches(executor.graph)
         place = writer.add_graph(
@@ -116,6 +120,7 @@ class Profiler:
                 arena_bytes=executor.graph.arena_bytes,
                 persistent=len(executor.graph.persistent),
                 load_ns=executor.load_ns,
+                unmarked=unmarked,
             )
         )
         beside = _Beside(self._counters, self._observers, self._sample, self._counting)
@@ -150,26 +155,33 @@ class Profiler:
     ) -> None:
         """Records so many inferences of an executor, which `infer` makes and of which it returns the ns. The first
         `compared` of them take turns with unprofiled ones, so that the log says what profiling costs, and how launches
-        one by one compare with the form in which the graph usually runs.
+        one by one compare with the form in which the graph usually runs. At level qhas others take part by persistent
+        kernels that mark their launches; these may be given up, and outputs are not complete then.
 
         after: is called with the number of those that are done; what it raises ends this. Raises as infer does,
         OSError."""
-        recorder = self.recorder(executor, context)
+        marked, reason = self._marked(executor, infer, compared)
+        recorder = self.recorder(executor, context, reason)
         persistent = self.level == "basic"
         forms = [(recorder, persistent), (None, persistent)]
         if executor.graph.persistent and not persistent:
             forms.append((None, True))
+        usual_form = len(forms) - 1
+        if marked is not None:
+            forms.append((marked.recorder, True))
         times_ns: list[list[int]] = [[] for _ in forms]
-        for form in forms[1:] if compared else ():  # what comes first loads code and fills caches
+        for form in forms[1 : usual_form + 1] if compared else ():  # what comes first loads code and fills caches
             _timed(executor, infer, *form)
         for done in range(inferences):
             turn = range(len(forms)) if done < compared else range(1)
             for place in sorted(turn, key=lambda each: (each + done) % len(forms)):
                 times_ns[place].append(_timed(executor, infer, *forms[place]))
             after(done + 1)
-        profiled, unprofiled, usual = (tuple(times[:compared]) for times in (*times_ns[:2], times_ns[-1]))
+        profiled, unprofiled, usual = (tuple(times_ns[place][:compared]) for place in (0, 1, usual_form))
         if self._writer is not None and compared:
             self._writer.add(Comparison(recorder.graph, profiled, unprofiled, usual, executor.last_form))
+            for each in () if marked is None else marked.of_graph(recorder.graph):
+                self._writer.add(each)
 
     def close(self) -> None:
         """Ends the log; nothing is watched any more. Doing so again does nothing. Raises OSError."""
@@ -191,6 +203,27 @@ class Profiler:
         self.close()
 
     # --- inside ---------------------------------------------------------------------------------------
+
+    def _marked(
+        self, executor: Profiled, infer: Callable[[], int], compared: int
+    ) -> tuple[MarkedInferences | None, str]:
+        """What records the launches inside of persistent kernels, once it has run; or None, and LoggedGraph.unmarked
+        where there are such kernels."""
+        if not executor.graph.persistent:
+            return None, ""
+        if self.level != "qhas":
+            return None, f"launches are marked at level qhas, this is {self.level}"
+        if not compared:
+            return None, "no inferences were compared"
+        try:
+            marked = MarkedInferences(executor.backend, executor.marked())
+            _timed(executor, infer, marked.recorder, True)  # which loads code
+        except CannotMark as error:
+            return None, str(error)
+        except DeviceError as error:
+            return None, f"marking them fails ({error})"
+        marked.forget()
+        return marked, ""
 
     def _log(self, device: DeviceIdentity, settings: Mapping[str, str]) -> LogWriter:
         """The log, which begins with what it is of."""

@@ -100,7 +100,8 @@ class LoggedLaunch:
 class LoggedGraph:
     """A graph whose inferences follow. context: the name of its context or file; digest: of its launches, as a
     schematic has it; inputs, outputs: bytes by name; persistent: how many launches its persistent form has, 0 without
-    one; load_ns: what loading it took."""
+    one; load_ns: what loading it took. unmarked: why its launches have no times inside of persistent kernels, for a
+    sentence; empty where they have, or there is nothing to say."""
 
     name: str
     context: str
@@ -112,6 +113,7 @@ class LoggedGraph:
     arena_bytes: tuple[int, ...]
     persistent: int
     load_ns: int
+    unmarked: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,12 @@ class LoggedInference:
     def launches_ns(self) -> Times:
         """The timestamps of launches by the host's clock, of the same shape."""
         return self.launches if self.clock is None else self.clock.to_host(self.launches)
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedInference(LoggedInference):
+    """One by persistent kernels that mark when each launch that they stand for began and ended: from the first group's
+    beginning to the last group's end. They take a little more time than those without marks."""
 
 
 @dataclass(frozen=True)

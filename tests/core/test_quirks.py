@@ -6,7 +6,19 @@ import pytest
 
 from gputune.core import quirks
 from gputune.core.identity import DeviceIdentity
-from gputune.core.quirks import AMD, CLVK, DRIVERS, INTEL, MESA, OTHER, POCL, Quirks, groups_at_once, quirks_of
+from gputune.core.quirks import (
+    AMD,
+    CLVK,
+    DRIVERS,
+    INTEL,
+    MESA,
+    OTHER,
+    POCL,
+    Quirks,
+    groups_at_once,
+    quirks_of,
+    ticks_of,
+)
 from gputune.runtime.devices.discovery import NULL_REPORT
 
 assert NULL_REPORT.identity is not None
@@ -61,6 +73,24 @@ def test_code_may_be_made_late_for_every_cpu_and_everything_of_pocls() -> None:
 def test_groups_run_at_once_where_the_driver_is_known_for_it(platform: str, name: str, kind: str, groups: int) -> None:
     identity = dataclasses.replace(IDENTITY, platform=platform, name=name, device_type=kind, compute_units=6)
     assert groups_at_once(identity) == groups
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "machine", "extensions", "name"),
+    [
+        ("Portable Computing Language", "cpu", "x86_64", (), "__builtin_readcyclecounter"),
+        ("Portable Computing Language", "cpu", "aarch64", (), ""),
+        ("Portable Computing Language", "gpu", "x86_64", (), ""),
+        ("Portable Computing Language", "cpu", "aarch64", ("cl_khr_kernel_clock",), "clock_read_device"),
+        ("Intel(R) OpenCL", "cpu", "x86_64", ("cl_khr_fp16", "cl_khr_kernel_clock"), "clock_read_device"),
+        ("Intel(R) OpenCL", "cpu", "x86_64", ("cl_khr_fp16",), ""),
+    ],
+)
+def test_kernels_read_a_clock_where_that_is_safe(
+    platform: str, kind: str, machine: str, extensions: tuple[str, ...], name: str
+) -> None:
+    identity = dataclasses.replace(IDENTITY, platform=platform, device_type=kind, extensions=extensions)
+    assert ticks_of(identity, machine) == name
 
 
 def test_defaults_are_for_variables_that_the_user_leaves_open() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from gputune.client.model.reference import evaluate
 from gputune.client.run import net_run
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
-from gputune.core.quirks import groups_at_once
+from gputune.core.quirks import groups_at_once, ticks_of
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
@@ -33,7 +34,7 @@ from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.programs import load_persistent_programs
 from gputune.runtime.measuring.launching import compile_variant
-from gputune.runtime.profiling.log import read_log_of
+from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from stress.fuzz.context import header_of, with_header
@@ -91,6 +92,50 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
     (compared,) = recorded.comparisons
     assert (len(compared.usual_ns), compared.usual_form) == (2, executor.last_form)
     assert executor.recorder is None and executor.persistent_kernels
+
+
+def profiled(executor: Executor, level: str) -> Log:
+    inputs, log = inputs_of(executor, 1), BytesIO()
+    with Profiler(log, level) as profiler:
+        profiler.profile(executor, lambda: executor.run_timed(inputs)[1], 3, compared=3)
+    return read_log_of(BytesIO(log.getvalue()), "the log")
+
+
+@pytest.mark.parametrize("kernels", ["one", "several"])
+def test_launches_inside_of_persistent_kernels_are_marked(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str
+) -> None:
+    if not groups_at_once(backend.identity) or not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver does not say that groups run at the same time, or has no clock for kernels")
+    if kernels == "several":
+        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 21_000)
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    found = profiled(executor, "qhas")
+    assert found.graphs[0].unmarked == ""
+    assert len(found.inferences) == 3 >= len(found.marked) > 0
+    for one in found.marked:
+        moments = one.launches_ns().ravel()
+        assert len(moments) == 2 * len(executor.graph.launches) and (np.diff(moments) >= 0).all()
+        assert one.begun_ns < moments[0] and moments[-1] < one.ended_ns
+        assert one.took_ns().sum() > 0
+    assert clean(executor)
+    inputs = inputs_of(executor, 2)
+    (want,) = evaluate(plan, inputs).values()
+    (got,) = executor.run(inputs).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+def test_a_log_says_why_launches_inside_have_no_marks(
+    backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not groups_at_once(backend.identity):
+        pytest.skip("this driver does not say that groups run at the same time")
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    assert profiled(executor, "detailed").graphs[0].unmarked == "launches are marked at level qhas, this is detailed"
+    monkeypatch.setattr("gputune.runtime.execution.marked.ticks_of", lambda *_: "")
+    found = profiled(executor, "qhas")
+    assert found.graphs[0].unmarked == "this driver has no cl_khr_kernel_clock"
+    assert (len(found.inferences), len(found.marked)) == (3, 0)
 
 
 def test_without_a_processor_for_each_group_launches_run_one_by_one(
