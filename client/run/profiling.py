@@ -20,7 +20,7 @@ from gputune.runtime import Executor
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import LOG_NAME, Log, read_log
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.runtime.profiling.records import Level, level_named
+from gputune.runtime.profiling.records import Level, level_named, no_times_inside
 
 COMPARED = 25
 """Inferences that take turns with such that are not recorded, so that the log says what recording costs."""
@@ -97,7 +97,8 @@ def _read(path: Path) -> Log:
 
 def content_of(log: Log, place: int) -> dict[str, Any]:
     """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the order of
-    the graph. `share` is of the sum of the operations' medians."""
+    the graph. `share` is of the sum of the operations' medians. `inside`: of inferences by persistent kernels that mark
+    their launches, or why there are none."""
     graph = log.graphs[place]
     inferences = [one for one in log.inferences if one.graph == place]
     rows = np.array([one.took_ns() for one in inferences if len(one.launches)], np.int64)
@@ -107,6 +108,8 @@ def content_of(log: Log, place: int) -> dict[str, Any]:
     samples = {name: rows[:, own].sum(axis=1) for name, own in operations.items()} if len(rows) else {}
     medians = {name: float(np.median(times)) for name, times in samples.items()}
     total = sum(medians.values())
+    comparisons = [one for one in log.comparisons if one.graph == place]
+    marked = [one for one in log.marked if one.graph == place]
     inference_ns = [one.elapsed_ns for one in inferences]
     return {
         "device": log.header.device.get("name"),
@@ -135,9 +138,16 @@ def content_of(log: Log, place: int) -> dict[str, Any]:
                 "usual_ns": statistics.median(one.usual_ns),
                 "usual_form": one.usual_form,
             }
-            for one in log.comparisons
-            if one.graph == place and 0 < len(one.profiled_ns) == len(one.unprofiled_ns) == len(one.usual_ns)
+            for one in comparisons
+            if 0 < len(one.profiled_ns) == len(one.unprofiled_ns) == len(one.usual_ns)
         ],
+        "inside": {
+            "inferences": len(marked),
+            "given_up": max(0, sum(len(each.profiled_ns) for each in comparisons) - len(marked)) if marked else 0,
+            "median_inference_ns": median_ns([one.elapsed_ns for one in marked]) if marked else None,
+            "launches_ns": float(np.median([one.took_ns() for one in marked], axis=0).sum()) if marked else None,
+            "unmarked": graph.unmarked,
+        },
     }
 
 
@@ -165,6 +175,15 @@ def lines_of(content: Mapping[str, Any]) -> list[str]:
                 f"it usually runs by persistent kernels, in {usual:.3f} ms: launch by launch, as recorded, it takes "
                 f"{found['launches_by_usual']:.2f} times as long"
             )
+    inside = content["inside"]
+    if inside["inferences"]:
+        took_ms, launches_ms = inside["median_inference_ns"] / 1e6, inside["launches_ns"] / 1e6
+        lines.append(
+            f"inside persistent kernels launches take {launches_ms:.3f} ms together, in {inside['inferences']} "
+            f"inferences of {took_ms:.3f} ms that marked them; {inside['given_up']} others were given up"
+        )
+    elif inside["unmarked"]:
+        lines.append(no_times_inside(inside["unmarked"]))
     return lines
 
 

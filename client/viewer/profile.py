@@ -14,18 +14,27 @@ from gputune.client.viewer.account import Account, account_of, total
 from gputune.client.viewer.schematic import GraphPlan, Schematic, read_schematic
 from gputune.core.errors import shortened
 from gputune.runtime.profiling.log import Log, read_log
-from gputune.runtime.profiling.records import Comparison, LoggedGraph, LoggedInference, Times
+from gputune.runtime.profiling.records import (
+    Comparison,
+    LoggedGraph,
+    LoggedInference,
+    MarkedInference,
+    Times,
+    no_times_inside,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class GraphProfile:
-    """A graph of a log with all of its inferences. plan: what the schematic says of it, None without one."""
+    """A graph of a log with all of its inferences. plan: what the schematic says of it, None without one. marked:
+    inferences that are not among the others."""
 
     log: Log
     graph: LoggedGraph
     plan: GraphPlan | None
     inferences: Sequence[LoggedInference]
     comparisons: Sequence[Comparison] = ()
+    marked: Sequence[MarkedInference] = ()
 
     @cached_property
     def accounts(self) -> list[Account]:
@@ -40,24 +49,43 @@ class GraphProfile:
     @cached_property
     def operations(self) -> list[OperationTimes]:
         """The operations in the order in which they run first, with what their launches took."""
-        places: dict[str, list[int]] = {}
-        for place, launch in enumerate(self.graph.launches):
-            places.setdefault(launch.operation, []).append(place)
-        return [
-            OperationTimes(name, self.graph.launches[own[0]].task, tuple(own), self.launches_ns[:, own].sum(axis=1))
-            for name, own in places.items()
-        ]
+        return self._operations(self.launches_ns)
+
+    @cached_property
+    def inside(self) -> dict[str, OperationTimes]:
+        """The same by name of inferences with marks: what launches took inside persistent kernels; empty without."""
+        return {one.name: one for one in self._operations(self._rows(self.marked))} if self.marked else {}
+
+    @property
+    def unmarked(self) -> str:
+        """Why launches have no times inside of persistent kernels, as a sentence without its point; empty where they
+        have, or there are no such kernels."""
+        if self.marked or not self.graph.persistent:
+            return ""
+        return no_times_inside(self.graph.unmarked or "this log has no marks of them")
 
     @cached_property
     def launches_ns(self) -> Times:
         """What each launch took in each inference that has timestamps: a row for each of those inferences."""
-        rows = [one.took_ns() for one in self.timed]
-        return np.array(rows, np.int64).reshape(len(rows), len(self.graph.launches))
+        return self._rows(self.timed)
 
     @cached_property
     def timed(self) -> list[LoggedInference]:
         """The inferences that have timestamps of their launches."""
         return [one for one in self.inferences if len(one.launches)]
+
+    def _rows(self, inferences: Sequence[LoggedInference]) -> Times:
+        rows = [one.took_ns() for one in inferences]
+        return np.array(rows, np.int64).reshape(len(rows), len(self.graph.launches))
+
+    def _operations(self, rows: Times) -> list[OperationTimes]:
+        places: dict[str, list[int]] = {}
+        for place, launch in enumerate(self.graph.launches):
+            places.setdefault(launch.operation, []).append(place)
+        return [
+            OperationTimes(name, self.graph.launches[own[0]].task, tuple(own), rows[:, own].sum(axis=1))
+            for name, own in places.items()
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +153,8 @@ def _graph_profile(log: Log, place: int, schematic: Schematic | None) -> GraphPr
     graph = log.graphs[place]
     plan = None if schematic is None else schematic.graph(graph.digest)
     inferences = [one for one in log.inferences if one.graph == place]
-    return GraphProfile(log, graph, plan, inferences, [one for one in log.comparisons if one.graph == place])
+    marked = [one for one in log.marked if one.graph == place]
+    return GraphProfile(log, graph, plan, inferences, [one for one in log.comparisons if one.graph == place], marked)
 
 
 def _zoomed(profile: Profile, start_ms: float | None, end_ms: float | None) -> Profile:
@@ -136,7 +165,9 @@ def _zoomed(profile: Profile, start_ms: float | None, end_ms: float | None) -> P
     ended_ns = last_ns if end_ms is None else zero_ns + round(end_ms * 1e6)
     graphs = [
         replace(
-            graph, inferences=[one for one in graph.inferences if one.ended_ns >= begun_ns and one.begun_ns <= ended_ns]
+            graph,
+            inferences=[one for one in graph.inferences if one.ended_ns >= begun_ns and one.begun_ns <= ended_ns],
+            marked=[one for one in graph.marked if one.ended_ns >= begun_ns and one.begun_ns <= ended_ns],
         )
         for graph in profile.graphs
     ]

@@ -78,6 +78,8 @@ def _overall(of: _Subject) -> Iterator[Row]:
         "inferences_by_launches": forms.count("launches"),
         "inferences_persistent": forms.count("persistent"),
         "inferences_aborted": forms.count("aborted"),
+        "inferences_marked": len(of.graph.marked),
+        "unmarked": of.graph.unmarked,
         "inferences_with_timestamps": len(of.graph.timed),
         "elapsed_total_ns": account.elapsed_ns,
         "elapsed_median_ns": _median(times_ns),
@@ -145,6 +147,7 @@ def _op_instances(of: _Subject) -> Iterator[Row]:
             "roofline_ns": of.roofline_ns(one.name),
             "alone_ns": plan and plan.alone_ns,
             "default_ns": plan and plan.default_ns,
+            "inside_ns": of.graph.inside[one.name].median_ns if of.graph.inside else None,
             "slack_ns": of.path.slack_ns[of.places[one.name]] if of.path and plan else None,
             "onnx_nodes": list(plan.nodes) if plan else [],
         }

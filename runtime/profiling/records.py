@@ -116,6 +116,11 @@ class LoggedGraph:
     unmarked: str = ""
 
 
+def no_times_inside(reason: str) -> str:
+    """What there is to say of a graph that has persistent kernels and no marks of its launches."""
+    return f"{reason}, so launches inside persistent kernels have no times of their own"
+
+
 @dataclass(frozen=True)
 class Span:
     """Something that took from one moment to another, such as a phase of a generation; a name with slashes lies within

@@ -170,14 +170,26 @@ def _longer_than_alone(of: _Subject) -> Iterator[Finding]:
 
 
 def _usual_form(of: _Subject) -> Iterator[Finding]:
-    """Where the graph usually runs by persistent kernels, which have no timestamps of launches."""
+    """Where the graph usually runs by persistent kernels; those of usual inferences have no marks of launches."""
     for one in of.graph.comparisons:
         if one.usual_form == "launches" or not (one.usual_ns and one.unprofiled_ns):
             continue
         usual_ns, launches_ns = statistics.median(one.usual_ns), statistics.median(one.unprofiled_ns)
         text = f"The profiled path is not the usual one: {time_text(usual_ns)} by {_FORMS[one.usual_form]}, "
         text += f"{time_text(launches_ns)} by launches one by one, medians, a ratio of {usual_ns / launches_ns:.3f}"
+        text += _inside(of.graph)
         yield Finding("usual-form", min(1.0, abs(1 - usual_ns / launches_ns)), f"{text}.")
+
+
+def _inside(graph: GraphProfile) -> str:
+    """The rest of that sentence."""
+    if not graph.inside:
+        return f"; {graph.unmarked}" if graph.unmarked else ""
+    inside_ns = sum(one.median_ns for one in graph.inside.values())
+    alone_ns = sum(one.median_ns for one in graph.operations)
+    return (
+        f"; launches take {time_text(inside_ns)} together inside persistent kernels, {time_text(alone_ns)} one by one"
+    )
 
 
 def _aborted(of: _Subject) -> Iterator[Finding]:

@@ -67,9 +67,20 @@ def paths(graph: GraphProfile) -> str:
         launches = counted(len(graph.graph.launches), "launch")
         said += (
             f" Usually these {launches} are {counted(graph.graph.persistent, 'persistent kernel')}: what lies "
-            "between launches here is spent inside of them there, and operations cannot be told apart from outside."
+            "between launches here is spent inside of them there."
         )
-    return said
+    return f"{said} {_inside(graph)}" if graph.marked or graph.unmarked else said
+
+
+def _inside(graph: GraphProfile) -> str:
+    if graph.unmarked:
+        return f"{graph.unmarked[:1].upper()}{graph.unmarked[1:]}."
+    inside_ns = sum(one.median_ns for one in graph.inside.values())
+    tried = max(len(graph.marked), sum(len(one.profiled_ns) for one in graph.comparisons))
+    return (
+        f"Inside persistent kernels launches take {time_text(inside_ns)} together, medians of the operations in "
+        f"{len(graph.marked):,} inferences; {tried - len(graph.marked):,} others with marks were given up."
+    )
 
 
 def finding_list(findings: Sequence[Finding]) -> str:

@@ -40,6 +40,8 @@ def one_by_one(shown: Shown, insights: Insights) -> str:
         Column("Share", "number", hint="of all inferences' time"),
         Column("Launches", "number", wide=True),
     ]
+    if shown.graph.inside:
+        columns.append(Column("Inside µs", "number", wide=True, hint="median inside the persistent kernels"))
     if shown.plans:
         columns.append(Column("Alone µs", "number", wide=True, hint="median when it was tuned, by itself"))
     if insights.placed:
@@ -85,6 +87,8 @@ def _operation(one: OperationTimes, shown: Shown, insights: Insights, most_ns: i
     below = f'<span class="under"><i class="key {group.colour}"></i>{text(group.name)}</span>'
     cells = [_micros(one.median_ns), _share(one.total_ns, shown, most_ns)]
     cells.append(Cell(f"{len(one.launches)}", len(one.launches)))
+    if inside := shown.graph.inside.get(one.name):
+        cells.append(_micros(inside.median_ns))
     if shown.plans:
         cells.append(_micros(plan.alone_ns if plan else None))
     if insights.placed:

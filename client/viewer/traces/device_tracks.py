@@ -62,6 +62,10 @@ class DeviceTracks:
         """Those of all inferences that were placed."""
         return self._devices
 
+    def labels(self, graph: GraphProfile) -> Sequence[Label]:
+        """Of the launches of a graph."""
+        return self._of(graph).labels
+
     def declare(self, process: Process, numbers: Iterator[int]) -> Sequence[Track]:
         self._queue_tracks = row_tracks(process, numbers, "queue wait", self._queues)
         self._device_tracks = row_tracks(process, numbers, "device", self._devices)
@@ -95,6 +99,33 @@ class DeviceTracks:
         does not change the numbers of the other."""
         first, self._next_flow = self._next_flow, self._next_flow + drawn.flow_count
         return [end._replace(flow=2 * (first + end.flow) + (end.kind == SEQUENCER)) for end in drawn.flows]
+
+
+class InsideTracks:
+    """A track with a slice for each launch inside of a persistent kernel that has marks: from when the first group
+    began to when the last one ended."""
+
+    def __init__(self, device: DeviceTracks) -> None:
+        self._device = device
+        self._rows = Rows()
+        self._placed: dict[int, int] = {}
+        self._tracks: list[Track] = []
+
+    def place(self, shown: Shown) -> None:
+        if len(times := shown.inside_ns):
+            height = _layout(times[:, 0], times[:, 1]).height
+            self._placed[shown.place] = self._rows.place(int(times.min()), int(times.max()), height)
+
+    def declare(self, process: Process, numbers: Iterator[int]) -> Sequence[Track]:
+        self._tracks = row_tracks(process, numbers, "inside persistent kernels", self._rows)
+        return self._tracks
+
+    def events(self, shown: Shown) -> Iterator[Event]:
+        if shown.place in self._placed:
+            begun_ns, ended_ns = shown.inside_ns.T
+            tracks = self._tracks[self._placed[shown.place] :]
+            batch = Slices(tracks[0], self._device.labels(shown.graph), begun_ns, ended_ns)
+            yield from laid_out(tracks, _layout(begun_ns, ended_ns), batch)
 
 
 def _layout(begun_ns: Times, ended_ns: Times) -> Layout:

@@ -16,6 +16,7 @@ from gputune.runtime.profiling.records import (
     PART_KIND,
     PART_TENSOR,
     LoggedInference,
+    MarkedInference,
     Part,
     Span,
     Times,
@@ -44,7 +45,7 @@ class HostTracks:
     def events(self, shown: Shown) -> Iterator[Event]:
         one = shown.inference
         begun_ns, ended_ns, layout = _layout(shown)
-        labels = [self._label(shown.graph, one.form, -1)]
+        labels = [self._label(shown.graph, "marked" if isinstance(one, MarkedInference) else one.form, -1)]
         for kind, tensor in one.parts[:, [PART_KIND, PART_TENSOR]].tolist():
             labels.append(self._label(shown.graph, Part(kind).name.lower(), tensor))
         tracks = self._tracks[one.thread][self._placed[shown.place] :]

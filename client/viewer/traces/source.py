@@ -12,7 +12,7 @@ from gputune.client.viewer.profile import GraphProfile
 from gputune.client.viewer.traces.events import Event, Process, Slices, Track
 from gputune.client.viewer.traces.rows import Layout, Rows
 from gputune.core.errors import MalformedLog
-from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, LoggedInference, Times
+from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, LoggedInference, MarkedInference, Times
 
 _Item = TypeVar("_Item")
 _STEPS = 100
@@ -26,9 +26,18 @@ class Shown:
     graph: GraphProfile
     inference: LoggedInference
 
-    @cached_property
+    @property
     def launches_ns(self) -> Times:
-        """The launches' timestamps by the host's clock. Raises MalformedLog where they cannot be."""
+        """The timestamps of launches one by one by the host's clock. Raises MalformedLog where they cannot be."""
+        return self._times[:0] if isinstance(self.inference, MarkedInference) else self._times
+
+    @property
+    def inside_ns(self) -> Times:
+        """The same of launches inside persistent kernels."""
+        return self._times if isinstance(self.inference, MarkedInference) else self._times[:0]
+
+    @cached_property
+    def _times(self) -> Times:
         times = self.inference.launches_ns()
         if len(times) and (times.min() < 0 or (times[:, -2] > times[:, -1]).any()):
             raise self._malformed("has a launch that ends before it starts, or lies before the host's clock begins")

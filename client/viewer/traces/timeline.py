@@ -1,8 +1,9 @@
 """A profile as tracks and events: one model for all files that hold traces.
 
 The tracks of a log, from top to bottom: the phases of a generation, the host's threads with inferences and their parts,
-what launches have waited for, the launches, and where features ask for it when the device executed and how much memory
-was in use. Every moment is of the host's clock in ns. A slice lies on one track only.
+what launches have waited for, the launches, those inside of persistent kernels, and where features ask for it when the
+device executed and how much memory was in use. Every moment is of the host's clock in ns. A slice lies on one track
+only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from gputune.client.viewer.features import Features
 from gputune.client.viewer.profile import GraphProfile, Profile
-from gputune.client.viewer.traces.device_tracks import DeviceTracks
+from gputune.client.viewer.traces.device_tracks import DeviceTracks, InsideTracks
 from gputune.client.viewer.traces.events import Event, Process, Track, Value
 from gputune.client.viewer.traces.host_tracks import HostTracks, PhaseTracks
 from gputune.client.viewer.traces.memory_tracks import MemoryTracks
@@ -72,6 +73,7 @@ class _LogTimeline:
         shown_by: Mapping[Source, bool] = {
             HostTracks(): True,
             device: True,
+            InsideTracks(device): True,
             self._runs: features.runtrace,
             memory: features.memory_info,
         }
@@ -102,7 +104,7 @@ def _shown(graphs: Sequence[GraphProfile]) -> list[Shown]:
     """The inferences of a log in the order in which they begin."""
     for graph in graphs:
         _check_launches(graph)
-    found = [(graph, one) for graph in graphs for one in graph.inferences]
+    found = [(graph, one) for graph in graphs for one in (*graph.inferences, *graph.marked)]
     found.sort(key=lambda pair: pair[1].begun_ns)
     return [Shown(place, graph, one) for place, (graph, one) in enumerate(found)]
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from gputune.client.run.profiling import content_of, lines_of
 from gputune.client.viewer.analysis.findings import Finding, findings_of
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.schematic import RooflinePeaks
@@ -43,6 +44,26 @@ def named(of: Profile, kind: str) -> Finding:
 
 def share(took_ns: int, records: Sequence[LoggedInference]) -> float:
     return len(records) * took_ns / sum(one.elapsed_ns for one in records)
+
+
+@pytest.mark.parametrize(
+    ("unmarked", "rest"),
+    [
+        ("this driver has no cl_khr_kernel_clock", "; this driver has no cl_khr_kernel_clock, so launches inside "),
+        ("", "; launches take 800 us together inside persistent kernels, 1 ms one by one."),
+    ],
+)
+def test_the_usual_path_is_told_with_its_launches_or_why_they_have_no_times(unmarked: str, rest: str) -> None:
+    graph = replace(GRAPH, persistent=1, unmarked=unmarked)
+    records = [made_up.inference([KERNEL_NS] * COUNT), *([] if unmarked else [made_up.marked([80_000] * COUNT)])]
+    log = made_up.read(made_up.written([graph], records))
+    log.comparisons.append(Comparison(0, (3_000,), (2_000,), (1_000,), "persistent"))
+    of = profile_of([log], None)
+    assert named(of, "usual-form").text.startswith("The profiled path is not the usual one: ")
+    assert rest in named(of, "usual-form").text
+    assert len(of.graphs[0].inferences) == 1, "an inference with marks counts nowhere else"
+    (said,) = [one for one in lines_of(content_of(log, 0)) if "inside persistent kernels" in one]
+    assert said.startswith(unmarked) if unmarked else "take 0.800 ms together, in 1 inferences" in said
 
 
 def test_gaps_come_first() -> None:

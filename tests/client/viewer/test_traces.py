@@ -88,6 +88,24 @@ def test_tracks_show_what_ran(tmp_path: Path) -> None:
     assert (about["number"], about["joule"], about["profiler_ns"], about["form"]) == (0, 0.25, 900, "launches")
 
 
+def test_launches_inside_persistent_kernels_have_a_track_of_their_own(tmp_path: Path) -> None:
+    profile = rich_profile()
+    (graph,) = profile.graphs
+    marked = made_up.marked([9_000] * len(NAMES), begun_ns=max(one.ended_ns for one in graph.inferences) + 5_000)
+    before = chrome(profile, ALL, tmp_path)
+    drawn = chrome(replace(profile, graphs=[replace(graph, marked=[marked])]), ALL, tmp_path)
+    (process,) = drawn.processes
+    inside = drawn.slices[process, "inside persistent kernels"]
+    assert [(name, begun, ended) for name, _, begun, ended, _ in inside] == [
+        (name, *row) for name, row in zip(NAMES, marked.launches_ns().tolist(), strict=True)
+    ]
+    host = drawn.slices.pop((process, "host thread 1"))
+    assert len(host) > len(before.slices[process, "host thread 1"])
+    del drawn.slices[process, "inside persistent kernels"]
+    assert {name for _, name in drawn.slices} == {name for _, name in before.slices} - {"host thread 1"}
+    assert all(rows == before.slices[track] for track, rows in drawn.slices.items())
+
+
 def test_waits_and_gaps_are_what_lies_between_launches(tmp_path: Path) -> None:
     profile = rich_profile()
     drawn = chrome(profile, ALL, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,12 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.profiling.clocks import ClockFit
 from gputune.runtime.profiling.log import Log, LogWriter, read_log_of
 from gputune.runtime.profiling.records import (
+    STARTED,
     LoggedGraph,
     LoggedInference,
     LoggedLaunch,
     LogHeader,
+    MarkedInference,
     Part,
     Times,
     digest_of,
@@ -93,6 +96,13 @@ def inferences(count: int, kernels_ns: Sequence[int], gaps_ns: Sequence[int] | i
         found.append(inference(kernels_ns, gaps_ns, begun_ns=begun_ns, number=number))
         begun_ns = found[-1].ended_ns + 1000
     return found
+
+
+def marked(kernels_ns: Sequence[int], gaps_ns: Sequence[int] | int = 200, **more: int) -> MarkedInference:
+    """One by a persistent kernel, with marks of these launches."""
+    one = inference(kernels_ns, gaps_ns, **more)
+    values = {each.name: getattr(one, each.name) for each in fields(one)}
+    return MarkedInference(**values | {"form": "persistent", "launches": one.launches[:, STARTED:]})
 
 
 def written(graphs: Sequence[LoggedGraph], records: Sequence[LoggedInference]) -> bytes:
