@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,15 +17,16 @@ OPTION = "input_output_tensor_mem_type"
 
 @dataclass(frozen=True)
 class MemoryTypes:
-    """every: of the tensors that `named` does not have."""
+    """every: of the tensors that `named` does not have, by NAME, or by GRAPH:NAME, which comes before it."""
 
     every: MemoryType = "raw"
     named: Mapping[str, MemoryType] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> MemoryTypes:
-        """ "raw", "memhandle", or NAME=TYPE with commas between; names may have an equals sign, and one word without
-        may stand for all others. Raises ConfigError that quotes what is wrong."""
+        """ "raw", "memhandle", or NAME=TYPE with commas between; NAME is GRAPH:NAME for a tensor of one graph.
+        Names may have an equals sign, and one word without may stand for all others. Raises ConfigError that quotes
+        what is wrong."""
         every: MemoryType | None = None
         named: dict[str, MemoryType] = {}
         for word in text.split(","):
@@ -42,19 +44,28 @@ class MemoryTypes:
                 every = kind
         return cls(every or "raw", named)
 
-    def check(self, tensors: Collection[str]) -> None:
-        """Raises ConfigError for a name that is not among these inputs and outputs."""
+    def check(self, tensors: Mapping[str, Collection[str]]) -> None:
+        """Raises ConfigError for a name that is not among these inputs and outputs. tensors: by the graph's name."""
+        every = list(dict.fromkeys(name for names in tensors.values() for name in names))
+        known = {*every, *(f"{graph}:{name}" for graph, names in tensors.items() for name in names)}
         for name in self.named:
-            if name not in tensors:
-                raise ConfigError(f"--{OPTION}: there is no input or output {name!r}; there are {shortened(tensors)}")
+            if name not in known:
+                (near,) = difflib.get_close_matches(name, known, 1, 0.0) or [""]
+                raise ConfigError(
+                    f"--{OPTION}: there is no input or output {name!r}; there are {shortened(every)}; did "
+                    f"you mean {near!r}?"
+                )
 
     def applied(self, graph: GraphRecord) -> GraphRecord:
         """The graph with its tensors of these types."""
 
         def typed(tensors: tuple[TensorRecord, ...]) -> tuple[TensorRecord, ...]:
-            return tuple(replace(one, memory_type=self.named.get(one.name, self.every)) for one in tensors)
+            return tuple(replace(one, memory_type=self._of(graph.name, one.name)) for one in tensors)
 
         return replace(graph, inputs=typed(graph.inputs), outputs=typed(graph.outputs))
+
+    def _of(self, graph: str, tensor: str) -> MemoryType:
+        return self.named.get(f"{graph}:{tensor}", self.named.get(tensor, self.every))
 
     def __str__(self) -> str:
         return ",".join([self.every, *(f"{name}={kind}" for name, kind in self.named.items())])

@@ -67,7 +67,8 @@ log = logging.getLogger(__name__)
     show_default=True,
     metavar="TYPE",
     help="raw or memhandle: whether inputs and outputs will be arrays, which are copied, or memory handles, for which "
-    "nothing is allocated when the context is loaded; NAME=memhandle,... for single tensors. Either still runs.",
+    "nothing is allocated at loading; NAME=memhandle,... for single tensors, GRAPH:NAME for that of one "
+    "graph. Either still runs.",
 )
 @click.option(
     "--profiling_level",

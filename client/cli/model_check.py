@@ -12,6 +12,7 @@ from gputune.client.cli.options.common import op_packages, parse_input_dimension
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import check_model, describe
+from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.progress import reporting
 from gputune.client.target.connecting import choose_target
@@ -43,7 +44,7 @@ MOST_ROWS = 20
 @op_packages
 def command(
     model: Path,
-    input_dimensions: tuple[dict[str, tuple[int, ...]], ...],
+    input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     as_json: bool,
     gflops: float | None,
     gbps: float | None,
@@ -61,11 +62,12 @@ def command(
     gputune model-check model.onnx --input_dimensions x=1,3,224,224
     """
 
-    if len(input_dimensions) > 1:
+    shapes = combined(input_dimensions)
+    if len(shapes) > 1:
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
     peaks, limits = _device(gflops, gbps, device)
     with in_use(load_packages(op_packages)):
-        content = describe(check_model(model, input_dimensions[0]), peaks, limits)
+        content = describe(check_model(model, shapes[0]), peaks, limits)
     if as_json:
         print_json(content)
     else:

@@ -55,11 +55,13 @@ class Maker(Protocol):
 @dataclass(frozen=True)
 class Wanted:
     """A plan and the outcomes of its tasks by key digest. persistent: whether the graph can also run in fewer launches,
-    by persistent kernels; what the device does not allow is not done."""
+    by persistent kernels; what the device does not allow is not done. shared_memory: whether tensors that are never
+    alive together may have the same place."""
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
     persistent: bool = False
+    shared_memory: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,18 @@ class Storage:
     placement: Placement
 
     @staticmethod
-    def of(plan: Plan, instances: Sequence[Instance], alignment: int, largest: int, search_steps: int) -> Storage:
-        """A plan's storage. search_steps: of the search for smaller arenas, 0 for none. Raises MemoryPlanError."""
+    def of(
+        plan: Plan, instances: Sequence[Instance], alignment: int, largest: int, search_steps: int, shared: bool
+    ) -> Storage:
+        """A plan's storage. search_steps: of the search for smaller arenas, 0 for none. shared: False for a place of
+        its own for each tensor. Raises MemoryPlanError."""
         uses, own = _uses(plan), _own_buffers(plan)
         tensors = _lifetimes(plan, instances, uses, own)
+        if not shared:
+            tensors = [replace(tensor, first_use=0, last_use=len(plan.operations)) for tensor in tensors]
         placement = (
             search_arenas(tensors, alignment, largest, search_steps)
-            if search_steps
+            if search_steps and shared
             else plan_arenas(tensors, alignment, largest)
         )
         return Storage(plan, instances, uses, own, placement)
@@ -173,7 +180,8 @@ def _graph(
         family_of(each.task.op).render(each.task.problem, outcomes[keys[each.task]].configuration)
         for each in plan.operations
     ]
-    storage = Storage.of(plan, instances, weights.alignment, device.max_allocation_bytes, memory_search_steps)
+    largest, shared = device.max_allocation_bytes, wanted.shared_memory
+    storage = Storage.of(plan, instances, weights.alignment, largest, memory_search_steps, shared)
     launches: list[LaunchRecord] = []
     accesses: list[Access] = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):

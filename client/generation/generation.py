@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,13 @@ from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.verifying.verification import Questions, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
-from gputune.client.generation.config import Config, check_precision
-from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.generation.config import check_precision
 from gputune.client.generation.explaining import gain_line, outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
-from gputune.client.generation.phases import Clock, Profiling
+from gputune.client.generation.phases import Clock
+from gputune.client.generation.request import GenerationRequest, effective_configuration
 from gputune.client.generation.schematic import Source, peaks_of, schematic_of
 from gputune.client.generation.trusted_caches import check_trusted
-from gputune.client.memory_types import OPTION, RAW, MemoryTypes
-from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graphs import Graphs
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
@@ -39,11 +37,8 @@ from gputune.client.outputs import whole, writing
 from gputune.client.progress import Progress
 from gputune.client.report import write_report
 from gputune.client.target.client import TargetClient
-from gputune.client.target.connecting import AdbRequest
-from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
-from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of
@@ -56,52 +51,11 @@ from gputune.kernels.space import configuration_key
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import SIMULATED
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 log = logging.getLogger(__name__)
 
 CHAIN_SHARE = 0.15
 """Of a budget, what is kept back to compare whole contexts."""
-
-
-@dataclass(frozen=True)
-class GenerationRequest:
-    """Everything that a generation depends on.
-
-    The context has a graph for each of `input_dimensions`, which are shapes by input name. With `verify` it is compared
-    with onnxruntime on the inputs of `input_list`, else on random ones. `ep_context` is written beside it.
-    outputs: tensors that are outputs beside the model's own. memory_types: what an application is going to give for
-    inputs and outputs. profiling: where the time of the generation is recorded, None for not at all; with it a
-    schematic is written beside the context. perf_profile: for which clocks and power the targets ask meanwhile.
-    """
-
-    model: Path
-    input_dimensions: Sequence[Mapping[str, tuple[int, ...]]]
-    binary_file: Path
-    config: Config
-    effort: Effort
-    performance_cache_dir: Path
-    target: str | None = None
-    device: str | None = None
-    device_tier: str | None = None
-    outputs: ChosenOutputs = field(default_factory=ChosenOutputs)
-    credentials: Credentials = NONE
-    adb: AdbRequest | None = None
-    tuning: TuningOptions = field(default_factory=TuningOptions)
-    summary_json: Path | None = None
-    ep_context: EpContextFile | None = None
-    memory_types: MemoryTypes = RAW
-    profiling: Profiling | None = None
-    op_packages: Sequence[str] = ()
-    perf_profile: PerfProfile | None = None
-    verify: bool = False
-    input_list: Path | None = None
-    log_level: str = "info"
-
-    @property
-    def schematic_file(self) -> Path:
-        """Beside the context binary, where a schematic is asked for."""
-        return self.binary_file.with_name(f"{self.binary_file.stem}_schematic.bin")
 
 
 class Generation:
@@ -133,7 +87,7 @@ class Generation:
         if request.device_tier is not None:
             self._tier = named(self._tier, request.device_tier)
         self._computes = self._device.platform not in SIMULATED
-        self._persistent = request.config.persistent_kernels and groups_at_once(self._device) > 0
+        self._settings = {one.plan.name: request.config.settings_of(one.plan.name) for one in graphs.models}
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)
         self._mode = request.tuning.cache_mode
@@ -143,7 +97,10 @@ class Generation:
         self.fitted: Fitted | None = None
         check_precision(request.config, self._device)
         request.memory_types.check(
-            {tensor.name for model in graphs.models for tensor in (*model.plan.inputs, *model.plan.outputs)}
+            {
+                model.plan.name: [tensor.name for tensor in (*model.plan.inputs, *model.plan.outputs)]
+                for model in graphs.models
+            }
         )
         if questions is not None and not self._computes:
             raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
@@ -166,7 +123,7 @@ class Generation:
             limits = device_limits(self._device)
             outcomes = _by_key(untuned(task, limits) for task in self._tasks)
             plans = [model.plan for model in self._graphs.models]
-            untuned_ones = [Decision(plan, _of(plan.tasks, outcomes), self._persistent) for plan in plans]
+            untuned_ones = [Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name)) for plan in plans]
             self._make(self._within_limit(untuned_ones, lambda task: ()), None)
             return
         mode = self._mode
@@ -248,7 +205,15 @@ class Generation:
 
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
         """What an inference is expected to take by the times of its tasks, before any context was timed."""
-        return self._graphs.inference_ns(time_ns, INSIDE_NS if self._persistent else GUESSED_LAUNCH_NS)
+
+        def launch_ns(graph: str) -> float:
+            return INSIDE_NS if self._persistent(graph) else GUESSED_LAUNCH_NS
+
+        return self._graphs.inference_ns(time_ns, launch_ns)
+
+    def _persistent(self, graph: str) -> bool:
+        """Whether persistent kernels are an alternative for a graph."""
+        return self._settings[graph].persistent_kernels and groups_at_once(self._device) > 0
 
     def _begin(self, tuner: Tuner, cache: PerformanceCache) -> None:
         """What comes before the verdicts: checks, the mark of this generation, what the system's cache knows."""
@@ -291,7 +256,10 @@ class Generation:
         self.outcomes = _outcomes(decisions)
         self.decisions = decisions
         with self._clock.phase("finalize"):
-            wanted = [builder.Wanted(one.plan, one.outcomes, one.persistent) for one in decisions]
+            wanted = [
+                builder.Wanted(one.plan, one.outcomes, one.persistent, self._settings[one.plan.name].shared_memory)
+                for one in decisions
+            ]
             try:
                 built = self._built(wanted, tuner, cache)
             except TargetError as error:
@@ -333,10 +301,10 @@ class Generation:
         """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
         if self._questions is None:
             return
-        verifier = Verifier(self._questions.oracle, self._client)
         self.verified = {}
         for decision in decisions:
             name = decision.plan.name
+            verifier = Verifier(self._questions.oracles[name], self._client)
             errors = verifier.verify(self._request.binary_file, decision, self._questions.inputs[name])
             self.verified = {**self.verified, name: errors}
             for output, error in errors.items():
@@ -345,15 +313,16 @@ class Generation:
 
     @cached_property
     def _fingerprint(self) -> str:
-        """What makes a rerun the same generation: the model's bytes, the effort, the dimensions."""
+        """What makes a rerun the same generation: the models' bytes, the effort, the dimensions."""
         request = self._request
-        shapes = [sorted(one.items()) for one in request.input_dimensions]
+        shapes = [sorted(one.items()) for file in request.models for one in file.shapes]
         asked: list[object] = [request.effort.name, shapes, self._tier.name]
         asked += [[package.title for package in self._packages], str(request.outputs)]
         digest = hashlib.sha256(json.dumps(asked).encode())
-        with request.model.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        for model in request.model_paths:
+            with model.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
         return digest.hexdigest()
 
     def _tune(self, tuner: Tuner, options: TuningOptions) -> dict[str, Outcome]:
@@ -379,12 +348,21 @@ class Generation:
             runner = ContextRunner(
                 self._client, repository, self._write_to, tuner.store_binary, self._progress, deadline
             )
-            in_chain = InChain(model, tuner, cache, contexts, device_limits(self._device), self._persistent, frozen)
+            persistent = self._persistent(model.plan.name)
+            in_chain = InChain(model, tuner, cache, contexts, device_limits(self._device), persistent, frozen)
             decisions.append(in_chain.decide(_of(model.tasks, outcomes), runner))
         return decisions
 
     def _write_to(self, built: builder.Built, path: Path) -> int:
         return write_context(path, self._context(built))
+
+    @property
+    def _configuration(self) -> dict[str, Any]:
+        return effective_configuration(self._request, [model.plan.name for model in self._graphs.models]) | {
+            "op_packages": [package.title for package in self._packages],
+            "tuned_tasks": [task_key(task).digest for task in self._tasks],
+            "end_to_end": {graph: dict(found) for graph, found in self.end_to_end.items()},
+        }
 
     def _context(self, built: builder.Built) -> Context:
         return Context(
@@ -393,7 +371,7 @@ class Generation:
             weights=built.weights,
             device=self._client.device,
             tier=self._tier.name,
-            configuration=self._effective_configuration(),
+            configuration=self._configuration,
             versions={
                 "gputune": software_version(),
                 "platform": self._device.platform_version,
@@ -430,35 +408,17 @@ class Generation:
         node_ops = {model.plan.name: model.node_ops for model in self._graphs.models}
         sources = [Source(one, node_ops[one.plan.name]) for one in self.decisions]
         schematic = schematic_of(
-            request.model, request.binary_file, self._tier.name, self._device, sources, built, peaks
+            request.model_paths,
+            request.binary_file,
+            self._tier.name,
+            self._device,
+            sources,
+            built,
+            peaks,
         )
         with whole(request.schematic_file) as unfinished:
             write_schematic(unfinished, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
-
-    def _effective_configuration(self) -> dict[str, Any]:
-        request = self._request
-        return {
-            "tuning_mode": request.effort.name != "none",
-            "tuning_effort": request.effort.name,
-            "tuning_strategy": request.tuning.strategy,
-            "cold": request.tuning.cold,
-            "cache_mode": request.tuning.cache_mode,
-            "performance_cache_dir": str(request.performance_cache_dir),
-            "persistent_kernels": request.config.persistent_kernels,
-            OPTION: str(request.memory_types),
-            "memory_search_steps": request.config.memory_search_steps,
-            "memory_limit_hint": request.config.memory_limit_hint,
-            "enable_spill_fill_buffer": request.config.enable_spill_fill_buffer,
-            "invalidate_performance_cache": request.config.invalidate_performance_cache,
-            "input_dimensions": [
-                {name: list(shape) for name, shape in shapes.items()} for shapes in request.input_dimensions
-            ],
-            "outputs": str(request.outputs),
-            "op_packages": [package.title for package in self._packages],
-            "tuned_tasks": [task_key(task).digest for task in self._tasks],
-            "end_to_end": {graph: dict(found) for graph, found in self.end_to_end.items()},
-        }
 
 
 def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:

@@ -13,8 +13,10 @@ from typing import Any
 from gputune.cache import check_writable, named, tier_of
 from gputune.client.context.verifying.verification import questions_for
 from gputune.client.errors import ConfigError
-from gputune.client.generation.generation import Generation, GenerationRequest
+from gputune.client.generation.config import Config
+from gputune.client.generation.generation import Generation
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
+from gputune.client.generation.request import GenerationRequest
 from gputune.client.generation.summary import Totals, summarise
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import Graph
@@ -107,20 +109,21 @@ def _connected(
 ) -> Generation:
     """A generation on targets that are closed with the stack."""
     with clock.phase("import"):
-        read = _with_outputs(read_graphs(request.model, request.input_dimensions), request.outputs)
+        enabled, paths = _enabled(request.config, read_graphs(request.models), request.paths_of_graphs)
+        read = _with_outputs(enabled, request.outputs)
     with clock.phase("lower"):
-        graphs = Graphs(read)
+        graphs = Graphs(read, [one.name for one in read if not request.config.settings_of(one.name).fusion])
         tasks = graphs.tasks(fused=True)
     with clock.phase("init"), clock.phase("check"):
         request.tuning.check_bound([names_of(task, graphs.nodes_of.get(task, ())) for task in tasks])
         questions = None
         if request.verify:
-            questions = questions_for(request.model, request.input_list, [model.plan for model in graphs.models])
+            questions = questions_for(paths, request.input_list, [model.plan for model in graphs.models])
     for package in packages:
         log.info(f"op package {package.title}: {_listing(package)}")
-    for model in graphs.models:
+    for path, model in zip(paths, graphs.models, strict=True):
+        title = path.name if len(graphs.models) == 1 else f"{path.name}, graph {model.plan.name}"
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
-        title = request.model.name if len(graphs.models) == 1 else f"{request.model.name}, graph {model.plan.name}"
         log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
     with clock.phase("init"), clock.phase("connect"):
         chosen = choose_targets(
@@ -151,6 +154,15 @@ def _set_perf_profile(clients: Sequence[TargetClient], profile: PerfProfile) -> 
         if not profile.silent:
             steered = f"on {', '.join(controls)}" if controls else "where nothing steers the device's clocks"
             log.info(f"perf profile {profile.name} {steered}: {client.address}")
+
+
+def _enabled(config: Config, graphs: Sequence[Graph], paths: Sequence[Path]) -> tuple[list[Graph], list[Path]]:
+    """Those of the graphs that the config file does not leave out, and the model of each. Raises ConfigError for a name
+    in it that no graph has."""
+    config.check_graphs([graph.name for graph in graphs])
+    chosen = config.enable_graphs or [graph.name for graph in graphs]
+    found = [(graph, path) for graph, path in zip(graphs, paths, strict=True) if graph.name in chosen]
+    return [graph for graph, _ in found], [path for _, path in found]
 
 
 def _with_outputs(graphs: Sequence[Graph], outputs: ChosenOutputs) -> Sequence[Graph]:
@@ -216,7 +228,7 @@ def _check_outputs(request: GenerationRequest) -> None:
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report, *profiled)):
         check_output(path)
     if request.ep_context is not None:
-        request.ep_context.check(request.model, request.binary_file)
+        request.ep_context.check(request.model_paths, request.binary_file)
     if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):
         check_writable(request.performance_cache_dir)
     if request.config.kernel_repo_path is not None:

@@ -40,7 +40,7 @@ class Source:
 
 
 def schematic_of(
-    model: Path,
+    models: Sequence[Path],
     context: Path,
     tier: str,
     device: DeviceIdentity,
@@ -48,12 +48,12 @@ def schematic_of(
     built: Built,
     peaks: RooflinePeaks | None,
 ) -> Schematic:
-    """What the launches of a context stand for. model, context: its files; sources: in the order of the built graphs.
+    """What the launches of a context stand for. models, context: its files; sources: in the order of the built graphs.
     Raises ModelError for a model that cannot be read any more."""
     limits = device_limits(device)
     return Schematic(
-        model=model.name,
-        model_sha256=_sha256_of(model),
+        model=",".join(model.name for model in models),
+        model_sha256=_sha256_of(models),
         context=context.name,
         software=software_version(),
         tier=tier,
@@ -109,7 +109,13 @@ def _rates_of_references(client: TargetClient, cache: PerformanceCache | None) -
     )
 
 
-def _sha256_of(model: Path) -> str:
+def _sha256_of(models: Sequence[Path]) -> str:
+    """Of the only model; of several that of their digests in hex, one behind the other."""
+    digests = list(map(_sha256_of_one, models))
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _sha256_of_one(model: Path) -> str:
     try:
         with model.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -16,11 +16,11 @@ __all__ = ["Alternatives", "Group"]
 class Alternatives:
     """A graph's plan without optional fusion, and the groups of its operations that could be one operation each."""
 
-    def __init__(self, graph: Graph) -> None:
-        """Raises ModelError that names every node which cannot be lowered."""
+    def __init__(self, graph: Graph, fusion: bool = True) -> None:
+        """fusion: whether there are such groups. Raises ModelError that names every node which cannot be lowered."""
         self.plan = lower(graph)
         self.node_ops = graph.node_ops
-        found = tuple(fusion_groups(self.plan))
+        found = tuple(fusion_groups(self.plan)) if fusion else ()
         weights = Counter(_kind(group.task) for group in found)
         self.groups = tuple(replace(group, fused=_weighted(group.fused, weights)) for group in found)
 

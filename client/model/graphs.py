@@ -1,27 +1,36 @@
-"""The graphs of one context: one model with different shapes of its inputs, tuned together."""
+"""The graphs of one context: models with different shapes of their inputs, tuned together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
+from gputune.client.errors import ConfigError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Graph
 from gputune.client.model.importer import read_model
+from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Task
 
 
-def read_graphs(path: Path, shapes: Sequence[Mapping[str, tuple[int, ...]]]) -> list[Graph]:
-    """The model once for each choice of its inputs' shapes. Raises ModelError.
+def read_graphs(files: Sequence[ModelFile]) -> list[Graph]:
+    """Each model once for each choice of its inputs' shapes. Raises ModelError, ConfigError for two graphs of one name.
 
-    One graph has the model's name; of several, each has the shapes that were chosen for it behind that, as in
-    "model_1x3x48x320".
+    The graph of the only model has the name that this gives itself; those of several have the names of their files.
+    Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320".
     """
-    graphs = [read_model(path, chosen) for chosen in shapes]
+    graphs = [graph for file in files for graph in _graphs_of(file, file.path.stem if len(files) > 1 else None)]
+    if twins := [name for name, count in Counter(graph.name for graph in graphs).items() if count > 1]:
+        raise ConfigError(f"--model: two graphs would be called {twins[0]!r}; rename a file")
+    return graphs
+
+
+def _graphs_of(file: ModelFile, name: str | None) -> list[Graph]:
+    """name: of the graphs, else the model's own."""
+    graphs = [replace(one, name=name or one.name) for one in (read_model(file.path, each) for each in file.shapes)]
     if len(graphs) == 1:
         return graphs
-    return [replace(graph, name=f"{graph.name}_{_words(chosen)}") for graph, chosen in zip(graphs, shapes, strict=True)]
+    return [replace(one, name=f"{one.name}_{_words(each)}") for one, each in zip(graphs, file.shapes, strict=True)]
 
 
 def _words(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -31,9 +40,10 @@ def _words(shapes: Mapping[str, tuple[int, ...]]) -> str:
 class Graphs:
     """What is made of several graphs: for each its alternatives, and the tasks of all, equal problems once."""
 
-    def __init__(self, graphs: Sequence[Graph]) -> None:
-        """Raises ModelError that names every node of a graph which cannot be lowered."""
-        self.models = tuple(map(Alternatives, graphs))
+    def __init__(self, graphs: Sequence[Graph], unfused: Collection[str] = ()) -> None:
+        """unfused: the names of those whose operations stay apart. Raises ModelError that names every node of a graph
+        which cannot be lowered."""
+        self.models = tuple(Alternatives(graph, fusion=graph.name not in unfused) for graph in graphs)
 
     def tasks(self, fused: bool) -> tuple[Task, ...]:
         """The distinct tasks of all graphs, those that compute fused operations among them where asked for.
@@ -57,9 +67,10 @@ class Graphs:
         every = [*self.tasks(fused=True), *self.tasks(fused=False), *(t for model in self.models for t in model.tasks)]
         return {task: tuple(nodes.get(_kind(task), ())) for task in every}
 
-    def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: float) -> float:
-        """What an inference of each graph takes, together, with what is faster fused by these times fused."""
-        return sum(model.inference_ns(time_ns, launch_ns) for model in self.models)
+    def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: Callable[[str], float]) -> float:
+        """What an inference of each graph takes, together, with what is faster fused by these times fused. launch_ns:
+        by the name of a graph."""
+        return sum(model.inference_ns(time_ns, launch_ns(model.plan.name)) for model in self.models)
 
     def _merged(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
         weights: Counter[tuple[str, object]] = Counter()

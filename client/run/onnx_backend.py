@@ -180,7 +180,7 @@ class GputuneBackend(onnx.backend.base.Backend):
             check_operators(model)
         except ModelError as error:
             raise Unsupported(error.message) from error
-        memory_types.check({item.name for item in (*model.graph.input, *model.graph.output)})
+        memory_types.check({model.graph.name: [item.name for item in (*model.graph.input, *model.graph.output)]})
         return PreparedModel(model, _device(device), memory_types)
 
     @classmethod

@@ -101,7 +101,8 @@ class RooflinePeaks:
 
 @dataclass(frozen=True)
 class Schematic:
-    """Of a context. model: the ONNX file's name, and its SHA-256; context: the file's name; device:
+    """Of a context. model: the ONNX file's name and its SHA-256, of several their names with commas between and the
+    SHA-256 of theirs; context: the file's name; device:
     DeviceIdentity.to_dict(); peaks: None where none were measured."""
 
     model: str

@@ -74,6 +74,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},
     "client.run.throughput": set(),
+    "client.generation.config": {"client.context", "client.target", "client.tuning"},
     "client.generation": {
         "client.model",
         "client.target",

@@ -40,11 +40,12 @@ def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
         for task, verdict in explained.verdicts.items()
         if task_key(task).digest.startswith(prefix.lower())
     }
+    models = ",".join(map(str, asked.model))
     if not verdicts:
-        raise ConfigError(f"no task of {asked.model} has a digest that starts with {prefix!r}")
+        raise ConfigError(f"no task of {models} has a digest that starts with {prefix!r}")
     if as_json:
         fields = fields_of(verdicts, explained.nodes_of)
-        print_json({"file": str(explained.file), "model": str(asked.model), **fields})
+        print_json({"file": str(explained.file), "model": models, **fields})
         return
     for line in lines_of(verdicts, explained.nodes_of):
         say(line)

@@ -131,26 +131,9 @@ def default_performance_cache_dir() -> Path:
 
 def parse_input_dimensions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[dict[str, tuple[int, ...]], ...]:
-    """Callback of --input_dimensions NAME=1,3,224,224[;NAME=...]: for each graph, shapes by input name.
-
-    An input that is named several times has a shape for each graph; one that is named once has it in all of them.
-    """
-    shapes: dict[str, list[tuple[int, ...]]] = {}
-    for value in (part.strip() for text in values for part in text.split(";")):
-        name, shape = _shape_of(value)
-        shapes.setdefault(name, []).append(shape)
-    graphs = max((len(several) for several in shapes.values()), default=1)
-    for name, several in shapes.items():
-        if len(several) not in (1, graphs):
-            raise click.BadParameter(
-                f"input {name!r} has {len(several)} shapes, another input {graphs}; give each input one shape, or one "
-                "for each graph"
-            )
-    found = tuple({name: several[place % len(several)] for name, several in shapes.items()} for place in range(graphs))
-    if len({tuple(sorted(one.items())) for one in found}) < graphs:
-        raise click.BadParameter("two graphs would have the same shapes")
-    return found
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Callback of --input_dimensions NAME=1,3,224,224[;NAME=...]: names and shapes, for `model_files`."""
+    return tuple(_shape_of(part.strip()) for text in values for part in text.split(";"))
 
 
 def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:

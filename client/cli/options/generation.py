@@ -2,7 +2,7 @@
 which `performance-cache explain` takes as well, so that both mean the same generation."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from gputune.client.cli.options.common import (
     op_packages,
     parse_input_dimensions,
 )
+from gputune.client.cli.options.files import files
 from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import SUPPORTED, Config, choose_effort, read_config
-from gputune.client.generation.generation import GenerationRequest
+from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.model_files import model_files
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 
 
@@ -30,8 +32,8 @@ from gputune.client.tuning.search.effort import EFFORTS, Effort
 class GenerationOptions:
     """What a command line asks a generation for, with the config file that it names."""
 
-    model: Path
-    input_dimensions: tuple[dict[str, tuple[int, ...]], ...]
+    model: Sequence[Path]
+    input_dimensions: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: ChosenOutputs
     config: Config
     effort: Effort
@@ -53,8 +55,7 @@ class GenerationOptions:
             )
         folder = self.performance_cache_dir or self.config.performance_cache_dir or default_performance_cache_dir()
         return GenerationRequest(
-            model=self.model,
-            input_dimensions=self.input_dimensions,
+            models=model_files(self.model, self.input_dimensions),
             outputs=self.outputs,
             binary_file=binary_file,
             config=self.config,
@@ -95,14 +96,22 @@ _GIVEN = (
     "op_packages",
 )
 _OPTIONS = (
-    click.option("--model", type=click.Path(path_type=Path), required=True, help="The ONNX model."),
+    click.option(
+        "--model",
+        callback=files,
+        metavar="FILE[,...]",
+        required=True,
+        help="The ONNX model, or several with commas between them: a graph for each in one context, called after its "
+        "file. They share tasks, programs and equal weights.",
+    ),
     click.option(
         "--input_dimensions",
         metavar="NAME=D0,D1,...",
         multiple=True,
         callback=parse_input_dimensions,
         help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input. Several, as in "
-        "'x=1,3,48,320;x=1,3,48,640', make a graph for each.",
+        "'x=1,3,48,320;x=1,3,48,640', make a graph for each. Of several models MODEL:NAME is the input of one of them, "
+        "NAME alone that of each which has it.",
     ),
     click.option(
         "--enable_intermediate_outputs",

@@ -28,24 +28,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Questions:
-    """What knows the right outputs, and on which inputs each graph is compared, by the graph's name."""
+    """What knows the right outputs of each graph, and on which inputs it is compared, by the graph's name."""
 
-    oracle: Oracle
+    oracles: Mapping[str, Oracle]
     inputs: Mapping[str, Sequence[Mapping[str, Array]]]
 
 
-def questions_for(model: Path, input_list: Path | None, plans: Sequence[Plan]) -> Questions:
+def questions_for(models: Sequence[Path], input_list: Path | None, plans: Sequence[Plan]) -> Questions:
     """What verifying needs, known to be there before anything takes time: the inputs of the list, else random ones.
+    models: of each plan.
 
     Raises ConfigError."""
-    oracle = Oracle(model)
+    by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
+    oracles = {plan.name: by_path[path] for plan, path in zip(plans, models, strict=True)}
     if input_list is None:
-        return Questions(oracle, {plan.name: [random_inputs(plan)] for plan in plans})
+        return Questions(oracles, {plan.name: [random_inputs(plan)] for plan in plans})
     if len(plans) > 1:
         raise ConfigError("--input_list is for one graph, and there are several; leave it out for random inputs")
     tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
     lines = read_input_list(input_list, tensors)
-    return Questions(oracle, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
+    return Questions(oracles, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
 
 
 @dataclass(frozen=True)

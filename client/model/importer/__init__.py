@@ -5,7 +5,7 @@ its nodes: folding.py computes what is known, shapes.py says what the others com
 stands for other nodes. operators.py says what is supported; shape_inputs.py, of which inputs values must be known.
 """
 
-from gputune.client.model.importer.models import check_operators, import_model, read_model
+from gputune.client.model.importer.models import check_operators, import_model, input_names, read_model
 from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS
 
-__all__ = ["QUANTISED_OPS", "SUPPORTED_OPS", "check_operators", "import_model", "read_model"]
+__all__ = ["QUANTISED_OPS", "SUPPORTED_OPS", "check_operators", "import_model", "input_names", "read_model"]

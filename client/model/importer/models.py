@@ -33,6 +33,13 @@ def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]]
     return import_model(_load(path), path, input_dimensions or {})
 
 
+def input_names(path: Path) -> tuple[str, ...]:
+    """The inputs of a model that are no initializers. Raises ModelError for a file that is no valid model."""
+    graph = _load(path).graph
+    constants = {item.name for item in graph.initializer}
+    return tuple(item.name for item in graph.input if item.name not in constants)
+
+
 def import_model(
     model: onnx.ModelProto,
     path: Path,

@@ -14,6 +14,7 @@ from benchmarks.peers.comparison import CONTEXT_SUFFIX, DEFAULTS, NAIVE, PEER, P
 from benchmarks.peers.turns import Entry
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Plan
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
@@ -57,8 +58,7 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Pat
     file = work / "contexts" / f"{model.path.stem}_{settings.device_stem}_{effort}{CONTEXT_SUFFIX}"
     print(f"generating {model.title}, {'defaults' if effort == 'none' else f'effort {effort}'}", flush=True)
     request = GenerationRequest(
-        model=model.path,
-        input_dimensions=(model.dimensions,),
+        models=[ModelFile(model.path, [model.dimensions])],
         binary_file=file,
         config=Config(),
         effort=EFFORTS[effort],

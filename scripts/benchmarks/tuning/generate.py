@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.tuning.tools import device_of
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.model_files import ModelFile
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
 from models import tune_models
@@ -36,8 +37,7 @@ def generated(model: Model, effort: str, name: str, options: argparse.Namespace)
     found = "what an earlier run has measured" if options.warm and folder.exists() else "an empty cache"
     print(f"generating {model.title}, effort {effort}, from {found}", flush=True)
     request = GenerationRequest(
-        model=model.path,
-        input_dimensions=(model.dimensions,),
+        models=[ModelFile(model.path, [model.dimensions])],
         binary_file=folder / "context.bin",
         config=Config(),
         effort=EFFORTS[effort],

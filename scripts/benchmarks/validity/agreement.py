@@ -19,6 +19,7 @@ from gputune.client.generation.config import Config
 from gputune.client.generation.explaining import summary_line
 from gputune.client.generation.generator import GenerationRequest, explain, generate
 from gputune.client.model.graphs import Graphs, read_graphs
+from gputune.client.model.model_files import ModelFile
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions
@@ -60,14 +61,13 @@ def measure(device: str, work: Path) -> list[dict[str, Any]]:
 
 def _steps(title: str, path: Path, shapes: tuple[Shapes, ...], device: str, work: Path) -> list[dict[str, Any]]:
     shutil.rmtree(work, ignore_errors=True)
-    ops = sorted({task.op for task in Graphs(read_graphs(path, shapes)).tasks(fused=False)})
+    ops = sorted({task.op for task in Graphs(read_graphs([ModelFile(path, shapes)])).tasks(fused=False)})
     names = {"first op": ops[0], "last op": ops[-1]}
     rows = []
     for step, effort, template in STEPS:
         options = replace(template, only=tuple(names[name] for name in template.only))
         request = GenerationRequest(
-            model=path,
-            input_dimensions=shapes,
+            models=[ModelFile(path, shapes)],
             binary_file=work / "context.bin",
             config=Config(),
             effort=LITTLE[effort],

@@ -27,6 +27,7 @@ from gputune.cache import Validity, canonical_json
 from gputune.cache.lookup import THE_DEVICE
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.model_files import ModelFile
 from gputune.client.progress import reporting
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.search.effort import EFFORTS
@@ -117,8 +118,7 @@ def _generate(cache: Path, device: str) -> tuple[list[dict[str, Any]], str, int]
     """The tasks of a generation's summary, what it said of the cache, and its profile and compile requests."""
     heard = io.StringIO()
     request = GenerationRequest(
-        model=tune_models.small().path,
-        input_dimensions=({},),
+        models=[ModelFile(tune_models.small().path)],
         binary_file=WORK / "context.bin",
         config=Config(),
         effort=EFFORTS["quick"],

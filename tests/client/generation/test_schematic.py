@@ -16,6 +16,7 @@ from gputune.client.context.builder import Built, Wanted, build_all
 from gputune.client.context.choice import Decision
 from gputune.client.generation.schematic import Source, peaks_of, schematic_of
 from gputune.client.model.graphs import Graphs, read_graphs
+from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Task
 from gputune.client.tuning.measuring import peaks
 from gputune.client.tuning.measuring.runner import TaskRunner
@@ -71,7 +72,7 @@ def made(folder: Path, fused: bool) -> tuple[Schematic, Built, Path]:
     """The schematic of two graphs as it is read again, and what was built."""
     path = models.save(model(), folder)
     sources = []
-    for one in Graphs(read_graphs(path, SHAPES)).models:
+    for one in Graphs(read_graphs([ModelFile(path, SHAPES)])).models:
         plan = one.plan_with(one.groups) if fused else one.plan
         outcomes = {task_key(task).digest: outcome_of(task) for task in plan.tasks}
         sources.append(Source(Decision(plan, outcomes), one.node_ops))
@@ -79,7 +80,7 @@ def made(folder: Path, fused: bool) -> tuple[Schematic, Built, Path]:
     wanted = [Wanted(one.decision.plan, one.decision.outcomes) for one in sources]
     built = build_all(wanted, target, lambda task, outcome: None)
     file = folder / "small_schematic.bin"
-    write_schematic(file, schematic_of(path, folder / "small.bin", "tier", DEVICE, sources, built, PEAKS))
+    write_schematic(file, schematic_of([path], folder / "small.bin", "tier", DEVICE, sources, built, PEAKS))
     return read_schematic(file), built, path
 
 
@@ -192,7 +193,7 @@ def test_a_node_is_of_the_type_that_the_model_says(tmp_path: Path) -> None:
         then_branch = g1 () => (float[4] t) { u = Exp(x) t = Tanh(u) },
         else_branch = g2 () => (float[4] e) { e = Relu(x) }>"""
     path = models.save(models.build("(float[4] x) => (float[4] y)", branches, {"yes": np.array(True)}), tmp_path)
-    (one,) = Graphs(read_graphs(path, [{}])).models
+    (one,) = Graphs(read_graphs([ModelFile(path)])).models
     assert one.node_ops == {"If_0": "If"}
     assert {node for operation in one.plan.operations for node in operation.nodes} == {"If_0"}
 

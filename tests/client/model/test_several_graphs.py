@@ -8,6 +8,7 @@ import pytest
 
 from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.lowering import lower
+from gputune.client.model.model_files import ModelFile
 from gputune.client.tuning.search.task_search import task_key
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import BufferRef
@@ -30,7 +31,7 @@ def model() -> Any:
 
 
 def test_equal_problems_are_one_task_with_the_weight_of_both(tmp_path: Path) -> None:
-    graphs = Graphs(read_graphs(models.save(model(), tmp_path), SHAPES))
+    graphs = Graphs(read_graphs([ModelFile(models.save(model(), tmp_path), SHAPES)]))
     assert [one.plan.name for one in graphs.models] == ["small_1x3x6x5", "small_1x3x6x7"]
     weights = {(task.op, task.problem): task.weight for task in graphs.tasks(fused=False)}
     products = [weight for (op, _), weight in weights.items() if op == "MatMul"]
@@ -44,7 +45,7 @@ def test_equal_problems_are_one_task_with_the_weight_of_both(tmp_path: Path) -> 
 
 
 def test_one_graph_keeps_the_models_name(tmp_path: Path) -> None:
-    (graph,) = read_graphs(models.save(model(), tmp_path), SHAPES[:1])
+    (graph,) = read_graphs([ModelFile(models.save(model(), tmp_path), SHAPES[:1])])
     assert graph.name == "small"
 
 
@@ -68,7 +69,7 @@ def test_a_context_of_two_graphs(
     generate: Any, gputune: Gputune, null_target: tuple[object, ...], tmp_path: Path, effort: str
 ) -> None:
     summary = generate(null_target, effort)
-    plans = [lower(graph) for graph in read_graphs(tmp_path / "model.onnx", SHAPES)]
+    plans = [lower(graph) for graph in read_graphs([ModelFile(tmp_path / "model.onnx", SHAPES)])]
     keys = {task_key(task).digest for plan in plans for task in plan.tasks}
     assert {task["key"] for task in summary["tasks"] if task["weight"]} == keys
     assert [task["weight"] for task in summary["tasks"] if task["op"] == "MatMul"] == [2]

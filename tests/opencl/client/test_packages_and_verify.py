@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from gputune.client.context import builder, persistent
@@ -85,6 +86,18 @@ def test_each_graph_of_a_context_is_verified_and_runs(generate: Any, server: Any
     assert all(0 < errors["y"] < 1e-4 for errors in verified.values())
     x = np.random.default_rng(3).standard_normal((1, 3, 6, 7)).astype(np.float32)
     assert outputs(tmp_path, server, capfd, x, "--graph", names[1])["y"].shape == (1, 5)
+
+
+def test_each_model_of_a_context_is_verified_by_itself(_reached: None, tmp_path: Path, capfd: Any) -> None:
+    """Two models whose tensors have the same names, and whose operations differ."""
+    for name, op in (("a", "Exp"), ("b", "Tanh")):
+        onnx.save(models.build("(float[2,3] x) => (float[2,3] y)", f"y = {op}(x)"), tmp_path / f"{name}.onnx")
+    ran = Gputune(capfd)(
+        "context-binary-generator", "--model", f"{tmp_path / 'a.onnx'},{tmp_path / 'b.onnx'}", "--binary_file", "m",
+        "--output_dir", tmp_path, "--summary_json", tmp_path / "summary.json", "--tuning_effort", "none", "--verify",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert list(read_json(tmp_path / "summary.json")["verified"]) == ["a", "b"]
 
 
 def test_the_first_tensor_that_differs_is_named(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

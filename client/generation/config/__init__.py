@@ -1,0 +1,22 @@
+"""Config files: forms.py reads both forms of them, values.py what keys say; generator_keys.py and run_keys.py know the
+keys of the context binary generator and of net-run."""
+
+from gputune.client.generation.config.generator_keys import (
+    SUPPORTED,
+    Config,
+    GraphSettings,
+    check_graph_names,
+    check_precision,
+    choose_effort,
+    read_config,
+)
+
+__all__ = [
+    "SUPPORTED",
+    "Config",
+    "GraphSettings",
+    "check_graph_names",
+    "check_precision",
+    "choose_effort",
+    "read_config",
+]

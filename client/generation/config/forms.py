@@ -1,0 +1,163 @@
+"""The two forms of a config file: keys alone, or sections as the original tools have them, one of which names a file
+with keys.
+
+A key that does not bind is an error: silently ignored keys are what users of such tools complain about most.
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gputune.client.errors import ConfigError
+from gputune.client.generation.config.values import Read, of_kind, path, text
+
+EXTENSIONS, CONTEXT, GRAPHS, PROFILE = "backend_extensions", "context_configs", "graph_configs", "profile_configs"
+SECTIONS = (EXTENSIONS, CONTEXT, GRAPHS, PROFILE)
+GRAPH_NAMES = ("graph_names", "graph_name")
+_EXTENSION_KEYS = ("shared_library_path", "config_file_path")
+_OWN_LIBRARIES = ("libQnnGpuNetRunExtensions.so", "QnnGpuNetRunExtensions.dll")
+"""The extensions of the original's GPU backend, whose keys are those that are known here. None is ever loaded."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What a command takes: keys of the file itself, and those of sections, each with what reads its value. refused:
+    keys of the original tools and of other commands, with why they are refused and what to do instead."""
+
+    inner: Mapping[str, Read]
+    context: Mapping[str, Read]
+    graph: Mapping[str, Read]
+    profile: Mapping[str, Read]
+    refused: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a config file says. keys: of the file and of sections for the whole context, as they were read; graphs: of
+    each entry of graph_configs, and of a file with graph_names. paths: the files that were read."""
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    graphs: tuple[Mapping[str, Any], ...] = ()
+    paths: tuple[Path, ...] = ()
+
+
+def read_file(file: Path, keys: Keys) -> Found:
+    """The content of a config file of either form, every key checked. Raises ConfigError, and TargetError for an
+    address."""
+    content = _content(file)
+    if not any(section in content for section in SECTIONS):
+        return _inner(file, content, keys)
+    where = f"config file {file}"
+    for key in content:
+        if key not in SECTIONS:
+            if key in keys.inner or key in keys.refused:
+                raise ConfigError(
+                    f"{where}: {key!r} stands beside sections; put it into the file that {EXTENSIONS} names as "
+                    "config_file_path"
+                )
+            near = _nearest(key, [*SECTIONS, *keys.inner])
+            raise ConfigError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
+    inner = _extension(file, content.get(EXTENSIONS, {}), keys)
+    found = dict(inner.keys)
+    for section, known in ((CONTEXT, keys.context), (PROFILE, keys.profile)):
+        values = of_kind(dict, content.get(section, {}), f"{where}: {section}", "an object")
+        for key, value in _read(f"{where}: {section}", values, known, keys).items():
+            if key in found:
+                raise ConfigError(f"{where}: {section}: {key!r} stands in {inner.paths[-1]}, too; keep one of them")
+            found[key] = value
+    graphs = tuple(_graphs(where, content.get(GRAPHS, []), keys))
+    return Found(found, (*inner.graphs, *graphs), (file, *inner.paths))
+
+
+def _inner(file: Path, content: Mapping[str, Any], keys: Keys) -> Found:
+    """With graph_names beside them, keys of single graphs are for these only."""
+    read = _read(f"config file {file}", content, keys.inner, keys, SECTIONS)
+    if "graph_names" not in read:
+        return Found(read, (), (file,))
+    named = {key: value for key, value in read.items() if key in keys.graph}
+    if len(named) == 1:
+        said = ", ".join(key for key in keys.graph if key not in GRAPH_NAMES)
+        raise ConfigError(f"config file {file}: graph_names says for which graphs keys beside it are: {said}; give one")
+    return Found({key: value for key, value in read.items() if key not in named}, (named,), (file,))
+
+
+def _extension(file: Path, value: Any, keys: Keys) -> Found:
+    """The keys of the file that backend_extensions names."""
+    where = f"config file {file}: {EXTENSIONS}"
+    section = of_kind(dict, value, where, "an object")
+    for key in section:
+        if key not in _EXTENSION_KEYS:
+            raise ConfigError(f"{where}: unknown key {key!r}; did you mean {_nearest(key, _EXTENSION_KEYS)!r}?")
+    if "shared_library_path" in section:
+        library = text(section["shared_library_path"], f"{where}: shared_library_path")
+        if library.replace("\\", "/").rpartition("/")[2] not in _OWN_LIBRARIES:
+            raise ConfigError(
+                f"{where}: shared_library_path: {library!r} is no extension for GPUs, and gputune loads no library; "
+                f"leave it out, or keep {_OWN_LIBRARIES[0]}"
+            )
+    if "config_file_path" not in section:
+        return Found()
+    named = path(section["config_file_path"], f"{where}: config_file_path")
+    content = _content(named)
+    if nested := [section for section in SECTIONS if section in content]:
+        raise ConfigError(f"config file {named}, which {file} names, may not have sections of its own: {nested[0]}")
+    return _inner(named, content, keys)
+
+
+def _graphs(where: str, value: Any, keys: Keys) -> Iterator[Mapping[str, Any]]:
+    for number, entry in enumerate(of_kind(list, value, f"{where}: {GRAPHS}", "a list of objects")):
+        place = f"{where}: {GRAPHS}[{number}]"
+        section = dict(of_kind(dict, entry, place, "an object"))
+        if "graph_name" in section:
+            if "graph_names" in section:
+                raise ConfigError(f"{place} has graph_name and graph_names; keep one of them")
+            section["graph_names"] = [section.pop("graph_name")]
+        if "graph_names" not in section:
+            raise ConfigError(f"{place} names no graph; give it graph_names")
+        yield _read(place, section, keys.graph, keys)
+
+
+def _read(
+    where: str, content: Mapping[str, Any], known: Mapping[str, Read], keys: Keys, others: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The values of known keys. others: what else a key that is not known may have meant."""
+    for key in content:
+        if key not in known:
+            if key in keys.refused:
+                raise ConfigError(f"{where}: key {key!r} is refused: {keys.refused[key]}")
+            for section, its in ((CONTEXT, keys.context), (PROFILE, keys.profile)):
+                if key in its:
+                    raise ConfigError(f"{where}: key {key!r} is one of {section}; put it there")
+            near = _nearest(key, [*known, *keys.refused, *others])
+            raise ConfigError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
+    return {key: known[key](value, f"{where}: {key}") for key, value in content.items()}
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    return difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)[0]
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """The object in a file. Raises ConfigError."""
+    try:
+        written = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config file {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        content = json.loads(written, object_pairs_hook=_no_twins)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"config file {file} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f'config file {file} must hold one JSON object, like {{"tuning_mode": true}}')
+    return content
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"key {name!r} occurs twice")
+    return dict(pairs)

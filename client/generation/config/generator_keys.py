@@ -1,0 +1,213 @@
+"""What the context binary generator's config file may say: keys that users of tuning mode know, and gputune's own."""
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gputune.client.context.arena_search import SEARCH_STEPS
+from gputune.client.errors import ConfigError
+from gputune.client.generation.config import values
+from gputune.client.generation.config.forms import Found, Keys, read_file
+from gputune.client.generation.config.values import Read
+from gputune.client.tuning.search.effort import EFFORTS, Effort
+from gputune.client.tuning.search.options import TuningOptions, check_cache_mode, check_strategy, parse_budget
+from gputune.core.identity import DeviceIdentity
+
+HALF_EXTENSION = "cl_khr_fp16"
+PRECISIONS = ("float32", "float16")
+"""What tensors may be kept in between kernels; kernels are there for the first one."""
+PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver for 'low'"
+
+_TUNING: dict[str, tuple[str, Read]] = {
+    "tasks": ("only", values.tasks),
+    "pins": ("pins", values.pins),
+    "tuning_budget": ("budget_seconds", lambda value, key: parse_budget(values.text(value, key), key)),
+    "tuning_strategy": ("strategy", lambda value, key: check_strategy(values.text(value, key), key)),
+    "cold": ("cold", values.flag),
+    "cache_mode": ("cache_mode", lambda value, key: check_cache_mode(values.text(value, key), key)),
+    "report": ("report", values.path),
+}
+"""The keys that say what is asked of the tuner, each with its field of TuningOptions."""
+_OF_GRAPHS: dict[str, Read] = {
+    "persistent_kernels": values.flag,
+    "disable_memory_optimizations": values.flag,
+    "disable_node_optimizations": values.flag,
+    "disable_queue_recording": values.flag,
+}
+"""The keys that may differ between the graphs of a context."""
+SUPPORTED: dict[str, Read] = {
+    "tuning_mode": values.flag,
+    "performance_cache_dir": values.path,
+    "invalidate_performance_cache": values.flag,
+    "system_performance_cache_dir": values.path,
+    "kernel_repo_path": values.path,
+    "invalidate_kernel_repo": values.flag,
+    "target": values.addresses,
+    "precision_mode": values.one_of(PRECISIONS, "precision"),
+    "memory_search_steps": values.count,
+    "memory_limit_hint": values.count,
+    "enable_spill_fill_buffer": values.flag,
+    **_OF_GRAPHS,
+    "graph_names": values.names,
+    **{key: read for key, (_, read) in _TUNING.items()},
+}
+NEEDS_TUNING_MODE = (
+    "performance_cache_dir",
+    "invalidate_performance_cache",
+    "system_performance_cache_dir",
+    *_TUNING,
+)
+NORMAL_PRIORITY = values.one_of(("normal",), "priority that gputune has, whose queues ask for none")
+_LOADING = "it is about loading, and this makes a context; leave it out here, and give net-run"
+KEYS = Keys(
+    inner=SUPPORTED,
+    context={
+        "context_priority": NORMAL_PRIORITY,
+        "enable_graphs": values.names,
+        "memory_limit_hint": values.count,
+    },
+    graph={**_OF_GRAPHS, "graph_names": values.names},
+    profile={},
+    refused={
+        "perf_hint": f"clocks are asked for by --perf_profile NAME: {PERF_HINTS}",
+        "cache_compatibility_mode": f"{_LOADING} --cache_compatibility_mode",
+        "num_max_events": f"{_LOADING} it in its --config_file",
+        "graph_priority": "queues ask for no priority, which is the normal one; leave it out",
+        "is_persistent_binary": "a context is mapped from its file, and its bytes are never copied; leave it out",
+        "async_execute_queue_depth": "inferences of one context follow one another; leave it out",
+    },
+)
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """How a graph is made. persistent_kernels: also in fewer launches. fusion: operations in one kernel where that is
+    faster. shared_memory: tensors that are never alive together share arenas, else each has a place of its own."""
+
+    persistent_kernels: bool = True
+    fusion: bool = True
+    shared_memory: bool = True
+
+
+@dataclass(frozen=True)
+class GraphKeys:
+    """Settings of the graphs that have these names, or of all where there are none."""
+
+    names: tuple[str, ...]
+    settings: Mapping[str, bool]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the config file asks for; None where it says nothing. graphs: what comes later goes before."""
+
+    tuning_mode: bool | None = None
+    performance_cache_dir: Path | None = None
+    invalidate_performance_cache: bool = False
+    system_performance_cache_dir: Path | None = None
+    kernel_repo_path: Path | None = None
+    invalidate_kernel_repo: bool = False
+    target: str | None = None
+    precision_mode: str = PRECISIONS[0]
+    context_priority: str = "normal"
+    enable_graphs: tuple[str, ...] = ()
+    memory_search_steps: int = SEARCH_STEPS
+    memory_limit_hint: int = 0
+    enable_spill_fill_buffer: bool = False
+    graphs: tuple[GraphKeys, ...] = ()
+    tuning: TuningOptions = field(default_factory=TuningOptions)
+
+    def settings_of(self, graph: str) -> GraphSettings:
+        """Those of the graph of this name."""
+        found: dict[str, bool] = {}
+        for keys in self.graphs:
+            if not keys.names or graph in keys.names:
+                found.update(keys.settings)
+        return GraphSettings(**found)
+
+    def check_graphs(self, graphs: Collection[str]) -> None:
+        """Raises ConfigError for a name of a graph that is not among these."""
+        named = [("enable_graphs", self.enable_graphs), *(("graph_names", keys.names) for keys in self.graphs)]
+        for key, names in named:
+            check_graph_names(key, names, graphs)
+
+
+def check_graph_names(key: str, names: Collection[str], graphs: Collection[str]) -> None:
+    """Raises ConfigError that names the nearest graph for a name that none of these has. key: where it stands."""
+    for name in names:
+        if name not in graphs:
+            (near,) = difflib.get_close_matches(name, graphs, 1, 0.0)
+            others = f"; there are {', '.join(map(repr, graphs))}" if len(graphs) > 1 else ""
+            raise ConfigError(f"{key}: there is no graph {name!r}; did you mean {near!r}?{others}")
+
+
+def read_config(path: Path | None) -> Config:
+    """The config file's content, every key checked. Raises ConfigError, and TargetError for a target's address; no path
+    means no wishes."""
+    if path is None:
+        return Config()
+    found = read_file(path, KEYS)
+    fields = dict(found.keys)
+    _check_together(path, found)
+    graphs = [GraphKeys((), _settings(path, {key: fields.pop(key) for key in _OF_GRAPHS if key in fields}))]
+    graphs += [GraphKeys(each["graph_names"], _settings(path, each)) for each in found.graphs]
+    tuning = {name: fields.pop(key) for key, (name, _) in _TUNING.items() if key in fields}
+    return Config(**fields, graphs=tuple(each for each in graphs if each.settings), tuning=TuningOptions(**tuning))
+
+
+def _settings(path: Path, keys: Mapping[str, Any]) -> dict[str, bool]:
+    """The fields of GraphSettings that these keys say. Raises ConfigError for two that contradict each other."""
+    recording = not keys["disable_queue_recording"] if "disable_queue_recording" in keys else None
+    persistent = keys.get("persistent_kernels", recording)
+    if recording is not None and persistent != recording:
+        raise ConfigError(
+            f"config file {path}: disable_queue_recording and persistent_kernels contradict each other: both say "
+            "whether launches are put together; drop one of them"
+        )
+    said = {
+        "persistent_kernels": persistent,
+        "fusion": _negated(keys.get("disable_node_optimizations")),
+        "shared_memory": _negated(keys.get("disable_memory_optimizations")),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _negated(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def _check_together(path: Path, found: Found) -> None:
+    """Raises ConfigError for keys that need others, or rule them out."""
+    for key in NEEDS_TUNING_MODE:
+        if key in found.keys and found.keys.get("tuning_mode") is not True:
+            raise ConfigError(f'config file {path}: {key} needs "tuning_mode": true beside it')
+    if any(each.get("disable_memory_optimizations") for each in (found.keys, *found.graphs)):
+        for key in ("memory_limit_hint", "memory_search_steps"):
+            if found.keys.get(key):
+                raise ConfigError(
+                    f"config file {path}: {key} is about how tensors share arenas, and disable_memory_optimizations "
+                    "keeps them apart; drop one of them"
+                )
+
+
+def check_precision(config: Config, device: DeviceIdentity) -> None:
+    """That kernels for the precision are there. Raises ConfigError that says what the device has."""
+    if config.precision_mode != PRECISIONS[0]:
+        has = "has" if HALF_EXTENSION in device.extensions else "does not have"
+        raise ConfigError(
+            f"precision_mode {config.precision_mode!r} is not there for {device.name}, which {has} {HALF_EXTENSION}: "
+            f"kernels compute in {PRECISIONS[0]} only; remove the key, or set it to {PRECISIONS[0]!r}"
+        )
+
+
+def choose_effort(config: Config, option: str | None) -> Effort:
+    """The effort that --tuning_effort and tuning_mode agree on. Raises ConfigError when they contradict."""
+    if config.tuning_mode is False:
+        if option not in (None, "none"):
+            raise ConfigError(f'--tuning_effort {option} contradicts "tuning_mode": false in the config file')
+        return EFFORTS["none"]
+    if config.tuning_mode is True and option == "none":
+        raise ConfigError('--tuning_effort none contradicts "tuning_mode": true in the config file')
+    return EFFORTS[option or "normal"]

@@ -1,0 +1,39 @@
+"""What net-run's config file may say: how contexts are loaded, and how much is recorded of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gputune.client.generation.config import generator_keys, values
+from gputune.client.generation.config.forms import Keys, read_file
+
+_GENERATION = "it is a key of context-binary-generator, and the context is made already; leave it out here"
+KEYS = Keys(
+    inner={},
+    context={
+        "context_priority": generator_keys.NORMAL_PRIORITY,
+        "enable_graphs": values.names,
+        "cache_compatibility_mode": values.one_of(("permissive", "strict"), "mode"),
+    },
+    graph={},
+    profile={"num_max_events": values.count},
+    refused={
+        **generator_keys.KEYS.refused,
+        **dict.fromkeys((*generator_keys.SUPPORTED, "graph_name"), _GENERATION),
+    },
+)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What the config file asks for; None where it says nothing. num_max_events: of a profile's log, 0 for no limit."""
+
+    context_priority: str = "normal"
+    enable_graphs: tuple[str, ...] = ()
+    cache_compatibility_mode: Literal["permissive", "strict"] | None = None
+    num_max_events: int = 0
+
+
+def read_run_config(path: Path | None) -> RunConfig:
+    """The config file's content, every key checked; no path means no wishes. Raises ConfigError."""
+    return RunConfig() if path is None else RunConfig(**read_file(path, KEYS).keys)

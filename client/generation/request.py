@@ -1,0 +1,109 @@
+"""What is asked of a generation, and what its context keeps of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gputune.client.generation.config import Config
+from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.generation.phases import Profiling
+from gputune.client.memory_types import OPTION, RAW, MemoryTypes
+from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.model_files import ModelFile
+from gputune.client.target.connecting import AdbRequest
+from gputune.client.target.transport.credentials import NONE, Credentials
+from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """Everything that a generation depends on.
+
+    The context has a graph for each of the models and each choice of its inputs' shapes. With `verify` it is compared
+    with onnxruntime on the inputs of `input_list`, else on random ones. `ep_context` is written beside it.
+    outputs: tensors that are outputs beside the model's own. memory_types: what an application is going to give for
+    inputs and outputs. profiling: where the time of the generation is recorded, None for not at all; with it a
+    schematic is written beside the context. perf_profile: for which clocks and power the targets ask meanwhile.
+    """
+
+    models: Sequence[ModelFile]
+    binary_file: Path
+    config: Config
+    effort: Effort
+    performance_cache_dir: Path
+    target: str | None = None
+    device: str | None = None
+    device_tier: str | None = None
+    outputs: ChosenOutputs = field(default_factory=ChosenOutputs)
+    credentials: Credentials = NONE
+    adb: AdbRequest | None = None
+    tuning: TuningOptions = field(default_factory=TuningOptions)
+    summary_json: Path | None = None
+    ep_context: EpContextFile | None = None
+    memory_types: MemoryTypes = RAW
+    profiling: Profiling | None = None
+    op_packages: Sequence[str] = ()
+    perf_profile: PerfProfile | None = None
+    verify: bool = False
+    input_list: Path | None = None
+    log_level: str = "info"
+
+    @property
+    def model_paths(self) -> list[Path]:
+        """The models' files."""
+        return [model.path for model in self.models]
+
+    @property
+    def paths_of_graphs(self) -> list[Path]:
+        """The model of each graph."""
+        return [model.path for model in self.models for _ in model.shapes]
+
+    @property
+    def schematic_file(self) -> Path:
+        """Beside the context binary, where a schematic is asked for."""
+        return self.binary_file.with_name(f"{self.binary_file.stem}_schematic.bin")
+
+
+def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -> dict[str, Any]:
+    """What options, config file and defaults come to, as JSON values, for every key of a config file that decides what
+    a context holds. graphs: the names of those that it holds. Targets and reports, which are names of machines and of
+    other files, are left out."""
+    config, tuning = request.config, request.tuning
+    return {
+        "tuning_mode": request.effort.name != "none",
+        "tuning_effort": request.effort.name,
+        "tuning_strategy": tuning.strategy,
+        "tuning_budget_seconds": tuning.budget_seconds,
+        "tasks": list(tuning.only),
+        "pins": {pattern: dict(pinned) for pattern, pinned in tuning.pins.items()},
+        "cold": tuning.cold,
+        "cache_mode": tuning.cache_mode,
+        "performance_cache_dir": str(request.performance_cache_dir),
+        "invalidate_performance_cache": config.invalidate_performance_cache,
+        "system_performance_cache_dir": _said(config.system_performance_cache_dir),
+        "kernel_repo_path": _said(config.kernel_repo_path),
+        "invalidate_kernel_repo": config.invalidate_kernel_repo,
+        "precision_mode": config.precision_mode,
+        "context_priority": config.context_priority,
+        "enable_graphs": list(config.enable_graphs),
+        "persistent_kernels": all(config.settings_of(name).persistent_kernels for name in graphs),
+        "graphs": {name: asdict(config.settings_of(name)) for name in graphs},
+        "memory_search_steps": config.memory_search_steps,
+        "memory_limit_hint": config.memory_limit_hint,
+        "enable_spill_fill_buffer": config.enable_spill_fill_buffer,
+        OPTION: str(request.memory_types),
+        "models": [model.name for model in request.model_paths],
+        "input_dimensions": [
+            {name: list(shape) for name, shape in shapes.items()} for model in request.models for shapes in model.shapes
+        ],
+        "outputs": str(request.outputs),
+    }
+
+
+def _said(path: Path | None) -> str | None:
+    return None if path is None else str(path)

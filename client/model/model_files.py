@@ -1,0 +1,79 @@
+"""The models of one context, and the shapes that their inputs are given: a graph for each choice."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputune.client.errors import ConfigError
+from gputune.client.model.importer import input_names
+
+Shape = tuple[int, ...]
+OPTION = "--input_dimensions"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model, and shapes by input name: a graph for each of them."""
+
+    path: Path
+    shapes: Sequence[Mapping[str, Shape]] = ({},)
+
+
+def model_files(paths: Sequence[Path], given: Sequence[tuple[str, Shape]]) -> tuple[ModelFile, ...]:
+    """The models with the shapes that are given for names of inputs.
+
+    Of several models MODEL:NAME is an input of the one in MODEL.onnx, and NAME alone that of each model which has it.
+    Raises ConfigError for two models of one name, and for shapes that belong to no model or do not fit together;
+    ModelError for a file that cannot be read.
+    """
+    if len(paths) == 1:
+        return (ModelFile(paths[0], combined(given)),)
+    stems = [path.stem for path in paths]
+    for stem in stems:
+        if stems.count(stem) > 1:
+            twins = " and ".join(str(path) for path in paths if path.stem == stem)
+            raise ConfigError(f"--model: {twins} would both be graph {stem!r}; rename one of the files")
+    own: dict[str, list[tuple[str, Shape]]] = {stem: [] for stem in stems}
+    inputs: dict[str, Sequence[str]] = {}
+    for name, shape in given:
+        owner = max((stem for stem in stems if name.startswith(f"{stem}:")), key=len, default=None)
+        if owner is not None:
+            own[owner].append((name.removeprefix(f"{owner}:"), shape))
+            continue
+        inputs = inputs or {path.stem: input_names(path) for path in paths}
+        for stem in (having := [stem for stem in stems if name in inputs[stem]]):
+            own[stem].append((name, shape))
+        if not having:
+            raise ConfigError(_unknown(name, inputs))
+    return tuple(ModelFile(path, combined(own[path.stem], path.stem)) for path in paths)
+
+
+def combined(given: Sequence[tuple[str, Shape]], model: str = "") -> tuple[dict[str, Shape], ...]:
+    """For each graph of a model, shapes by input name: an input that is named several times has a shape for each graph,
+    one that is named once has it in all of them. model: its name, where there are others. Raises ConfigError."""
+    whose = f" of model {model!r}" if model else ""
+    shapes: dict[str, list[Shape]] = {}
+    for name, shape in given:
+        shapes.setdefault(name, []).append(shape)
+    graphs = max((len(several) for several in shapes.values()), default=1)
+    for name, several in shapes.items():
+        if len(several) not in (1, graphs):
+            raise ConfigError(
+                f"{OPTION}: input {name!r}{whose} has {len(several)} shapes, another input {graphs}; give each input "
+                "one shape, or one for each graph"
+            )
+    found = tuple({name: several[place % len(several)] for name, several in shapes.items()} for place in range(graphs))
+    if len({tuple(sorted(one.items())) for one in found}) < graphs:
+        raise ConfigError(f"{OPTION}: two graphs{whose} would have the same shapes")
+    return found
+
+
+def _unknown(name: str, inputs: Mapping[str, Sequence[str]]) -> str:
+    """What is wrong with a name that no model has. inputs: of the models."""
+    known = [*(each for names in inputs.values() for each in names)]
+    known += [f"{stem}:{each}" for stem, names in inputs.items() for each in names]
+    (near,) = difflib.get_close_matches(name, known, 1, 0.0) or [""]
+    return f"{OPTION}: none of the models {', '.join(inputs)} has an input {name!r}; the nearest is {near!r}"
