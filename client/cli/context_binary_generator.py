@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
+from gputune.client.cli.options.originals import backend_option
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.errors import ConfigError
 from gputune.client.generation.ep_context import EpContextFile
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
     show_default=True,
     help="Folder for the context binary.",
 )
+@backend_option
 @generation_options
 @click.option(
     "--verify",

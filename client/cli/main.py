@@ -13,6 +13,7 @@ import click
 
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
+from gputune.client.cli.options.originals import refusal, with_version
 from gputune.client.cli.say import say
 from gputune.client.errors import GputuneError, OutputError, TargetError
 
@@ -57,7 +58,7 @@ class _Commands(click.Group):
             return None
         module = importlib.import_module(f"gputune.client.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
-        return command
+        return with_version(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -86,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: one line on standard error for whatever goes wrong."""
     try:
         code = _run(arguments)
+    except click.NoSuchOption as error:
+        code = _shown(error) if (said := refusal(error)) is None else _failed(said, error.exit_code)
     except click.ClickException as error:
-        with contextlib.suppress(OSError):  # nothing can be told, but the code can
-            error.show()
-        code = error.exit_code
+        code = _shown(error)
     except (click.Abort, KeyboardInterrupt):
         code = _said("interrupted", INTERRUPTED)
     except TargetError as error:
@@ -119,6 +120,13 @@ def _run(arguments: Sequence[str] | None) -> int:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
     return code if isinstance(code, int) else 0
+
+
+def _shown(error: click.ClickException) -> int:
+    """Tells an error as click words it; the exit code."""
+    with contextlib.suppress(OSError):  # nothing can be told, but the code can
+        error.show()
+    return error.exit_code
 
 
 def _failed(line: str, code: int) -> int:

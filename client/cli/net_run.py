@@ -19,6 +19,7 @@ from gputune.client.cli.options.common import ConnectionOptions, connection_opti
 from gputune.client.cli.options.files import comma_separated, files, files_or_none
 from gputune.client.cli.options.inferences import InferenceOptions, inference_options
 from gputune.client.cli.options.power import perf_profile_options
+from gputune.client.cli.options.run_wishes import RunLimits, run_wishes
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting
@@ -112,6 +113,7 @@ log = logging.getLogger(__name__)
 )
 @perf_profile_options
 @connection_options(otherwise="else this machine's own device is used")
+@run_wishes
 @log_level
 @summary_json
 def command(
@@ -129,6 +131,7 @@ def command(
     profile: Path | None,
     perf_profile: PerfProfile | None,
     inferences: InferenceOptions,
+    limits: RunLimits,
     connection: ConnectionOptions,
     log_level: str,
     summary_json: Path | None,
@@ -173,13 +176,13 @@ def command(
         if any(not job.executor.computes for job in jobs.values()):
             log.warning("the null device computes nothing: outputs are zeros, not results")
         times = {name: Times() for name in jobs}
-        summaries = {name: _run(name, job, times[name], npy, progress) for name, job in jobs.items()}
+        summaries = {name: _run(name, job, times[name], npy, limits, progress) for name, job in jobs.items()}
         if summary_json is not None:
             write_json(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
         if inferences.export_times is not None:
             export_times(inferences.export_times, times)
         if level is not None:
-            profiles = _profiled(jobs, level, profile_log, progress)
+            profiles = _profiled(jobs, level, profile_log, limits.most_events, progress)
             if profile is not None:
                 write_json(profile, {"contexts": profiles} if several else profiles[""])
 
@@ -317,7 +320,7 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
         return RemoteExecutor(client, path, asked.graph, asked.compatibility == "strict")
 
 
-def _run(name: str, job: Job, times: Times, npy: bool, progress: Progress) -> dict[str, Any]:
+def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progress: Progress) -> dict[str, Any]:
     """Runs it, writes its results, adds its times and tells how it went; what --summary_json says of it."""
     executor, loading, said = job.executor, len(job.executor.warnings), f"{name}: " if name else ""
     with device_errors(job.path), _shown(job, progress) as after:
@@ -325,6 +328,7 @@ def _run(name: str, job: Job, times: Times, npy: bool, progress: Progress) -> di
             times.add(one.begin_ns, one.elapsed_ns)
             if one.number < job.keep_outputs:
                 net_run.write_result(job.folder / f"Result_{one.number}", one.outputs, npy)
+            limits.check(one.number, one.elapsed_ns)
             after()
     for text in [*executor.warnings[loading:], net_run.mostly_by_launches(executor)]:
         if text:
@@ -352,10 +356,12 @@ def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
         yield after
 
 
-def _profiled(jobs: dict[str, Job], level: Level, path: Path, progress: Progress) -> dict[str, dict[str, Any]]:
+def _profiled(
+    jobs: dict[str, Job], level: Level, path: Path, most_events: int, progress: Progress
+) -> dict[str, dict[str, Any]]:
     """What --profile says of each job, which is shown in short, too."""
     with device_errors():
-        recorded = record(jobs, level, path, progress)
+        recorded = record(jobs, level, path, progress, most_events)
     contents = {name: content_of(recorded, place) for place, name in enumerate(jobs)}
     for name, content in contents.items():
         for line in lines_of(content):

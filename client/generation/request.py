@@ -102,6 +102,7 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
             {name: list(shape) for name, shape in shapes.items()} for model in request.models for shapes in model.shapes
         ],
         "outputs": str(request.outputs),
+        "perf_profile": None if request.perf_profile is None else request.perf_profile.name,
     }
 
 

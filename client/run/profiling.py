@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,12 @@ def log_path(output_dir: Path | None) -> Path:
     return (output_dir or Path()) / FOLDER / LOG_NAME
 
 
-def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress) -> Log:
-    """Records as many inferences of each job as it has, on the inputs of its first line, and reads the log. Raises
-    OutputError, ConfigError, and as the executors do."""
+def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress, most_events: int = 0) -> Log:
+    """Records as many inferences of each job as it has, on the inputs of its first line, and reads the log.
+    most_events: how many inferences and launches are recorded at most, 0 for any number. Raises OutputError,
+    ConfigError, also where not one inference of each job may be recorded, and as the executors do."""
+    if most_events:
+        jobs = _within(jobs, level, most_events)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with progress.running("profiling", sum(job.extent.count for job in jobs.values())):
@@ -58,6 +62,22 @@ def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress
             else:
                 _record_here(jobs, level, path, progress)
         return _read(path)
+
+
+def _within(jobs: Mapping[str, Job], level: Level, most_events: int) -> dict[str, Job]:
+    """The jobs with as many inferences as have so many events together, each job with the same share of them."""
+    each = most_events // len(jobs)
+    fewer = {}
+    for name, job in jobs.items():
+        events = 1 + (0 if level == "basic" else len(job.executor.graph.launches))
+        if each < events:
+            raise ConfigError(
+                f"num_max_events: {most_events} for {len(jobs)} contexts, and one inference of graph "
+                f"{job.executor.graph.name!r} has {events} at level {level}"
+            )
+        extent = replace(job.extent, count=min(job.extent.count, each // events))
+        fewer[name] = replace(job, extent=extent)
+    return fewer
 
 
 def _record_here(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress) -> None:

@@ -83,7 +83,7 @@ BELOW: Mapping[str, set[str]] = {
         "client.report",
         "client.viewer",
     },
-    "client.cli.options": {"client.generation", "client.model", "client.target", "client.tuning"},
+    "client.cli.options": {"client.generation", "client.model", "client.run", "client.target", "client.tuning"},
     "client.cli.cache": {"client.cli.options", "client.generation", "client.report", "client.tuning"},
     "client.cli": {
         "client.doctor",

@@ -1,17 +1,22 @@
 """Several models in one context: graphs of their own, with what they have in common kept once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
+from gputune.client.generation.config.generator_keys import KEYS, SUPPORTED
+from gputune.client.model.graphs import Graphs, read_graphs
+from gputune.client.model.model_files import ModelFile
 from gputune.client.viewer.schematic import read_schematic
 from gputune.runtime.context.ep_context import ep_contexts
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import BufferRef, ContextHeader
 from tests.client import models
 from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.model.test_alternatives import two_blocks
 
 SHARED = models.positive(12, 5)
 """Weights of both models."""
@@ -143,3 +148,22 @@ def test_a_graph_that_is_not_there_is_an_error_with_the_nearest(generate: Any) -
     ran = generate(effort="quick", graph_names=["bb"], disable_node_optimizations=True)
     assert ran.code == 2
     assert "graph_names: there is no graph 'bb'; did you mean 'b'?" in ran.last_line
+
+
+def test_a_context_says_what_every_key_has_come_to(generate: Any, tmp_path: Path) -> None:
+    """But for where targets are, and a report. Keys of single graphs are said graph by graph."""
+    configuration = header_of(tmp_path, generate()).configuration
+    of_graphs = {"graph_names", *(key for key in SUPPORTED if key.startswith("disable_"))}
+    told = {key.removesuffix("_seconds") for key in configuration}
+    assert set(SUPPORTED) - told - of_graphs == {"target", "report"}
+    assert set(KEYS.context) <= told
+    settings = {"persistent_kernels": True, "fusion": True, "shared_memory": True}
+    assert configuration["graphs"] == {"a": settings, "b": settings}
+
+
+def test_operations_stay_apart_where_nodes_are_not_to_be_optimised(tmp_path: Path) -> None:
+    """Nothing is there to be chosen, so that no tuning can fuse them."""
+    (graph,) = read_graphs([ModelFile(models.save(two_blocks(), tmp_path))])
+    other = replace(graph, name="other")
+    assert [len(one.groups) > 0 for one in Graphs([graph, other], ["other"]).models] == [True, False]
+    assert len(Graphs([other], ["other"]).tasks(fused=True)) < len(Graphs([graph]).tasks(fused=True))

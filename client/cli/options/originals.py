@@ -1,0 +1,88 @@
+"""Options that users of the original tools know: those that are taken as they are, and those that are refused by name,
+each with what to use instead."""
+
+from collections.abc import Mapping
+
+import click
+
+from gputune.core.version import software_version
+
+_BACKENDS = ("libQnnGpu.so", "QnnGpu.dll", "opencl")
+"""What the original's backend for GPUs is called, and gputune's own."""
+_ONE_FILE = "the context binary is the only file that is written; it holds programs and weights"
+_PLATFORM = "there is one platform; --device says which device, --target or --adb on which machine"
+_MODELS = "models are ONNX files; give them to --model"
+_NO_LIBRARY = "no library is loaded; leave it away"
+_IN_TURN = "inferences of a context follow one another; throughput-net-run runs several beside each other"
+
+REFUSED: Mapping[str, Mapping[str, str]] = {
+    "context-binary-generator": {
+        "--backend_binary": _ONE_FILE,
+        "--data_format_config": "tensors have the shapes and types of the ONNX model; leave it away",
+        "--dlc_path": _MODELS,
+        "--model_prefix": _MODELS,
+        "--platform_options": _PLATFORM,
+        "--system_library": _NO_LIBRARY,
+    },
+    "net-run": {
+        "--batch_multiplier": "a context has the batch that it was made for; see --input_dimensions of the generator",
+        "--debug": "give --enable_intermediate_outputs to context-binary-generator, and run the context that it makes",
+        "--dlc_path": "make a context of the ONNX model with context-binary-generator, and give it to "
+        "--retrieve_context",
+        "--max_input_cache_size_mb": "inputs are read before an inference is timed; leave it away",
+        "--max_input_cache_tensor_sets": "inputs are read before an inference is timed; leave it away",
+        "--model": "make a context of it with context-binary-generator, and give that to --retrieve_context",
+        "--native_input_tensor_names": "all raw files hold the tensor's own type; leave it away",
+        "--op_packages": "give them to context-binary-generator; a context holds their programs",
+        "--output_data_type": "raw files hold the tensor's own type; --npy writes it down beside them",
+        "--platform_options": _PLATFORM,
+        "--set_output_tensors": "give it to context-binary-generator, and run the context that it makes",
+        "--synchronous": _IN_TURN,
+        "--system_library": _NO_LIBRARY,
+        "--use_mmap": "a context is mapped from its file always; leave it away",
+    },
+    "throughput-net-run": {
+        "--backend": "there is one backend; --device says which device",
+        "--iteration": "give --duration",
+        "--output": "give --summary_json",
+    },
+    "context-binary-utility": {"--backend": "a context says itself what it was made for; leave it away"},
+    "profile-viewer": {
+        "--extract_opaque_objects": "a log holds nothing that --output x.json does not show; leave it away",
+        "--standardized_json_output": "give --output, with a name that ends in .json",
+    },
+}
+"""By the command and the option."""
+
+
+def refusal(error: click.NoSuchOption) -> str | None:
+    """What is said of an option of the original tools that a command does not have; None for any other."""
+    command = None if error.ctx is None else error.ctx.info_name
+    instead = REFUSED.get(command or "", {}).get(error.option_name)
+    return None if instead is None else f"{error.option_name} of the original tool is refused: {instead}"
+
+
+def with_version(command: click.Command) -> click.Command:
+    """The command, with an option that says which gputune this is."""
+    if not any("--version" in parameter.opts for parameter in command.params):
+        said = click.version_option(message=software_version())
+        said(command)
+    return command
+
+
+def _checked_backend(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None and value.replace("\\", "/").rpartition("/")[2] not in _BACKENDS:
+        raise click.BadParameter(
+            f"{value!r} is no backend of gputune, which runs on OpenCL devices only: leave it away, or keep "
+            f"{_BACKENDS[0]}, which means the same; --device says which device"
+        )
+
+
+backend_option = click.option(
+    "--backend",
+    callback=_checked_backend,
+    expose_value=False,
+    metavar="FILE",
+    help=f"Taken for those who come from other tools: {', '.join(_BACKENDS)} all mean OpenCL, and nothing is loaded.",
+)
+"""--backend, which can only say what is the case."""

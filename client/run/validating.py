@@ -1,0 +1,56 @@
+"""Whether a context binary is whole and fits a device, without running it."""
+
+from pathlib import Path
+
+from gputune.client.errors import DeviceOrContextError
+from gputune.core.errors import ContextError, DeviceError, DeviceNotFound
+from gputune.core.statuses import ContextVerdict
+from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
+from gputune.runtime.context.format import ContextFile, open_context, read_header
+from gputune.runtime.execution.loading import check_trusted, open_device_for, verdict_on
+
+
+def graph_names_of(path: Path) -> list[str]:
+    """The names of a context's graphs, or of the nodes of an ONNX file. Raises DeviceOrContextError."""
+    try:
+        if is_ep_context(path):
+            return [node.name for node in ep_contexts(path)]
+        return [graph.name for graph in read_header(path).graphs]
+    except OSError as error:
+        raise DeviceOrContextError(f"{path} cannot be read: {error.strerror}") from None
+    except (ContextError, ValueError) as error:
+        raise DeviceOrContextError(f"{error} ({type(error).__name__})") from None
+
+
+def validated(path: Path, device: str | None, strict: bool) -> str:
+    """What was found valid, in words: header, the checksum of every section, and how all graphs fit the device that
+    would run them. strict: whether a context for another device is an error. Raises DeviceOrContextError."""
+    try:
+        check_trusted(path)
+        files = (
+            [node.open() for node in ep_contexts(path) if node.main] if is_ep_context(path) else [open_context(path)]
+        )
+        found = []
+        for file in files:
+            with file:
+                found.append(_validated(file, device, strict))
+        return "; ".join(found)
+    except OSError as error:
+        raise DeviceOrContextError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+    except (ContextError, DeviceError, DeviceNotFound, ValueError) as error:
+        raise DeviceOrContextError(f"{error} ({type(error).__name__})") from None
+
+
+def _validated(file: ContextFile, device: str | None, strict: bool) -> str:
+    header = file.header
+    nbytes = 0
+    for index in range(len(header.sections)):
+        nbytes += file.section(index).nbytes
+    backend = open_device_for(file, device)
+    verdict, reason = verdict_on(header, header.graphs, backend.identity, backend.computes)
+    name = backend.identity.name
+    unfit = verdict is ContextVerdict.UNSUPPORTED or (strict and verdict is not ContextVerdict.OPTIMAL)
+    if unfit:
+        raise DeviceOrContextError(f"{file.path}: {verdict.value} on {name}: {reason}")
+    said = f"{len(header.graphs)} graphs, {len(header.sections)} sections with {nbytes} bytes are whole"
+    return f"{said}; {verdict.value} on {name}" + (f": {reason}" if reason else "")

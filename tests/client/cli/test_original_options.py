@@ -1,0 +1,186 @@
+"""Every option and key of the original tools: it does what it says, or is refused by name with what to use instead."""
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from gputune.client.cli.main import COMMANDS
+from gputune.client.cli.options.originals import REFUSED as REFUSALS
+from gputune.client.generation.config import generator_keys, run_keys
+from gputune.client.generation.config.forms import SECTIONS
+from gputune.core.version import software_version
+from gputune.runtime.profiling.log import read_log
+from tests.client.cli.original_options import KEYS, OPTIONS, REFUSED, Option
+from tests.client.commands import Gputune, Ran
+from tests.client.contexts import small_context
+
+ROOT = Path(__file__).parents[3]
+TAKEN = [option for option in OPTIONS if option.shown_by != REFUSED]
+NOT_TAKEN = [option for option in OPTIONS if option.shown_by == REFUSED]
+
+
+def known_to(command: str) -> set[str]:
+    """The options of a command."""
+    found: click.Command = importlib.import_module(f"gputune.client.cli.{COMMANDS[command][0]}").command
+    context = click.Context(found)
+    return {name for parameter in found.get_params(context) for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize("option", TAKEN, ids=lambda one: f"{one.command}{one.name}")
+def test_an_option_that_is_taken_is_shown_somewhere(option: Option) -> None:
+    assert option.name in known_to(option.command) | {"--version"}
+    assert option.name in (ROOT / option.shown_by).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("option", NOT_TAKEN, ids=lambda one: f"{one.command}{one.name}")
+def test_an_option_that_is_refused_is_named_with_what_to_use(gputune: Gputune, option: Option) -> None:
+    assert option.name not in known_to(option.command)
+    ran = gputune(option.command, option.name, "value")
+    assert ran.code == 2
+    assert (
+        ran.last_line
+        == f"error: {option.name} of the original tool is refused: " + (REFUSALS[option.command][option.name])
+    )
+    named = [word for word in ran.last_line.replace(",", " ").split() if word.startswith("--")][1:]
+    everything = set().union(*map(known_to, ("context-binary-generator", "net-run", "throughput-net-run")))
+    assert set(named) <= everything | known_to("profile-viewer"), "what is to be used instead is there"
+
+
+def test_the_list_has_every_option_that_is_refused() -> None:
+    assert {(one.command, one.name) for one in NOT_TAKEN} == {
+        (command, name) for command, options in REFUSALS.items() for name in options
+    }
+
+
+def test_an_unknown_option_is_not_one_of_the_originals(gputune: Gputune) -> None:
+    ran = gputune("net-run", "--no_such_thing", "x")
+    assert ran.code == 2 and "No such option" in ran.err and "original" not in ran.err
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_taken_or_refused(key: str) -> None:
+    both = (generator_keys.KEYS, run_keys.KEYS)
+    taken = {*SECTIONS, "config_file_path", "shared_library_path"}.union(
+        *({*keys.inner, *keys.context, *keys.graph, *keys.profile} for keys in both)
+    )
+    assert (key in taken) == (KEYS[key] != REFUSED)
+    if KEYS[key] == REFUSED:
+        assert all(key in keys.refused for keys in both)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "target-server"])
+def test_every_command_says_its_version_and_helps(gputune: Gputune, command: str) -> None:
+    for _ in range(2):
+        ran = gputune(command, "--version")
+        assert (ran.code, ran.out.strip()) == (0, software_version())
+    ran = gputune(command, "--help")
+    assert ran.code == 0 and "--version" in ran.out
+
+
+@pytest.mark.parametrize("command", ["context-binary-generator", "net-run"])
+def test_the_backend_can_only_be_the_one_that_there_is(gputune: Gputune, command: str) -> None:
+    ran = gputune(command, "--backend", "/sdk/lib/libQnnHtp.so")
+    assert ran.code == 2 and "'/sdk/lib/libQnnHtp.so' is no backend of gputune" in ran.err
+    for name in ("/sdk/lib/libQnnGpu.so", "opencl"):
+        assert "Missing option" in gputune(command, "--backend", name).err, "the backend itself is taken"
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    return small_context(tmp_path / "small.bin", names=("main", "other"))
+
+
+@pytest.fixture
+def net_run(gputune: Gputune, context: Path, tmp_path: Path) -> Callable[..., Ran]:
+    """Runs the small context on the null device."""
+    np.arange(8, dtype=np.float32).tofile(tmp_path / "x.raw")
+    inputs = tmp_path / "inputs.txt"
+    inputs.write_text(f"x:={tmp_path / 'x.raw'}\n", encoding="utf-8")
+
+    def run(*arguments: object, **sections: object) -> Ran:
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps(sections), encoding="utf-8")
+        return gputune(
+            "net-run", "--retrieve_context", context, "--device", "null", "--input_list", inputs,
+            "--output_dir", tmp_path / "out", *arguments, *(("--config_file", config) if sections else ()),
+        )  # fmt: skip
+
+    return run
+
+
+def test_native_files_are_what_there_is(net_run: Any, tmp_path: Path) -> None:
+    """The dtype of a raw file is the tensor's: eight values of four bytes in, as many out."""
+    ran = net_run("--use_native_input_files", "--use_native_output_files", "--log_level", "error")
+    assert ran.code == 0, ran.err
+    assert ran.err == "", "--log_level error says nothing of a run that works"
+    assert (tmp_path / "out" / "Result_0" / "y.raw").stat().st_size == 32
+
+
+def test_an_inference_that_takes_too_long_ends_the_run(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert net_run("--timeout", 10**12).code == 0
+    monkeypatch.setattr("gputune.runtime.Executor.run_timed", lambda self, inputs: ({}, 5_000_000))
+    ran = net_run("--timeout", 4999)
+    assert ran.code == 8
+    assert ran.last_line == "error: timed out: inference 0 took 5000 us, and --timeout allows 4999"
+
+
+def test_a_binary_is_validated_without_running_it(net_run: Any, context: Path, tmp_path: Path) -> None:
+    ran = net_run("--validate_binary")
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith(f"{context}: 2 graphs, ") and "are whole; optimal on " in ran.out
+    assert not (tmp_path / "out").exists()
+    whole = context.read_bytes()
+    context.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    ran = net_run("--validate_binary")
+    assert ran.code == 8 and "(ChecksumMismatch)" in ran.last_line
+    assert "leave --target and --adb away" in net_run("--validate_binary", "--target", "host:1").last_line
+
+
+def test_enabled_graphs_decide_what_runs(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def enabled(*names: str) -> dict[str, Any]:
+        return {"context_configs": {"enable_graphs": list(names)}}
+
+    ran = net_run("--graph", "main", **enabled("other"))
+    assert ran.code == 2 and "'main' is not among enable_graphs" in ran.last_line
+    ran = net_run(**enabled("othr"))
+    assert ran.code == 2 and "enable_graphs: there is no graph 'othr'; did you mean 'other'?" in ran.last_line
+    seen: list[str | None] = []
+    opened = importlib.import_module("gputune.client.cli.net_run").open_executor
+
+    def opening(path: Path, device: str | None, mode: Any, graph: str | None) -> Any:
+        seen.append(graph)
+        return opened(path, device, mode, graph)
+
+    monkeypatch.setattr("gputune.client.cli.net_run.open_executor", opening)
+    assert net_run(**enabled("other", "main")).code == 0
+    assert seen == ["other"]
+
+
+def test_the_log_of_a_profile_keeps_to_its_number_of_events(net_run: Any, tmp_path: Path) -> None:
+    """An inference with its only launch is two events."""
+    profiled = ("--profiling_level", "detailed", "--num_inferences", 9)
+    assert net_run(*profiled, profile_configs={"num_max_events": 7}).code == 0
+    (path,) = tmp_path.rglob("*.log")
+    assert len(read_log(path).inferences) == 3
+    ran = net_run(*profiled, profile_configs={"num_max_events": 1})
+    assert ran.code == 2 and "one inference of graph 'main' has 2 at level detailed" in ran.last_line
+
+
+def test_a_mode_of_the_config_file_yields_to_the_option(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def opening(path: Path, device: str | None, mode: str, graph: str | None) -> Any:
+        seen.append(mode)
+        raise ValueError("that is enough")
+
+    monkeypatch.setattr("gputune.client.cli.net_run.open_executor", opening)
+    strict = {"context_configs": {"cache_compatibility_mode": "strict"}}
+    net_run(**strict)
+    net_run("--cache_compatibility_mode", "permissive", **strict)
+    assert seen == ["strict", "permissive"]
