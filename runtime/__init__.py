@@ -31,6 +31,7 @@ from gputune.runtime.execution.loading import load
 from gputune.runtime.execution.persistent import Runs
 from gputune.runtime.execution.pipeline import Pipeline, pipeline
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.profiler import Observer, Profiler
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "MemoryInUse",
     "NotAContext",
     "Observer",
+    "PerfProfile",
     "Pipeline",
     "Profiler",
     "Runs",

@@ -111,6 +111,12 @@ log = logging.getLogger(__name__)
     help="Short for --profiling_level detailed, and writes what operations take as JSON, of several contexts by their "
     "names.",
 )
+@click.option(
+    "--keep_warm",
+    is_flag=True,
+    help="Keep this machine's device awake between inferences, by empty launches, or on a CPU by a thread that takes a "
+    "processor.",
+)
 @perf_profile_options
 @connection_options(otherwise="else this machine's own device is used")
 @run_wishes
@@ -129,6 +135,7 @@ def command(
     profiling_level: str | None,
     profiling_option: str | None,
     profile: Path | None,
+    keep_warm: bool,
     perf_profile: PerfProfile | None,
     inferences: InferenceOptions,
     limits: RunLimits,
@@ -166,6 +173,7 @@ def command(
         graph=graph,
         compatibility=cache_compatibility_mode,
         share=share_spill_fill,
+        keep_warm=keep_warm,
         perf_profile=perf_profile,
         connection=connection,
     )
@@ -201,6 +209,7 @@ class _Asked:
     graph: str | None
     compatibility: Compatibility
     share: bool | None
+    keep_warm: bool
     perf_profile: PerfProfile | None
     connection: ConnectionOptions
 
@@ -216,6 +225,8 @@ class _Asked:
             raise ConfigError("--duration: a profile records a number of inferences; give --num_inferences instead")
         if self.shared_buffer and self.remote:
             _refuse_distant(self.connection)
+        if self.keep_warm and self.remote:
+            raise ConfigError("--keep_warm: keeps this machine's device awake, and a target's is another one")
         if not self.remote and self.connection.credentials.options:
             names = " and ".join(self.connection.credentials.options)
             raise ConfigError(f"{names}: for a target, and none is named; give --target, too")
@@ -271,7 +282,8 @@ def _only_job(asked: _Asked, stack: ExitStack) -> Job:
     else:
         with device_errors(path):
             executor = open_executor(path, asked.device, asked.compatibility, asked.graph, asked.perf_profile)
-        stack.callback(executor.close)
+            stack.callback(executor.close)
+            executor.keep_warm(asked.keep_warm)
     return asked.job("", path, executor, input_list)
 
 
@@ -281,9 +293,10 @@ def _jobs(asked: _Asked, stack: ExitStack) -> tuple[dict[str, Job], dict[str, An
         contexts = Contexts(asked.paths)
         input_lists = asked.lists(len(contexts.sources))
         loaded = contexts.load(stack, asked.wishes())
-        if asked.perf_profile is not None:
-            for member in loaded.executors.values():
+        for member in loaded.executors.values():
+            if asked.perf_profile is not None:
                 member.set_perf_profile(asked.perf_profile)
+            member.keep_warm(asked.keep_warm)
     jobs = {
         name: asked.job(name, loaded.paths[name], executor, input_list)
         for (name, executor), input_list in zip(loaded.executors.items(), input_lists, strict=True)

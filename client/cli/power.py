@@ -127,6 +127,7 @@ def check(
     named = dict(zip([*steps, "close"], plans, strict=True))
     refused = {str(control.path): control for control in steering.controls() if control.refusal}
     ignored = list(dict.fromkeys(name for vote in votes for name in steering.ignored(vote)))
+    ignored += [name for name, value in _without_controls(profile).items() if value]
     if as_json:
         told = {step: [_write_entry(write, refused) for write in plan] for step, plan in named.items()}
         print_json({"profile": profile.name, "writes": told, "ignored": ignored})
@@ -140,6 +141,11 @@ def check(
             say(f"  {_write_line(write, refused)}")
     for name in ignored:
         say(f"{name}: nothing here makes anything of it")
+
+
+def _without_controls(profile: PerfProfile) -> dict[str, int]:
+    """Settings that are kept, and for which no device here has a control."""
+    return {"DSP_RPC_POLLING_TIME_US": profile.rpc_polling_us, "DSP_SLEEP_DISABLE_MS": profile.sleep_disable_ms}
 
 
 @command.command("restore")

@@ -18,6 +18,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime import Executor
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.power.arbiter import live_votes
 
 
 class TakesHandles(Protocol):
@@ -161,6 +162,10 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
         }
     elif isinstance(executor, Executor):
         summary["memory"] = executor.counters.to_dict()
+        if executor.perf_profile is not None:
+            summary["power"] = {"perf_profile": executor.perf_profile.name, "votes": live_votes()}
+        if executor.warm_cpu_ns:
+            summary["warm_cpu_ns"] = executor.warm_cpu_ns
         if executor.runs is not None:
             summary["runs"] = asdict(executor.runs)
     return summary

@@ -27,6 +27,7 @@ from gputune.runtime.execution.shared import SharedParts
 from gputune.runtime.execution.tensor_memory import TensorMemory, Value
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.power.actuators.keep_warm import KeepWarm
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.recorder import Recorder
@@ -36,6 +37,7 @@ Array = npt.NDArray[Any]
 Values = Mapping[str, Value]
 NOTHING: Values = MappingProxyType({})
 _NO_VOTES = nullcontext()
+EMPTY_KERNEL = "__kernel void empty(__global int *unused) {}"
 
 
 class Executor:
@@ -80,6 +82,7 @@ class Executor:
         self.warnings: list[str] = []
         self.recorder: Recorder | None = None
         self.power: Power | None = None
+        self._warm: KeepWarm | None = None
         self.persistent_kernels = True
         self.load_ns = 0
         self.device_open_ns = device_open_ns
@@ -183,8 +186,34 @@ class Executor:
             else:
                 self.power.set_profile(profile)
 
+    def keep_warm(self, on: bool = True) -> None:
+        """Keeps the device awake between inferences, for a second after each at most: by empty launches, or on a CPU by
+        a thread that spins, which takes the processor from whatever else could use it (`warm_cpu_ns`). Ends that with
+        on=False. Raises DeviceError."""
+        with self._turn():
+            if self._warm is not None:
+                self._warm.close()
+            self._warm = KeepWarm(_empty_launch(self._backend)) if on else None
+
+    @property
+    def warm_cpu_ns(self) -> int:
+        """The processor time that keeping warm has taken."""
+        return 0 if self._warm is None else self._warm.cpu_ns
+
     def _voted(self) -> AbstractContextManager[None]:
-        return _NO_VOTES if self.power is None else self.power.phase("execute")
+        return _NO_VOTES if self.power is None and self._warm is None else self._awake()
+
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
+        """An inference, with the votes for it, and without what keeps the device warm between inferences."""
+        if self._warm is not None:
+            self._warm.pause()
+        try:
+            with _NO_VOTES if self.power is None else self.power.phase("execute"):
+                yield
+        finally:
+            if self._warm is not None:
+                self._warm.resume()
 
     # --- profiling ------------------------------------------------------------------------------------
 
@@ -296,6 +325,8 @@ class Executor:
                 self._tensors.close()
             if self.power is not None:
                 self.power.close()
+            if self._warm is not None:
+                self._warm.close()
 
     def __enter__(self) -> Self:
         self._check()
@@ -374,6 +405,21 @@ class _Warnings:
         self._texts.append(text)
         if not self.loading:
             warnings.warn(f"graph {self._graph!r}: {text}", stacklevel=2)
+
+
+def _empty_launch(backend: Backend) -> Callable[[], None] | None:
+    """What launches an empty kernel on a queue of its own and waits for it; None on a processor, which is kept awake by
+    what runs on it."""
+    if backend.identity.device_type == "cpu":
+        return None
+    beside = backend.another_queue()
+    launch = beside.bind(beside.build(EMPTY_KERNEL, ""), "empty", (1,), (1,), [beside.allocate(4)])
+
+    def once() -> None:
+        beside.enqueue(launch)
+        beside.finish()
+
+    return once
 
 
 def _closed() -> None:

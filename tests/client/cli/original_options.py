@@ -54,6 +54,8 @@ OPTIONS = (
     Option(NET_RUN, "--duration", f"{_RUNS}/test_inferences.py"),
     Option(NET_RUN, "--help", _HERE),
     Option(NET_RUN, "--input_list", f"{_RUNS}/test_net_run.py"),
+    Option(NET_RUN, "--perf_config_yaml", "tests/client/cli/test_perf_profiles.py"),
+    Option(NET_RUN, "--perf_profile", "tests/client/cli/test_perf_profiles.py"),
     Option(NET_RUN, "--keep_num_outputs", f"{_RUNS}/test_inferences.py"),
     Option(NET_RUN, "--log_level", _HERE),
     Option(NET_RUN, "--max_input_cache_size_mb", REFUSED),

@@ -153,7 +153,7 @@ def test_enabled_graphs_decide_what_runs(net_run: Any, monkeypatch: pytest.Monke
     seen: list[str | None] = []
     opened = importlib.import_module("gputune.client.cli.net_run").open_executor
 
-    def opening(path: Path, device: str | None, mode: Any, graph: str | None) -> Any:
+    def opening(path: Path, device: str | None, mode: Any, graph: str | None, *rest: object) -> Any:
         seen.append(graph)
         return opened(path, device, mode, graph)
 
@@ -175,7 +175,7 @@ def test_the_log_of_a_profile_keeps_to_its_number_of_events(net_run: Any, tmp_pa
 def test_a_mode_of_the_config_file_yields_to_the_option(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def opening(path: Path, device: str | None, mode: str, graph: str | None) -> Any:
+    def opening(path: Path, device: str | None, mode: str, graph: str | None, perf_profile: object) -> Any:
         seen.append(mode)
         raise ValueError("that is enough")
 

@@ -61,7 +61,7 @@ def test_check_says_what_would_be_written_and_writes_nothing(gputune: Gputune, r
         "cpu_dma_latency=40",
     ]
     assert writes["close"] == ["max_freq=800000000", "cpu_dma_latency="]
-    assert json.loads(ran.out)["ignored"] == ["bus", "high_performance"]
+    assert json.loads(ran.out)["ignored"] == ["bus", "high_performance", "DSP_RPC_POLLING_TIME_US"]
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 

@@ -1,0 +1,50 @@
+"""--perf_profile and --perf_config_yaml, and what becomes of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.client.errors import ConfigError
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.yaml_form import write_yaml
+from tests.client.commands import Gputune
+from tests.client.contexts import small_context
+
+
+@pytest.fixture
+def net_run(gputune: Gputune, tmp_path: Path) -> Any:
+    small_context(tmp_path / "context.bin")
+    (tmp_path / "x.raw").write_bytes(bytes(32))
+    (tmp_path / "inputs.txt").write_text(f"x:={tmp_path}/x.raw\n")
+    return lambda *options: gputune(
+        "net-run", "--retrieve_context", tmp_path / "context.bin", "--input_list", tmp_path / "inputs.txt",
+        "--output_dir", tmp_path / "results", "--summary_json", tmp_path / "summary.json", *options,
+    )  # fmt: skip
+
+
+def test_a_run_says_which_profile_it_had(net_run: Any, tmp_path: Path) -> None:
+    ran = net_run("--perf_profile", "power_saver", "--keep_warm")
+    assert ran.code == 0, ran.err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["power"]["perf_profile"] == "power_saver"
+    profile = PerfProfile.from_preset("power_saver")
+    profile.set_dsp_hysteresis_time_us(1000)
+    (tmp_path / "own.yaml").write_text(write_yaml(profile))
+    assert net_run("--perf_config_yaml", tmp_path / "own.yaml").code == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["power"]["perf_profile"] == "custom"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--perf_profile", "brst"), "there is no perf profile 'brst'; the nearest is burst"),
+        (("--perf_profile", "burst", "--perf_config_yaml", "own.yaml"), "two ways to say the same"),
+        (("--perf_config_yaml", "missing.yaml"), "--perf_config_yaml: missing.yaml cannot be read"),
+        (("--keep_warm", "--target", "127.0.0.1:1"), "--keep_warm: keeps this machine's device awake"),
+    ],
+)
+def test_what_cannot_be_is_refused(net_run: Any, options: tuple[str, ...], words: str) -> None:
+    ran = net_run(*options)
+    assert ran.code == ConfigError.exit_code and words in ran.last_line
