@@ -2,7 +2,7 @@
 
 Before the first vote changes a device, what its controls contain is journalled; when the last vote has gone it is
 brought back, by the process that took it back or, where that was killed, by the next that looks: one that votes, one
-that registers, or one with an instance registered, which looks twice a second.
+that registers, or one with an instance registered, which looks four times a second.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,12 +28,14 @@ from gputune.runtime.power.journal import DeviceFiles, Files, Holder, NoFiles, T
 from gputune.runtime.power.records import NOTHING, Vote, strongest
 from gputune.runtime.power.steering import Applied
 
-LOOK_S = 0.5
+LOOK_S = 0.25
 """How long a process that was killed goes unnoticed."""
-LOCK_S = 1.0
-"""How long a vote waits for another process's; then it follows at the next look."""
-LAST_LOOKS = 10
+AGAIN_S = 0.05
+"""When what could not be done is tried again."""
+LAST_LOOKS = 100
 """So often what could not be brought back is tried again; then it is left to the next process that looks."""
+LOCK_S = 1.0
+"""How long a vote waits for another process's; then it follows when the lock is free."""
 EXIT_S = 3.0
 """How long the end of a process waits for slow controls."""
 
@@ -86,7 +89,7 @@ class Arbiter:
         self._own = NOTHING
         self._holder: Holder | None = None
         self._number = next(_counted)
-        self._others: tuple[Holder, ...] = ()
+        self._others: frozenset[Holder] = frozenset()
         self._held = NOTHING
         self._originals: dict[str, str] | None = None
         self._controls: frozenset[str] | None = None
@@ -157,8 +160,8 @@ class Arbiter:
             self._users.clear()
             self._votes.clear()
             self._settle_own()
-            if self._looks_left and self._steering.wait(EXIT_S):
-                self._settle()
+            if self._late and self._steering.wait(EXIT_S):
+                self._settle(EXIT_S)
 
     def run(self, now: float) -> float:
         """Looks, where there may be something to see."""
@@ -167,9 +170,10 @@ class Arbiter:
         with self._lock:
             late = self._late and self._steering.wait(0.0)
             if late or self._behind or self._looks_left or (self._users and self._changed()):
-                self._settle()
-            again = self._users or self._behind or self._looks_left or self._late
-            return now + LOOK_S if again else math.inf
+                self._settle(AGAIN_S)
+            if self._behind or self._looks_left or self._late:
+                return now + AGAIN_S
+            return now + LOOK_S if self._users else math.inf
 
     def _changed(self) -> bool:
         """Whether another process has changed the votes, or has ended."""
@@ -183,52 +187,60 @@ class Arbiter:
             self._own = own
             self._settle()
 
-    def _settle(self) -> None:
-        """Brings the device to what is in force now."""
+    def _settle(self, wait_s: float = 0.0) -> None:
+        """Brings the device to what is in force now. wait_s: how long to wait for slow controls."""
         self._behind = False
         try:
             holder = self._holder = self._holder or Holder.here(self._number)
             with self._files.locked(LOCK_S) as files:
-                self._bring(files, holder)
+                self._bring(files, holder, wait_s)
                 self._stamp = self._files.stamp()
         except TimeoutError as error:
             self._behind = True
-            self._background.call(self, time.monotonic() + LOOK_S)
+            self._background.call(self, time.monotonic() + AGAIN_S)
             self._warn(f"{printable(error)}; the vote follows when it is free")
         except OSError as error:
             self._warn(
                 f"votes are of this process only, and clocks stay as they are if it is killed: {printable(error)}"
             )
-            self._bring(NoFiles(), self._holder or Holder(0, 0, self._number))
+            self._bring(NoFiles(), self._holder or Holder(0, 0, self._number), wait_s)
 
-    def _bring(self, files: Files, holder: Holder) -> None:
+    def _bring(self, files: Files, holder: Holder, wait_s: float) -> None:
         table = files.table()
         votes = {other: vote for other, vote in table.votes.items() if other != holder and other.alive}
-        self._others = tuple(votes)
+        busy = frozenset(other for other in table.busy if other != holder and other.alive)
+        self._others = frozenset(votes) | busy
         if not self._own.empty:
             votes[holder] = self._own
         in_force = strongest(votes.values())
         if in_force.empty:
-            self._let_go(files)
+            self._let_go(files, holder, busy, wait_s)
         else:
-            self._hold(files, Table(votes, in_force, holder), table)
-        if self._own.empty and not self._looks_left:
+            self._hold(files, Table(votes, in_force, holder, busy), table, wait_s)
+        if self._own.empty and not self._late and not self._looks_left:
             self._originals = None  # other processes may bring them back from now on, unseen
 
-    def _hold(self, files: Files, wanted: Table, found: Table) -> None:
+    def _hold(self, files: Files, wanted: Table, found: Table, wait_s: float) -> None:
         """Brings the device to a vote, unless the process that did so before lives and it is the same. After slow
         writes it is done again, because another process may have voted meanwhile."""
         late = self._late or self._looks_left > 0
         same = not late and found.in_force == wanted.in_force and found.by in wanted.votes
-        files.write(Table(wanted.votes, wanted.in_force, found.by) if same else wanted)
+        table = replace(wanted, by=found.by) if same else wanted
+        files.write(table)
         self._keep_originals(files)
         self._looks_left = 0
         if not same or self._held != self._own:
             self.applied = self._steering.apply(wanted.in_force, self._own)
             self._held = self._own
-            self._late = not late and any(problem.error == SLOW for problem in self.applied.problems)
-            if self._late:
-                self._background.call(self, time.monotonic() + LOOK_S)
+            if self._becomes_late(self.applied.problems, wait_s) and wanted.by is not None:
+                files.write(replace(table, busy=table.busy | {wanted.by}))
+
+    def _becomes_late(self, problems: Sequence[Problem], wait_s: float) -> bool:
+        """Whether slow writes go on in the background; then they are looked after there."""
+        self._late = any(problem.error == SLOW for problem in problems) and not self._steering.wait(wait_s)
+        if self._late:
+            self._background.call(self, time.monotonic() + AGAIN_S)
+        return self._late
 
     def _keep_originals(self, files: Files) -> None:
         """Journals what the controls contained before any vote, where it is not there yet, and those that only this
@@ -245,26 +257,31 @@ class Arbiter:
             self._steering.adopt(kept)
             self._originals = kept
 
-    def _let_go(self, files: Files) -> None:
-        """Brings the originals back; the journal stays until all are."""
+    def _let_go(self, files: Files, holder: Holder, busy: frozenset[Holder], wait_s: float) -> None:
+        """Brings the originals back; the journal stays until all are, and no process writes any more."""
         found = files.originals()
         originals = self._originals if found is None else found
-        if originals is not None or not self._held.empty:
+        failed = False
+        if originals is not None or self._late or not self._held.empty:
             problems = self._steering.restore(originals or {})
-            self.applied, self._held, self._late = None, NOTHING, False
-            if self._unfinished(problems, originals or {}):
-                self._originals = originals
-                self._looks_left = (self._looks_left or LAST_LOOKS + 1) - 1
-                files.write(Table())
-                self._background.call(self, time.monotonic() + LOOK_S)
-                return
-        self._looks_left = 0
-        files.clear()
+            self.applied, self._held = None, NOTHING
+            if self._becomes_late(problems, wait_s):
+                busy |= {holder}
+            else:
+                failed = self._fails(problems, originals or {})
+        self._looks_left = (self._looks_left or LAST_LOOKS + 1) - 1 if failed else 0
+        if failed or self._late:
+            self._originals = originals
+        if self._looks_left:
+            self._background.call(self, time.monotonic() + AGAIN_S)
+        if failed or busy:
+            files.write(Table(busy=busy))
+        else:
+            files.clear()
 
-    def _unfinished(self, problems: Sequence[Problem], originals: Mapping[str, str]) -> bool:
+    def _fails(self, problems: Sequence[Problem], originals: Mapping[str, str]) -> bool:
+        """Whether a control that could be otherwise is not as it was."""
         errors = {problem.error for problem in problems}
-        if SLOW in errors:
-            return True
         now = self._steering.originals() if errors.difference(_AS_FAR_AS_IT_GOES) else {}
         return any(now.get(path, content) != content for path, content in originals.items())
 

@@ -80,11 +80,13 @@ _START_FIELD = 22 - 3  # of proc(5), counted from the third, which stands behind
 
 @dataclass(frozen=True)
 class Table:
-    """Votes by holder; the vote that is in force, or was about to be when the process of `by` was killed."""
+    """Votes by holder; the vote that is in force, or was about to be when the process of `by` was killed; busy: whose
+    slow writes go on in the background, so that the journal is needed until they are done."""
 
     votes: Mapping[Holder, Vote] = field(default_factory=dict)
     in_force: Vote = NOTHING
     by: Holder | None = None
+    busy: frozenset[Holder] = frozenset()
 
 
 class Files(Protocol):
@@ -325,23 +327,25 @@ def _table_text(table: Table) -> bytes:
         "votes": {str(holder): _vote_fields(vote) for holder, vote in table.votes.items()},
         "in_force": _vote_fields(table.in_force),
         "by": None if table.by is None else str(table.by),
+        "busy": sorted(map(str, table.busy)),
     }
     return canonical_json(fields).encode()
 
 
 def _table(path: Path) -> Table:
     """The votes in a file; none, with a warning, where it is no such file."""
-    fields = _fields(path, {"votes", "in_force", "by"}, "starting anew without the votes of others")
+    fields = _fields(path, {"votes", "in_force", "by", "busy"}, "starting anew without the votes of others")
     if fields is None:
         return Table()
     try:
-        votes, by = fields["votes"], fields["by"]
-        if not isinstance(votes, dict):
-            raise ValueError("votes are no object")
+        votes, by, busy = fields["votes"], fields["by"], fields["busy"]
+        if not isinstance(votes, dict) or not isinstance(busy, list):
+            raise ValueError("votes are no object, or busy is no list")
         return Table(
             {_holder(holder): _vote(vote) for holder, vote in votes.items()},
             _vote(fields["in_force"]),
             None if by is None else _holder(by),
+            frozenset(map(_holder, busy)),
         )
     except ValueError as error:
         _log.warning("power: %s: %s; starting anew without the votes of others", path, printable(error))
