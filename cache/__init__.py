@@ -5,8 +5,8 @@ from gputune.cache.key import KEY_VERSION, TaskKey, Validity
 from gputune.cache.lookup import TaskSummary
 from gputune.cache.record import PLACES, ChainRecord, RecordError, TrialRecord, WinnerRecord
 from gputune.cache.store import GenerationStart, PerformanceCache
-from gputune.cache.tier import Tier, named, tier_of
 from gputune.core.json_text import canonical_json
+from gputune.core.tier import Tier, named, tier_of
 
 __all__ = [
     "KEY_VERSION",

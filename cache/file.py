@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, upgrade
-from gputune.cache.tier import SUFFIX
+from gputune.core.tier import SUFFIX
 
 BUSY_TIMEOUT_S = 30.0
 FULLY_CHECKED_BYTES = 32 << 20

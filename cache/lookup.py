@@ -8,8 +8,8 @@ from typing import Any
 
 from gputune.cache.key import TaskKey, Validity
 from gputune.cache.record import RecordError, WinnerRecord, read_json
-from gputune.cache.tier import Tier
 from gputune.core.statuses import STATUSES
+from gputune.core.tier import Tier
 
 THE_DEVICE = ("device_name", "compute_units", "vendor")
 """Fields that make a device the same one; what is known of another is no stale record but a seed."""

@@ -37,8 +37,8 @@ from gputune.cache.record import (
     without_binary,
 )
 from gputune.cache.schema import DATA_TABLES, LAST_WITH_FOREIGN_BINARIES, ORPHANS
-from gputune.cache.tier import tier_of
 from gputune.core.json_text import canonical_json
+from gputune.core.tier import tier_of
 
 MOST_PROGRAM_BYTES = 256 << 20
 """What the kernel repository of a file may hold."""

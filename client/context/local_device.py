@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from gputune.cache import tier_of
 from gputune.client.context import builder
 from gputune.client.memory_types import RAW, MemoryTypes
 from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
+from gputune.core.tier import tier_of
 from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import open_context, write_context

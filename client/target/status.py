@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from gputune.cache import tier_of
 from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
+from gputune.core.tier import tier_of
 from gputune.server.protocol.messages import PROTOCOL_VERSION
 
 

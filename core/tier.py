@@ -1,6 +1,6 @@
-"""The device tier: which cache file a device's measurements go to.
+"""The device tier: which cache file a device's measurements go to, and which context of a package a device takes.
 
-The exact model and its compute units decide the file. Family (devices that mostly like the same
+The exact model and its compute units decide. Family (devices that mostly like the same
 configurations) and vendor come from the rules below, in order, and are stored beside each record; a device
 that no rule knows is its own family, so it shares measurements with no other.
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gputune.cache import tier_of
+from gputune.core.tier import tier_of
 
 from .devices import KNOWN, UNSEEN
 
