@@ -107,6 +107,12 @@ class MalformedEpContext(ContextError):
     name = "malformed_ep_context"
 
 
+class MalformedPackage(ContextError):
+    """A package of contexts cannot be used, or contexts do not go into one."""
+
+    name = "malformed_package"
+
+
 class WrongDevice(ContextError):
     """The context was made for another device or driver, and that matters here."""
 

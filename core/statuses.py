@@ -3,6 +3,7 @@ device."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -26,3 +27,39 @@ class ContextVerdict(StrEnum):
     OPTIMAL = "optimal"
     PREFER_RECOMPILATION = "prefer_recompilation"
     UNSUPPORTED = "unsupported"
+
+
+FARTHEST = 6
+"""The distance of devices that have nothing in common, see ContextChoice."""
+NEAR = 3
+"""The distance of devices of one family."""
+
+
+@dataclass(frozen=True)
+class ContextChoice:
+    """A context of a package and how it fits a device.
+
+    name, place: of the context in its package, which has `count` of them. distance: 0 for the very device and driver, 1
+    for another driver, 2 for another number of compute units, 3 for another model of the family, 4 of the vendor, 5 for
+    another device of the type, FARTHEST for any other. reason: why it is not optimal, else empty.
+    """
+
+    name: str
+    place: int
+    count: int
+    verdict: ContextVerdict
+    distance: int
+    reason: str
+
+    @property
+    def fit(self) -> str:
+        """optimal; near, of the device's family; rebuilt, from source for a device that it was not tuned for; or
+        unsupported."""
+        if self.verdict is not ContextVerdict.PREFER_RECOMPILATION:
+            return self.verdict.value
+        return "near" if self.distance <= NEAR else "rebuilt"
+
+    def __str__(self) -> str:
+        """One phrase for people."""
+        why = f", distance {self.distance} of {FARTHEST}: {self.reason}" if self.reason else ""
+        return f"context {self.name!r}, of {self.count} in the package: {self.fit}{why}"

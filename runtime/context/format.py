@@ -16,7 +16,8 @@ import mmap
 import os
 import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,10 +26,13 @@ import msgpack
 
 from gputune.core.errors import ChecksumMismatch, MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
 from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import ContextChoice
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
 
 MAGIC = b"GPUTUNE\0"
+PACKAGE_MAGIC = b"GPUTPKG\0"
+"""Of a file that holds several contexts, see package.py."""
 FORMAT_VERSION = 3
 READABLE_VERSIONS = (1, 2, 3)
 """Persistent kernels of version 1 cannot yield, so they are not run; version 3 has brought the memory block."""
@@ -62,7 +66,7 @@ def write_context(path: Path | str, context: Context) -> int:
         if (kind, digest) not in known:
             end = sections[-1].offset + sections[-1].length if sections else 0
             known[kind, digest] = len(sections)
-            sections.append(Section(kind, _aligned(end), view.nbytes, digest))
+            sections.append(Section(kind, aligned(end), view.nbytes, digest))
             contents.append(view)
         return known[kind, digest]
 
@@ -98,17 +102,31 @@ def write_context(path: Path | str, context: Context) -> int:
         )
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), hashlib.sha256(header).digest())
     prefix += _MEMORY.pack(len(memory), hashlib.sha256(memory).digest()) + memory
-    start = _aligned(len(prefix) + len(header))
+    return write_file(path, laid_out(prefix + header, sections, contents))
+
+
+def laid_out(
+    head: bytes | memoryview, sections: Sequence[Section], contents: Iterable[bytes | memoryview]
+) -> Iterator[bytes | memoryview]:
+    """The pieces of a file: its head, and the section area with zeros between the sections."""
+    yield head
+    end = len(head)
+    start = aligned(end)
+    for section, content in zip(sections, contents, strict=True):
+        yield bytes(start + section.offset - end)
+        yield content
+        end = start + section.offset + section.length
+    yield bytes(max(0, start - end))
+
+
+def write_file(path: Path | str, pieces: Iterable[bytes | memoryview]) -> int:
+    """Writes a file that appears complete or not at all, with the permissions that the umask leaves; its bytes. Raises
+    OSError."""
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with unfinished.open("xb") as file:  # not tempfile, whose files are private whatever the umask says
         try:
-            file.write(prefix + header)
-            for section, content in zip(sections, contents, strict=True):
-                file.write(bytes(start + section.offset - file.tell()))
-                file.write(content)
-            file.write(bytes(max(0, start - file.tell())))
-            size = file.tell()
+            size = sum(map(file.write, pieces))
             file.flush()
             os.fsync(file.fileno())
             unfinished.replace(path)
@@ -122,6 +140,14 @@ def read_header(path: Path | str) -> ContextHeader:
     """The header of a context binary, without its sections. Raises ContextError subclasses, OSError."""
     with Path(path).open("rb") as file:
         return _read_header(file.read, _size(file), str(path))[0]
+
+
+def header_of(head: memoryview, name: str) -> ContextHeader:
+    """The header of a context binary from the bytes in front of its section area. Raises as ContextFile does."""
+    header, end = _read_head(_reader(head), head.nbytes, name)
+    if end != head.nbytes:
+        raise MalformedHeader(f"{name}: {head.nbytes - end} bytes behind the header")
+    return header
 
 
 def read_memory_need(path: Path | str) -> MemoryNeed:
@@ -166,26 +192,52 @@ def _reader(data: memoryview) -> Callable[[int], bytes]:
     return read
 
 
-class ContextFile:
-    """An open context binary. Sections are views of its bytes and may not be used after close()."""
+@dataclass(frozen=True)
+class Packed:
+    """Where a package has the parts of one of its contexts. head: the bytes in front of the section area; starts: of
+    the sections in the package's bytes; choice: why this context was taken, if it was chosen."""
 
-    def __init__(self, data: memoryview, name: str, mapped: mmap.mmap | None = None) -> None:
-        """`name` is how errors call it; `mapped` is what to unmap in the end. Raises ContextError subclasses for
-        bytes that are no context binary or a damaged one."""
+    head: memoryview
+    header: ContextHeader
+    starts: tuple[int, ...]
+    choice: ContextChoice | None
+
+
+class ContextFile:
+    """An open context binary. Sections are views of its bytes and may not be used after close().
+
+    head: the bytes in front of the section area. whole: whether it is a file of its own, and no part of a package.
+    choice: of a context that was chosen from a package, which and why."""
+
+    def __init__(
+        self, data: memoryview, name: str, mapped: mmap.mmap | None = None, packed: Packed | None = None
+    ) -> None:
+        """`name` is how errors call it; `mapped` is what to unmap in the end; `packed` where `data` is a package's.
+        Raises ContextError subclasses for bytes that are no context binary or a damaged one."""
         self.path = name
-        self.header, self._start = _read_header(_reader(data), data.nbytes, name)
+        self.whole = packed is None
+        if packed is None:
+            header, begin = _read_header(_reader(data), data.nbytes, name)
+            start = aligned(begin)
+            starts = tuple(start + section.offset for section in header.sections)
+            packed = Packed(data[:begin], header, starts, None)
+        self.header, self.head, self._starts = packed.header, packed.head, packed.starts
+        self.choice = packed.choice
         self._view, self._map = data, mapped
         self._verified: set[int] = set()
 
     @property
     def content(self) -> memoryview:
         """All bytes of the context binary. The view may be kept after close()."""
-        return self._view[:]
+        if self.whole:
+            return self._view[:]
+        sections = range(len(self.header.sections))
+        return memoryview(b"".join(laid_out(self.head, self.header.sections, map(self.section, sections))))
 
     def section(self, index: int) -> memoryview:
         """The bytes of a section. Raises ChecksumMismatch when they are not those that were written."""
         section = self.header.sections[index]
-        start = self._start + section.offset
+        start = self._starts[index]
         content = self._view[start : start + section.length]
         if index not in self._verified:
             if hashlib.sha256(content).hexdigest() != section.sha256:
@@ -211,6 +263,7 @@ class ContextFile:
     def close(self) -> None:
         """Gives the bytes back, once no view of a section is in use any more."""
         with contextlib.suppress(BufferError):
+            self.head.release()
             self._view.release()
             if self._map is not None:
                 self._map.close()
@@ -237,7 +290,8 @@ def context_of(data: memoryview, name: str) -> ContextFile:
     return ContextFile(data.cast("B"), name)
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """The next multiple of ALIGNMENT."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
@@ -248,6 +302,8 @@ def _size(file: Any) -> int:
 def _read_prefix(read: Callable[[int], bytes], size: int, path: str) -> tuple[int, int, bytes]:
     """Version, and the header's length and digest, from the first bytes of a file of so many bytes."""
     prefix = read(_PREFIX.size)
+    if prefix[: len(MAGIC)] == PACKAGE_MAGIC:
+        raise NotAContext(f"{path}: a package of contexts; `gputune package --split` writes them as files of their own")
     if prefix[: len(MAGIC)] != MAGIC[: len(prefix)] or not prefix:
         raise NotAContext(f"{path}: not a gputune context binary")
     if len(prefix) < _PREFIX.size:
@@ -290,7 +346,22 @@ def _unpacked(content: bytes, what: str, path: str) -> Any:
 
 
 def _read_header(read: Callable[[int], bytes], size: int, path: str) -> tuple[ContextHeader, int]:
-    """Header and start of the section area, given what reads the next bytes of a file of so many bytes."""
+    """Header and its end, given what reads the next bytes of a file of so many bytes, all of which it must tell of."""
+    header, head = _read_head(read, size, path)
+    start, end = aligned(head), 0
+    for place, section in enumerate(header.sections):
+        if section.offset % ALIGNMENT or section.offset < end:
+            raise MalformedHeader(f"{path}: section {place} overlaps the one before or is not aligned")
+        end = section.offset + section.length
+    if size < start + end:
+        raise Truncated(f"{path}: {size} bytes, the header tells of {start + end}")
+    if size > start + end:
+        raise MalformedHeader(f"{path}: {size - start - end} bytes behind the last section")
+    return header, head
+
+
+def _read_head(read: Callable[[int], bytes], size: int, path: str) -> tuple[ContextHeader, int]:
+    """Header and its end, given what reads the next bytes of a file of so many bytes."""
     place = 0
 
     def counted(count: int) -> bytes:
@@ -314,14 +385,4 @@ def _read_header(read: Callable[[int], bytes], size: int, path: str) -> tuple[Co
         raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
     if need is not None and need != MemoryNeed.of(header.device, header.graphs):
         raise MalformedHeader(f"{path}: the memory block and the header disagree")
-    start = _aligned(place)
-    end = 0
-    for place, section in enumerate(header.sections):
-        if section.offset % ALIGNMENT or section.offset < end:
-            raise MalformedHeader(f"{path}: section {place} overlaps the one before or is not aligned")
-        end = section.offset + section.length
-    if size < start + end:
-        raise Truncated(f"{path}: {size} bytes, the header tells of {start + end}")
-    if size > start + end:
-        raise MalformedHeader(f"{path}: {size - start - end} bytes behind the last section")
-    return header, start
+    return header, place

@@ -63,7 +63,7 @@ def test_what_passes_unnoticed_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     """The rules would see a checksum that is not checked, and an error that nothing names."""
 
     def section(file: ContextFile, index: int) -> memoryview:
-        start = file._start + file.header.sections[index].offset
+        start = file._starts[index]
         return file._view[start : start + file.header.sections[index].length]
 
     monkeypatch.setattr(ContextFile, "section", section)

@@ -109,7 +109,12 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
     "runtime": {
         "numpy": None,
         "pyopencl": {"runtime/backends/opencl.py"},
-        "msgpack": {"runtime/context/format.py", "runtime/profiling/log.py"},
+        "msgpack": {
+            "runtime/context/format.py",
+            "runtime/context/package.py",
+            "runtime/context/packing.py",
+            "runtime/profiling/log.py",
+        },
     },
     "server.protocol": {"numpy": None, "msgpack": {"server/protocol/codec.py"}},
     "server": {"numpy": None},

@@ -1,0 +1,306 @@
+"""The package: one file that holds contexts of one model for several device tiers, each section once.
+
+Layout (little endian): magic b"GPUTPKG\\0", u32 version, u32 index bytes, SHA-256 of the index (32 bytes), the index
+(MsgPack, see PackageIndex), then the section area, laid out as that of a context binary (format.py). Sections of equal
+kind and digest are one. What stands in front of the section area of a context binary is a section of the kind "head",
+so each context can be put together again byte by byte. Opening a package reads the index alone, and opening one of its
+contexts gives a ContextFile whose sections lie where the package has them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgpack
+
+from gputune.core.errors import (
+    ChecksumMismatch,
+    MalformedPackage,
+    Truncated,
+    UnsupportedFormatVersion,
+    shortened,
+)
+from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import ContextChoice
+from gputune.runtime.context.format import LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
+from gputune.runtime.context.memory_need import MemoryNeed
+from gputune.runtime.context.records import Fields, Section
+
+SUFFIX = ".gtpkg"
+"""By custom; a package is known by its first bytes."""
+PACKAGE_VERSION = 1
+LARGEST_INDEX_BYTES = 64 << 20
+MOST_CONTEXTS = 256
+LARGEST_SECTION_BYTES = 1 << 56
+HEAD = "head"
+KINDS = (HEAD, "binary", "source", "weights")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+"""Of a context: it becomes the name of a file."""
+PREFIX = struct.Struct("<8sII32s")
+_DIGEST_BYTES = 32
+_PLACE = "package"
+
+
+@dataclass(frozen=True)
+class PackageEntry:
+    """A context of a package. name: its tier, with a number where the package has several of the tier; head, sections:
+    indices of the package's sections, in the context's own order; nbytes, sha256: of the context binary as a file."""
+
+    name: str
+    tier: str
+    device: DeviceIdentity
+    computes: bool
+    head: int
+    sections: tuple[int, ...]
+    nbytes: int
+    sha256: str
+
+    def to_fields(self) -> dict[str, Any]:
+        """Plain values, as they lie in the index."""
+        return {
+            "name": self.name,
+            "tier": self.tier,
+            "device": self.device.to_dict(),
+            "computes": self.computes,
+            "head": self.head,
+            "sections": list(self.sections),
+            "nbytes": self.nbytes,
+            "sha256": bytes.fromhex(self.sha256),
+        }
+
+
+@dataclass(frozen=True)
+class PackageIndex:
+    """The index of a package: its contexts and all sections, whose offsets follow from their lengths."""
+
+    contexts: tuple[PackageEntry, ...]
+    sections: tuple[Section, ...]
+
+    def to_fields(self) -> dict[str, Any]:
+        """Plain values, as they lie in the file."""
+        return {
+            "contexts": [entry.to_fields() for entry in self.contexts],
+            "sections": [
+                [KINDS.index(section.kind), section.length, bytes.fromhex(section.sha256)] for section in self.sections
+            ],
+        }
+
+    @classmethod
+    def from_fields(cls, value: object) -> PackageIndex:
+        """The checked index. Raises MalformedPackage that names the field."""
+        fields = Fields(value, _PLACE, MalformedPackage)
+        sections: list[Section] = []
+        for item in fields.items("sections"):
+            sections.append(_section(item, aligned(_end(sections))))
+        index = cls(tuple(map(_entry, fields.maps("contexts"))), tuple(sections))
+        _check(index)
+        return index
+
+    @property
+    def area_bytes(self) -> int:
+        """Of the section area."""
+        return _end(self.sections)
+
+
+class Package:
+    """An open package. Contexts that were opened from it may outlive it.
+
+    path: how errors call it; contexts: what it holds, in its order."""
+
+    def __init__(self, data: memoryview, name: str, mapped: mmap.mmap | None = None) -> None:
+        """Raises MalformedPackage and other ContextError subclasses for bytes that are no package or a damaged one."""
+        self.path = name
+        self.index, self._start = _read_index(data, name)
+        self._view, self._map = data, mapped
+
+    @property
+    def contexts(self) -> tuple[PackageEntry, ...]:
+        return self.index.contexts
+
+    @property
+    def nbytes(self) -> int:
+        """Of the package."""
+        return self._view.nbytes
+
+    def open(self, place: int, choice: ContextChoice | None = None) -> ContextFile:
+        """One of the contexts; `choice` says why this one. Raises ContextError subclasses for one whose parts are
+        damaged or contradict the index."""
+        entry, known = self.contexts[place], self.index.sections
+        name = f"{self.path}: context {entry.name!r}"
+        head = self._content(known[entry.head])
+        if hashlib.sha256(head).hexdigest() != known[entry.head].sha256:
+            raise ChecksumMismatch(f"{name}: the header is damaged; make the package again")
+        header = header_of(head, name)
+        if (header.device, header.tier, header.computes) != (entry.device, entry.tier, entry.computes):
+            raise MalformedPackage(f"{name}: the index and the header disagree about the device")
+        sections = [known[index] for index in entry.sections]
+        if not _same(header.sections, sections):
+            raise MalformedPackage(f"{name}: the index and the header disagree about the sections")
+        if entry.nbytes != aligned(head.nbytes) + _end(header.sections):
+            raise MalformedPackage(f"{name}: the index tells of {entry.nbytes} bytes, which its parts do not have")
+        starts = tuple(self._start + section.offset for section in sections)
+        return ContextFile(self._view[:], name, self._map, Packed(head, header, starts, choice))
+
+    def need(self, place: int) -> MemoryNeed:
+        """What one of the contexts needs. Raises as open does."""
+        with self.open(place) as file:
+            return MemoryNeed.of(file.header.device, file.header.graphs)
+
+    def close(self) -> None:
+        """Gives the bytes back, once no context of the package is open any more."""
+        with contextlib.suppress(BufferError):
+            self._view.release()
+            if self._map is not None:
+                self._map.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _content(self, section: Section) -> memoryview:
+        start = self._start + section.offset
+        return self._view[start : start + section.length]
+
+
+def is_package(path: Path | str) -> bool:
+    """Whether a file begins as a package does. Raises OSError when it cannot be read."""
+    with Path(path).open("rb", buffering=0) as file:
+        return (file.read(len(PACKAGE_MAGIC)) or b"") == PACKAGE_MAGIC
+
+
+def open_package(path: Path | str) -> Package:
+    """Opens a package: index checked, sections mapped. Raises as Package does, OSError when it cannot be read."""
+    with Path(path).open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # nothing can be mapped
+            raise MalformedPackage(f"{path}: no package of contexts")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return Package(memoryview(mapped), str(path), mapped)
+
+
+def open_packed(path: Path | str, place: int, choice: ContextChoice | None = None) -> ContextFile:
+    """One context of a package. Raises as open_package and Package.open do; MalformedPackage for a place that there is
+    not any more."""
+    with open_package(path) as package:
+        if place >= len(package.contexts):
+            raise MalformedPackage(f"{path}: the package has changed while it was loaded")
+        return package.open(place, choice)
+
+
+def _read_index(data: memoryview, name: str) -> tuple[PackageIndex, int]:
+    """Index and start of the section area."""
+    if data[: len(PACKAGE_MAGIC)] != PACKAGE_MAGIC:
+        raise MalformedPackage(f"{name}: no package of contexts")
+    if data.nbytes < PREFIX.size:
+        raise Truncated(f"{name}: the file ends after {data.nbytes} bytes")
+    _, version, length, digest = PREFIX.unpack(data[: PREFIX.size])
+    if version != PACKAGE_VERSION:
+        raise UnsupportedFormatVersion(f"{name}: package version {version}, this gputune reads {PACKAGE_VERSION}")
+    if length > LARGEST_INDEX_BYTES:
+        raise MalformedPackage(f"{name}: an index of {length} bytes, at most {LARGEST_INDEX_BYTES} are allowed")
+    content = data[PREFIX.size : PREFIX.size + length]
+    if content.nbytes < length:
+        raise Truncated(f"{name}: the file ends after {data.nbytes} bytes, within its index")
+    if hashlib.sha256(content).digest() != digest:
+        raise ChecksumMismatch(f"{name}: the index is damaged; make the package again")
+    try:
+        index = PackageIndex.from_fields(msgpack.unpackb(content))
+    except MalformedPackage as error:
+        raise MalformedPackage(f"{name}: {str(error)[:LONGEST_SAID]}") from None
+    except (ValueError, msgpack.UnpackException) as error:
+        raise MalformedPackage(f"{name}: the index is no MsgPack: {error}") from None
+    start = aligned(PREFIX.size + length)
+    end = start + index.area_bytes
+    if data.nbytes < end:
+        raise Truncated(f"{name}: {data.nbytes} bytes, the index tells of {end}")
+    if data.nbytes > end:
+        raise MalformedPackage(f"{name}: {data.nbytes - end} bytes behind the last section")
+    return index, start
+
+
+def _section(item: object, offset: int) -> Section:
+    if not isinstance(item, list) or len(item) != 3:
+        raise MalformedPackage(f"{_PLACE}: a section that is no kind, length and digest")
+    fields = Fields(dict(zip(("kind", "length", "sha256"), item, strict=True)), f"{_PLACE}: section", MalformedPackage)
+    kind, length = fields.count("kind"), fields.count("length")
+    if kind >= len(KINDS) or length > LARGEST_SECTION_BYTES or offset > LARGEST_SECTION_BYTES:
+        raise MalformedPackage(f"{_PLACE}: a section of kind {kind} with {length} bytes")
+    return Section(KINDS[kind], offset, length, _digest(fields))
+
+
+def _digest(fields: Fields) -> str:
+    digest = fields.bytes("sha256")
+    if len(digest) != _DIGEST_BYTES:
+        raise MalformedPackage(f"{_PLACE}: a digest of {len(digest)} bytes")
+    return digest.hex()
+
+
+def _entry(fields: Fields) -> PackageEntry:
+    try:
+        device = DeviceIdentity.from_dict(fields.map("device"))
+    except ValueError as error:
+        raise MalformedPackage(str(error)) from None
+    return PackageEntry(
+        name=fields.text("name"),
+        tier=fields.text("tier"),
+        device=device,
+        computes=fields.flag("computes"),
+        head=fields.count("head"),
+        sections=fields.counts("sections"),
+        nbytes=fields.count("nbytes"),
+        sha256=_digest(fields),
+    )
+
+
+def _check(index: PackageIndex) -> None:
+    """What ties the fields together."""
+    sections = index.sections
+    names = [entry.name for entry in index.contexts]
+    if not 0 < len(names) <= MOST_CONTEXTS or len(set(names)) < len(names):
+        raise MalformedPackage(
+            f"{_PLACE}: contexts must have different names, and there must be one: {shortened(names)}"
+        )
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise MalformedPackage(f"{_PLACE}: {shortened([name])} is no name for a context")
+    if len({(section.kind, section.sha256) for section in sections}) < len(sections):
+        raise MalformedPackage(f"{_PLACE}: a section that is there twice")
+    used: set[int] = set()
+    for entry in index.contexts:
+        own = {entry.head, *entry.sections}
+        if max(own) >= len(sections) or len(own) != 1 + len(entry.sections):
+            raise MalformedPackage(f"{_PLACE}: context {entry.name!r} has a section twice, or one that is not there")
+        if any((sections[place].kind == HEAD) != (place == entry.head) for place in own):
+            raise MalformedPackage(f"{_PLACE}: context {entry.name!r} has sections of wrong kinds")
+        used |= own
+    if len(used) < len(sections):
+        raise MalformedPackage(f"{_PLACE}: a section of no context")
+
+
+def _same(ours: Sequence[Section], packed: Sequence[Section]) -> bool:
+    """Whether a context's sections are these of the package, one behind the other as write_context lays them."""
+    end = 0
+    if len(ours) != len(packed):
+        return False
+    for section, other in zip(ours, packed, strict=True):
+        if (section.kind, section.length, section.sha256) != (other.kind, other.length, other.sha256):
+            return False
+        if section.offset != aligned(end):
+            return False
+        end = section.offset + section.length
+    return True
+
+
+def _end(sections: Sequence[Section]) -> int:
+    return sections[-1].offset + sections[-1].length if sections else 0

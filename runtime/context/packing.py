@@ -1,0 +1,214 @@
+"""Writing packages: from contexts and other packages, with one more or fewer, and back to files of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgpack
+
+from gputune.core.errors import ChecksumMismatch, MalformedPackage
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.format import PACKAGE_MAGIC, ContextFile, aligned, laid_out, write_file
+from gputune.runtime.context.package import (
+    HEAD,
+    KINDS,
+    LARGEST_INDEX_BYTES,
+    MOST_CONTEXTS,
+    NAME,
+    PACKAGE_VERSION,
+    PREFIX,
+    Package,
+    PackageEntry,
+    PackageIndex,
+)
+from gputune.runtime.context.records import GraphRecord, Section, TensorRecord
+
+LONGEST_NAME = 190
+CONTEXT_SUFFIX = ".bin"
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Bytes. package: of the file; apart: of its contexts as files of their own; once: of all distinct sections, the
+    contexts' headers included; common: of those that more than one context has."""
+
+    contexts: int
+    package: int
+    apart: int
+    once: int
+    common: int
+
+    def __str__(self) -> str:
+        """One phrase for people."""
+        share = 1 - self.package / self.apart
+        return (
+            f"{self.contexts} contexts in {self.package} bytes, as files of their own {self.apart}: {share:.1%} saved; "
+            f"sections that several have: {self.common} bytes"
+        )
+
+
+def write_package(path: Path | str, files: Sequence[ContextFile], names: Sequence[str] = ()) -> Packing:
+    """Writes contexts of one model into a package, which appears complete or not at all; a file that is replaced may be
+    one that the contexts are open from. names: those that the first of the contexts have already; others are called by
+    their tier.
+
+    Raises MalformedPackage for contexts whose graphs differ, two for one device and driver, or files that no gputune
+    has written so; ChecksumMismatch for damaged ones; OSError.
+    """
+    _check_contexts(files)
+    known = _Sections()
+    entries = [_entry(name, file, known) for name, file in zip(_names(files, names), files, strict=True)]
+    index = PackageIndex(tuple(entries), tuple(known.sections))
+    fields = index.to_fields()
+    PackageIndex.from_fields(fields)
+    content: bytes = msgpack.packb(fields)
+    if len(content) > LARGEST_INDEX_BYTES:
+        raise MalformedPackage(f"{path}: an index of {len(content)} bytes, at most {LARGEST_INDEX_BYTES} are allowed")
+    prefix = PREFIX.pack(PACKAGE_MAGIC, PACKAGE_VERSION, len(content), hashlib.sha256(content).digest())
+    nbytes = write_file(path, laid_out(prefix + content, index.sections, known.contents))
+    return packing_of(index, nbytes)
+
+
+def packing_of(index: PackageIndex, nbytes: int) -> Packing:
+    """What a package of so many bytes saves."""
+    uses = Counter(place for entry in index.contexts for place in (entry.head, *entry.sections))
+    return Packing(
+        contexts=len(index.contexts),
+        package=nbytes,
+        apart=sum(entry.nbytes for entry in index.contexts),
+        once=sum(section.length for section in index.sections),
+        common=sum(index.sections[place].length for place, count in uses.items() if count > 1),
+    )
+
+
+def split(package: Package, folder: Path) -> list[Path]:
+    """Writes each context of a package into a folder that is there, as NAME.bin, byte by byte the file that it was.
+    Raises ContextError for a damaged one, OSError."""
+    paths = []
+    for place, entry in enumerate(package.contexts):
+        with package.open(place) as file:
+            if _digest(file) != entry.sha256:
+                raise ChecksumMismatch(f"{file.path} is not the file that was packed")
+            paths.append(folder / f"{entry.name}{CONTEXT_SUFFIX}")
+            write_file(paths[-1], _pieces(file))
+    return paths
+
+
+def same_device(one: ContextFile | PackageEntry, other: ContextFile | PackageEntry) -> bool:
+    """Whether two contexts are for the same device and driver, so that one would stand in for the other."""
+    (device, computes), (another, others) = _made_for(one), _made_for(other)
+    return device.runs_binaries_of(another) and computes == others
+
+
+def _made_for(context: ContextFile | PackageEntry) -> tuple[DeviceIdentity, bool]:
+    made = context.header if isinstance(context, ContextFile) else context
+    return made.device, made.computes
+
+
+def _check_contexts(files: Sequence[ContextFile]) -> None:
+    if not 0 < len(files) <= MOST_CONTEXTS:
+        raise MalformedPackage(f"a package holds 1 to {MOST_CONTEXTS} contexts, not {len(files)}")
+    for place, file in enumerate(files):
+        if difference := _difference(files[0].header.graphs, file.header.graphs):
+            raise MalformedPackage(f"{file.path} is no context of the model of {files[0].path}: {difference}")
+        twin = next((other for other in files[:place] if same_device(other, file)), None)
+        if twin is not None:
+            raise MalformedPackage(
+                f"{twin.path} and {file.path} are for the same device and driver, {file.header.device.name}: "
+                "a package holds one of them"
+            )
+
+
+def _difference(graphs: Sequence[GraphRecord], others: Sequence[GraphRecord]) -> str:
+    """The first difference between what two contexts take and give; empty where there is none."""
+    names, other_names = [graph.name for graph in graphs], [graph.name for graph in others]
+    if names != other_names:
+        return f"its graphs are {other_names}, not {names}"
+    for graph, other in zip(graphs, others, strict=True):
+        for what, tensors, theirs in (
+            ("inputs", graph.inputs, other.inputs),
+            ("outputs", graph.outputs, other.outputs),
+        ):
+            if (ours := list(map(_said, tensors))) != (found := list(map(_said, theirs))):
+                return f"the {what} of its graph {graph.name!r} are {', '.join(found)}, not {', '.join(ours)}"
+    return ""
+
+
+def _said(tensor: TensorRecord) -> str:
+    return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}"
+
+
+def _names(files: Sequence[ContextFile], given: Sequence[str]) -> list[str]:
+    """The names of contexts: those given, then tiers, the second of one as TIER.2."""
+    names = list(given)
+    for file in files[len(given) :]:
+        tier = re.sub(r"[^A-Za-z0-9._-]", "-", file.header.tier)[:LONGEST_NAME]
+        base = tier if NAME.fullmatch(tier) else f"tier-{tier}"
+        name, number = base, 1
+        while name in names:
+            number += 1
+            name = f"{base}.{number}"
+        names.append(name)
+    return names
+
+
+class _Sections:
+    """The sections of a package that is going to be written, each once."""
+
+    def __init__(self) -> None:
+        self.sections: list[Section] = []
+        self.contents: list[memoryview] = []
+        self._known: dict[tuple[str, str], int] = {}
+
+    def place(self, kind: str, digest: str, content: memoryview) -> int:
+        """The index of a section, which is added where there is none like it."""
+        if (kind, digest) not in self._known:
+            end = self.sections[-1].offset + self.sections[-1].length if self.sections else 0
+            self._known[kind, digest] = len(self.sections)
+            self.sections.append(Section(kind, aligned(end), content.nbytes, digest))
+            self.contents.append(content)
+        return self._known[kind, digest]
+
+
+def _entry(name: str, file: ContextFile, known: _Sections) -> PackageEntry:
+    """The entry of a context, whose sections are added to those of the package."""
+    _check_layout(file)
+    head = known.place(HEAD, _sha256(file.head), file.head)
+    sections = tuple(
+        known.place(section.kind, section.sha256, file.section(index))
+        for index, section in enumerate(file.header.sections)
+    )
+    header, nbytes = file.header, sum(map(len, _pieces(file)))
+    return PackageEntry(name, header.tier, header.device, header.computes, head, sections, nbytes, _digest(file))
+
+
+def _check_layout(file: ContextFile) -> None:
+    """Raises MalformedPackage for a file that could not be put together again."""
+    sections = file.header.sections
+    ends = [0, *(aligned(section.offset + section.length) for section in sections)]
+    dense = all(section.offset == end for section, end in zip(sections, ends, strict=False))
+    known = {(section.kind, section.sha256) for section in sections if section.kind in KINDS and section.kind != HEAD}
+    if not dense or len(known) < len(sections) or (file.whole and _digest(file) != _sha256(file.content)):
+        raise MalformedPackage(f"{file.path}: its sections do not lie as gputune writes them; generate it again")
+
+
+def _pieces(file: ContextFile) -> Iterator[bytes | memoryview]:
+    """A context binary as it was before it was packed."""
+    sections = file.header.sections
+    return laid_out(file.head, sections, map(file.section, range(len(sections))))
+
+
+def _sha256(content: memoryview) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest(file: ContextFile) -> str:
+    digest = hashlib.sha256()
+    for piece in _pieces(file):
+        digest.update(piece)
+    return digest.hexdigest()
