@@ -17,7 +17,7 @@ from gputune.runtime.context.format import read_header
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.records import ContextHeader
 from gputune.runtime.devices.discovery import DeviceReport, discover
-from gputune.runtime.execution.loading import verdict_on
+from gputune.runtime.execution.verdict import verdict_on
 
 
 @click.command("context-binary-utility")

@@ -261,6 +261,8 @@ class _Asked:
         """The inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
         for text in executor.warnings:
             log.warning(f"{path}: {text}")
+        if executor.choice is not None:
+            log.info(f"{path}: {executor.choice}")
         infer: Infer = executor.run_timed
         if self.shared_buffer and isinstance(executor, Executor | RemoteExecutor):
             with device_errors(path):

@@ -1,7 +1,6 @@
 """Several contexts on one device for net-run: with arenas of their own, or as a group that shares them."""
 
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gputune.client.errors import ConfigError
-from gputune.runtime import ContextGroup, Executor, load_group
-from gputune.runtime.execution.groups import ContextSource, context_sources
-from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict, open_device_for
+from gputune.runtime import ContextGroup, Executor
+from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
+from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +50,7 @@ class Contexts:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Raises ContextError, OSError; ValueError for names that are not distinct all the same."""
-        self._paths, self._names = paths, names_of(paths)
-        self.sources = context_sources(paths, self._names)
+        self.sources = context_sources(paths, names_of(paths))
 
     def load(self, stack: ExitStack, wishes: Wishes) -> Loaded:
         """Loads them on one device; `stack` closes them. Raises ConfigError for graphs that are neither one nor as many
@@ -62,14 +60,17 @@ class Contexts:
             raise ConfigError(f"--graph: {count} names for {len(sources)} contexts; give one for all, or one for each")
         graphs = wishes.graphs if count == len(sources) else [wishes.graphs[0]] * len(sources)
         files = {source.name: source.path for source in sources}
+        backend, device_open_ns = sources[0].open_device(wishes.device)
+        sources, strict = [source.on(backend) for source in sources], is_strict(wishes.compatibility)
         if not (shares(sources) if wishes.share is None else wishes.share):
-            return Loaded(_apart(stack, sources, graphs, wishes), files, None)
-        group = load_group(
-            self._paths,
-            wishes.device,
-            self._names,
-            cache_compatibility_mode=wishes.compatibility,
-        )
+            executors = {}
+            for source, graph in zip(sources, graphs, strict=True):
+                with source.open() as file:
+                    executor = executor_on(backend, file, graph, strict, device_open_ns)
+                executors[source.name] = stack.enter_context(executor)
+            return Loaded(executors, files, None)
+        needs = {source.name: source.need() for source in sources}
+        group = group_on(backend, sources, needs, 1, strict, device_open_ns)
         stack.enter_context(group)
         executors = {source.name: _member(group, source, graph) for source, graph in zip(sources, graphs, strict=True)}
         return Loaded(executors, files, group)
@@ -100,23 +101,6 @@ def shares(sources: Sequence[ContextSource]) -> bool:
             f"arenas are not shared: {without[0].path} was made without {SHARES}; --share_spill_fill shares them anyway"
         )
     return not without
-
-
-def _apart(
-    stack: ExitStack, sources: Sequence[ContextSource], graphs: Sequence[str | None], wishes: Wishes
-) -> dict[str, Executor]:
-    """Executors that share nothing but the device, which is that of the first context or the one asked for."""
-    strict = is_strict(wishes.compatibility)
-    with sources[0].open() as file:
-        begun_ns = time.perf_counter_ns()
-        backend = open_device_for(file, wishes.device)
-        device_open_ns = time.perf_counter_ns() - begun_ns
-    executors = {}
-    for source, graph in zip(sources, graphs, strict=True):
-        with source.open() as file:
-            executor = executor_on(backend, file, graph, strict, device_open_ns)
-        executors[source.name] = stack.enter_context(executor)
-    return executors
 
 
 def _member(group: ContextGroup, source: ContextSource, graph: str | None) -> Executor:

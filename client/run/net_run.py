@@ -15,6 +15,7 @@ from gputune.client.run.inferences import Array, Extent, Infer
 from gputune.client.run.percentiles import percentiles_ns
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.memory.handles import MemHandle
@@ -43,6 +44,8 @@ class AnyExecutor(Protocol):
     def computes(self) -> bool: ...
     @property
     def warnings(self) -> list[str]: ...
+    @property
+    def choice(self) -> ContextChoice | None: ...
     @property
     def load_ns(self) -> int: ...
     @property
@@ -137,7 +140,8 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
     """The names of --summary_json; medians leave out the first inference when there are others, percentiles do not.
     warmup: how many inferences ran before, of which only counters of copies and of forms know. Only a context that runs
     on a target has round trips: what the same inferences took from here, and copied_bytes: of memory handles. Only one
-    that runs here says how many inferences were persistent, and what was copied."""
+    that runs here says how many inferences were persistent, and what was copied. choice: of a package, which context
+    ran, and why."""
     summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
         "device_open_ns": executor.device_open_ns,
@@ -151,6 +155,8 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
         "graph": executor.graph.name,
         "warnings": list(executor.warnings),
     }
+    if executor.choice is not None:
+        summary["choice"] = asdict(executor.choice) | {"fit": executor.choice.fit}
     if isinstance(executor, RemoteExecutor):
         round_trip_ns = executor.round_trip_ns[warmup:]
         summary |= {

@@ -7,7 +7,8 @@ from gputune.core.errors import ContextError, DeviceError, DeviceNotFound
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import ContextFile, open_context, read_header
-from gputune.runtime.execution.loading import check_trusted, open_device_for, verdict_on
+from gputune.runtime.execution.loading import check_trusted, open_device_for
+from gputune.runtime.execution.verdict import verdict_on
 
 
 def graph_names_of(path: Path) -> list[str]:

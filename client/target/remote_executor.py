@@ -41,18 +41,20 @@ class RemoteExecutor:
     device_open_ns = 0
 
     def __init__(self, client: TargetClient, path: Path, graph: str | None, strict: bool) -> None:
-        """Checks the header here, then sends the mapped file; nothing is read into memory for that.
+        """Checks the header here, then sends the mapped file; nothing is read into memory for that, but for the one
+        context of a package that fits the target best.
 
         Raises ContextError subclasses and OSError for the file, ValueError for an unknown graph,
         DeviceOrContextError when the target cannot run the context, TargetError.
         """
         self._client = client
         self.address = client.address
-        file, self.graph = open_graph(path, graph)
+        self.device = DeviceIdentity.from_dict(client.device)
+        file, self.graph = open_graph(path, graph, self.device)
         with file:
+            self.choice = file.choice
             self.header: ContextHeader = file.header
             content = file.content  # the client keeps it, to send it again after a lost connection
-        self.device = DeviceIdentity.from_dict(client.device)
         self.round_trip_ns: list[int] = []
         self.copied_bytes = 0
         self._registered = _Registered(client)
@@ -67,6 +69,8 @@ class RemoteExecutor:
         self._context = loaded.context
         self.computes = loaded.computes
         self.warnings = list(loaded.warnings)
+        if self.warnings and self.choice is not None and self.choice.reason:
+            self.warnings.insert(0, str(self.choice))
         self.load_ns = loaded.load_ns
 
     def run_timed(self, inputs: Values, outputs: Mapping[str, MemHandle] = NOTHING) -> tuple[dict[str, Array], int]:

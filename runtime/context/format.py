@@ -195,12 +195,11 @@ def _reader(data: memoryview) -> Callable[[int], bytes]:
 @dataclass(frozen=True)
 class Packed:
     """Where a package has the parts of one of its contexts. head: the bytes in front of the section area; starts: of
-    the sections in the package's bytes; choice: why this context was taken, if it was chosen."""
+    the sections in the package's bytes."""
 
     head: memoryview
     header: ContextHeader
     starts: tuple[int, ...]
-    choice: ContextChoice | None
 
 
 class ContextFile:
@@ -220,9 +219,9 @@ class ContextFile:
             header, begin = _read_header(_reader(data), data.nbytes, name)
             start = aligned(begin)
             starts = tuple(start + section.offset for section in header.sections)
-            packed = Packed(data[:begin], header, starts, None)
+            packed = Packed(data[:begin], header, starts)
         self.header, self.head, self._starts = packed.header, packed.head, packed.starts
-        self.choice = packed.choice
+        self.choice: ContextChoice | None = None
         self._view, self._map = data, mapped
         self._verified: set[int] = set()
 

@@ -33,7 +33,6 @@ from gputune.core.errors import (
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime.context.format import LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
-from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import Fields, Section
 
 SUFFIX = ".gtpkg"
@@ -132,8 +131,8 @@ class Package:
         """Of the package."""
         return self._view.nbytes
 
-    def open(self, place: int, choice: ContextChoice | None = None) -> ContextFile:
-        """One of the contexts; `choice` says why this one. Raises ContextError subclasses for one whose parts are
+    def open(self, place: int) -> ContextFile:
+        """One of the contexts. Raises ContextError subclasses for one whose parts are
         damaged or contradict the index."""
         entry, known = self.contexts[place], self.index.sections
         name = f"{self.path}: context {entry.name!r}"
@@ -149,12 +148,7 @@ class Package:
         if entry.nbytes != aligned(head.nbytes) + _end(header.sections):
             raise MalformedPackage(f"{name}: the index tells of {entry.nbytes} bytes, which its parts do not have")
         starts = tuple(self._start + section.offset for section in sections)
-        return ContextFile(self._view[:], name, self._map, Packed(head, header, starts, choice))
-
-    def need(self, place: int) -> MemoryNeed:
-        """What one of the contexts needs. Raises as open does."""
-        with self.open(place) as file:
-            return MemoryNeed.of(file.header.device, file.header.graphs)
+        return ContextFile(self._view[:], name, self._map, Packed(head, header, starts))
 
     def close(self) -> None:
         """Gives the bytes back, once no context of the package is open any more."""
@@ -189,13 +183,16 @@ def open_package(path: Path | str) -> Package:
     return Package(memoryview(mapped), str(path), mapped)
 
 
-def open_packed(path: Path | str, place: int, choice: ContextChoice | None = None) -> ContextFile:
-    """One context of a package. Raises as open_package and Package.open do; MalformedPackage for a place that there is
-    not any more."""
+def open_packed(path: Path | str, choice: ContextChoice) -> ContextFile:
+    """The chosen context of a package. Raises as open_package and Package.open do; MalformedPackage where the file is
+    another one by now."""
     with open_package(path) as package:
-        if place >= len(package.contexts):
+        known = package.contexts
+        if len(known) != choice.count or known[choice.place].name != choice.name:
             raise MalformedPackage(f"{path}: the package has changed while it was loaded")
-        return package.open(place, choice)
+        file = package.open(choice.place)
+    file.choice = choice
+    return file
 
 
 def _read_index(data: memoryview, name: str) -> tuple[PackageIndex, int]:

@@ -51,6 +51,8 @@ class Executor:
     Where the context has persistent kernels and the device is the context's own, runs are those as long as they pay
     (`runs` says how many were) and persistent_kernels is True, and launches one by one at other times.
 
+    choice: of a package, which context it is, how that fits the device, and why.
+
     recorder: where one is set, inferences are recorded (Profiler.watch sets it). power: what votes for clocks around
     inferences and at the end, None for nothing (set_perf_profile sets it).
 
@@ -77,6 +79,7 @@ class Executor:
         self._closed = False
         self.graph = graph
         self.header: ContextHeader = file.header
+        self.choice = file.choice
         self.device = backend.identity
         self.computes = backend.computes
         self.warnings: list[str] = []

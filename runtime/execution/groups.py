@@ -8,24 +8,26 @@ streams there are as many sets of arenas, and as many graphs may run at a time.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import LifoQueue
 from types import TracebackType
 from typing import Self
 
 from gputune.core.errors import ArenaTooSmall, ContextClosed, MalformedHeader
+from gputune.core.statuses import ContextChoice
 from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import ContextFile, context_of, memory_need_of, open_context, read_memory_need
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
+from gputune.runtime.context.package import is_package, open_package, open_packed
 from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
-from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_device_for
+from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_timed
 from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.execution.verdict import open_chosen
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
@@ -101,6 +103,7 @@ class ContextGroup:
                 raise ContextClosed("the group was closed")
             if source.name in self._needs:
                 raise ValueError(f"{path}: the group has a context {source.name!r} already; give this one another name")
+            source = source.on(self._streams[0][0])
             arenas, need = self.memory.arenas, source.need()
             wanted = largest_arenas([arenas, need.arena_bytes])
             if wanted != arenas:
@@ -222,25 +225,55 @@ class ContextGroup:
 @dataclass(frozen=True)
 class ContextSource:
     """A context that is going to be loaded: its name in the group, the file that was given, and where it is: a file or
-    bytes of that."""
+    bytes of that. A package is known as such by `on`; choice: the context of it that is meant."""
 
     name: str
     path: Path
     content: Path | memoryview
+    choice: ContextChoice | None = None
+
+    def open_device(self, device: str | None) -> tuple[Backend, int]:
+        """The device of the context, or of one of the package, as load() opens it, and the ns that this took. Raises as
+        load() does."""
+        if isinstance(self.content, Path) and is_package(self.content):
+            self._check()
+            with open_package(self.content) as package:
+                return open_timed(package, device)
+        with self.open() as file:
+            return open_timed(file, device)
+
+    def on(self, backend: Backend) -> ContextSource:
+        """The same; of a package the context that fits a device best, all its graphs considered. Raises ContextError,
+        OSError."""
+        if isinstance(self.content, memoryview) or not is_package(self.content):
+            return self
+        self._check()
+        with (
+            open_package(self.content) as package,
+            open_chosen(package, backend.identity, backend.computes) as file,
+        ):
+            return replace(self, choice=file.choice)
 
     def need(self) -> MemoryNeed:
         """What it needs. Raises ContextError, OSError."""
-        if isinstance(self.content, Path):
+        if isinstance(self.content, memoryview):
+            return memory_need_of(self.content, str(self.path))
+        if self.choice is None:
             return read_memory_need(self.content)
-        return memory_need_of(self.content, str(self.path))
+        with open_packed(self.content, self.choice) as file:
+            return MemoryNeed.of(file.header.device, file.header.graphs)
 
     def open(self) -> ContextFile:
         """The file. Raises ContextError, OSError."""
+        self._check()
+        if isinstance(self.content, memoryview):
+            return context_of(self.content, str(self.path))
+        return open_context(self.content) if self.choice is None else open_packed(self.content, self.choice)
+
+    def _check(self) -> None:
         check_trusted(self.path)
         if isinstance(self.content, Path):
             check_trusted(self.content)
-            return open_context(self.content)
-        return context_of(self.content, str(self.path))
 
 
 def load_group(
@@ -252,7 +285,8 @@ def load_group(
 ) -> ContextGroup:
     """Loads contexts that take turns with one set of arenas, each arena as large as the largest that any of their
     graphs has in its place. The context with the largest need is loaded first; of each file at most READ_FIRST_BYTES
-    bytes are read before memory is allocated. An ONNX file may stand for contexts by EPContext nodes.
+    bytes are read before memory is allocated. An ONNX file may stand for contexts by EPContext nodes, and of a
+    package it is the context that fits the device best.
 
     names: of the contexts, by default their files' without the ending. streams: how many inferences may run at a time,
     each in arenas of its own. device, cache_compatibility_mode: as of load(), for the device of the first
@@ -260,11 +294,9 @@ def load_group(
     """
     strict = is_strict(cache_compatibility_mode)
     sources = context_sources(paths, names)
+    backend, device_open_ns = sources[0].open_device(device)
+    sources = [source.on(backend) for source in sources]
     needs = {source.name: source.need() for source in sources}
-    with sources[0].open() as file:
-        begun_ns = time.perf_counter_ns()
-        backend = open_device_for(file, device)
-        device_open_ns = time.perf_counter_ns() - begun_ns
     return group_on(backend, sources, needs, streams, strict, device_open_ns)
 
 

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from gputune.core.errors import DeviceError, DeviceNotFound, LimitExceeded, UntrustedFile, WrongDevice
+from gputune.core.errors import DeviceNotFound, UntrustedFile, WrongDevice
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import check_sizes
 from gputune.core.ownership import untrusted
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.ep_context import ep_context_named, is_ep_context
 from gputune.runtime.context.format import ContextFile, open_context
+from gputune.runtime.context.package import Package, PackageEntry, is_package, open_package
 from gputune.runtime.context.records import ContextHeader, GraphRecord
 from gputune.runtime.devices.discovery import (
     NULL_REPORT,
     NULL_REPORTS,
+    SIMULATED,
     DeviceReport,
     choose,
     discover,
@@ -35,6 +36,7 @@ from gputune.runtime.devices.discovery import (
 from gputune.runtime.devices.drivers import driver_files
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.execution.verdict import made_by_null, open_chosen, verdict_on
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
@@ -48,12 +50,14 @@ def load(
     graph: str | None = None,
     perf_profile: PerfProfile | str | None = None,
 ) -> Executor:
-    """Loads a context binary, or the one that an ONNX file (.onnx) has in EPContext nodes, and opens its device.
+    """Loads a context binary, the one that an ONNX file (.onnx) has in EPContext nodes, or of a package that which fits
+    best (`choice` of the executor says which and why), and opens its device.
 
     device: a number or part of a name as `gputune devices` shows them, "null" or "waiting"; by default GPUTUNE_DEVICE,
     else the device the context was made for, else the best one. On another device or driver version the
     programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
-    null device runs on no other, because nothing has rearranged its weights. graph: a name, by default the first.
+    null device runs on no other, because nothing has rearranged its weights. Of a package the device is one that a
+    context was made for where there is such a one. graph: a name, by default the first.
     perf_profile: for which clocks and power to vote while it is loaded, around inferences and when it is closed: a
     profile, or the name of a preset; by default no vote is made.
 
@@ -85,22 +89,39 @@ def open_executor(
 ) -> Executor:
     """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
     strict = is_strict(cache_compatibility_mode)
+    if is_package(path):
+        check_trusted(path)
+        with open_package(path) as package:
+            backend, device_open_ns = open_timed(package, device)
+            file = open_chosen(package, backend.identity, backend.computes, graph)
+        with file:
+            return _voted(backend, file, graph, strict, device_open_ns, perf_profile)
     file, chosen = open_graph(path, graph)
     with file:
-        start = time.perf_counter_ns()
-        backend = open_device_for(file, device)
-        device_open_ns = time.perf_counter_ns() - start
-        if perf_profile is None:
-            return executor_on(backend, file, chosen.name, strict, device_open_ns)
-        power = Power(perf_profile, backend.identity)
-        try:
-            with power.phase("init"):
-                executor = executor_on(backend, file, chosen.name, strict, device_open_ns)
-        except BaseException:
-            power.close()
-            raise
-        executor.power = power
-        return executor
+        backend, device_open_ns = open_timed(file, device)
+        return _voted(backend, file, chosen.name, strict, device_open_ns, perf_profile)
+
+
+def _voted(
+    backend: Backend,
+    file: ContextFile,
+    graph: str | None,
+    strict: bool,
+    device_open_ns: int,
+    perf_profile: PerfProfile | str | None,
+) -> Executor:
+    """An executor, made and run with the votes of a profile, if any."""
+    if perf_profile is None:
+        return executor_on(backend, file, graph, strict, device_open_ns)
+    power = Power(perf_profile, backend.identity)
+    try:
+        with power.phase("init"):
+            executor = executor_on(backend, file, graph, strict, device_open_ns)
+    except BaseException:
+        power.close()
+        raise
+    executor.power = power
+    return executor
 
 
 def is_strict(mode: Compatibility) -> bool:
@@ -110,17 +131,31 @@ def is_strict(mode: Compatibility) -> bool:
     return mode == "strict"
 
 
-def open_device_for(file: ContextFile, device: str | None) -> Backend:
-    """The device of a context, or that which is asked for; as load() does."""
+def open_device_for(file: ContextFile | Package, device: str | None) -> Backend:
+    """The device of a context, or of one of a package, or that which is asked for; as load() does."""
     wanted = wanted_device(device)
-    if not file.header.computes and wanted is not None and wanted not in NULL_REPORTS:
-        raise WrongDevice(f"{file.path}: {_made_by_null(repr(wanted))}")
-    return _open(file.header, wanted)
+    made: Sequence[ContextHeader | PackageEntry] = file.contexts if isinstance(file, Package) else [file.header]
+    devices = [each.device for each in made if each.computes]
+    if not devices and wanted is not None and wanted not in NULL_REPORTS:
+        raise WrongDevice(f"{file.path}: {made_by_null(repr(wanted))}")
+    if not devices or wanted in NULL_REPORTS:
+        return open_backend(NULL_REPORTS.get(wanted or made[0].device.platform, NULL_REPORT))
+    return _open(devices, wanted)
 
 
-def open_graph(path: Path | str, graph: str | None) -> tuple[ContextFile, GraphRecord]:
+def open_timed(file: ContextFile | Package, device: str | None) -> tuple[Backend, int]:
+    """The same with the ns that it took."""
+    start = time.perf_counter_ns()
+    backend = open_device_for(file, device)
+    return backend, time.perf_counter_ns() - start
+
+
+def open_graph(
+    path: Path | str, graph: str | None, device: DeviceIdentity | None = None
+) -> tuple[ContextFile, GraphRecord]:
     """Opens a context binary that is going to run, or the one for which an EPContext node of an ONNX file stands, and
-    finds a graph in it; None is the first, of an ONNX file that of its first main node. The caller closes the file.
+    finds a graph in it; None is the first, of an ONNX file that of its first main node. device: on which it is going to
+    run; only with one a package may stand for the context of it that fits best. The caller closes the file.
 
     Raises as open_context and ep_contexts do; UntrustedFile; ValueError for an unknown graph.
     """
@@ -131,6 +166,9 @@ def open_graph(path: Path | str, graph: str | None) -> tuple[ContextFile, GraphR
         if isinstance(node.content, Path):
             check_trusted(node.content)
         file = node.open()
+    elif device is not None and is_package(path):
+        with open_package(path) as package:
+            file = open_chosen(package, device, device.platform not in SIMULATED, graph)
     else:
         file = open_context(path)
     try:
@@ -171,51 +209,9 @@ def executor_on(
     executor = Executor(backend, file, chosen, verdict is ContextVerdict.OPTIMAL, strict, device_open_ns, shared)
     if recompiles:
         executor.warnings.insert(0, f"building from source on another device: {reason}")
+        if file.choice is not None:
+            executor.warnings.insert(0, f"{file.choice}; make one for this device and add it: gputune package --add")
     return executor
-
-
-def verdict_on(
-    header: ContextHeader, graphs: Iterable[GraphRecord], device: DeviceIdentity, computes: bool
-) -> tuple[ContextVerdict, str]:
-    """How these graphs of a context fit a device, and the reason, which is empty where they fit best.
-
-    computes: whether the device does; one that does not stands in for any other. A driver may still refuse what this
-    supports: nothing says in advance what its compiler makes of a kernel.
-    """
-    if computes and not header.computes:
-        return ContextVerdict.UNSUPPORTED, _made_by_null(device.name)
-    for graph in graphs:
-        try:
-            _check_limits(header, graph, device)
-        except DeviceError as error:
-            return ContextVerdict.UNSUPPORTED, f"{device.name} cannot run graph {graph.name!r}: {error}"
-    if device.runs_binaries_of(header.device) or not header.computes:
-        return ContextVerdict.OPTIMAL, ""
-    return ContextVerdict.PREFER_RECOMPILATION, device.difference(header.device)
-
-
-def _made_by_null(device: str) -> str:
-    """Why a context of the null device cannot run on another one."""
-    return (
-        f"made by the null device: it holds no rearranged weights and cannot run on {device}; "
-        "make it again on a real device, or ask for the device 'null'"
-    )
-
-
-def _check_limits(header: ContextHeader, graph: GraphRecord, device: DeviceIdentity) -> None:
-    """Raises LimitExceeded for what the device's limits alone rule out."""
-    for launch in graph.launches:
-        check_sizes(launch.global_size, launch.local_size, device)
-    refs = {ref for launch in graph.launches for ref in launch.refs}
-    weights = {header.weights[ref.index] for ref in refs if ref.kind == "weights"}
-    tensors = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)]
-    largest = max([*tensors, *graph.arena_bytes, *(header.sections[index].length for index in weights)], default=0)
-    if largest > (limit := device.max_allocation_bytes):
-        raise LimitExceeded(f"a buffer of {largest} bytes, the device's largest allocation is {limit}")
-    alignment = device.base_address_alignment_bytes
-    offset = next((ref.offset for ref in refs if ref.offset % alignment), None)
-    if offset is not None:
-        raise LimitExceeded(f"a buffer part at offset {offset}, the device aligns parts to {alignment} bytes")
 
 
 def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
@@ -227,19 +223,25 @@ def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
     raise ValueError(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
 
 
-def _open(header: ContextHeader, wanted: str | None) -> Backend:
-    """Opens the device: null for a null context, the recorded device when it is there and fits `wanted`, else
-    a choice among all."""
-    if not header.computes or wanted in NULL_REPORTS:
-        return open_backend(NULL_REPORTS.get(wanted or header.device.platform, NULL_REPORT))
-    recorded = _recorded(header.device)
+def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> Backend:
+    """Opens the best of the recorded devices that is there and fits `wanted`, else a choice among all."""
+    found = [report for report in map(_recorded, made_for) if report is not None]
     # a number belongs to the list that discovery makes
-    if recorded is not None and (wanted is None or (not wanted.isdecimal() and matches(recorded, wanted))):
+    recorded = [one for one in found if wanted is None or (not wanted.isdecimal() and matches(one, wanted))]
+    if not recorded:
+        return open_backend(choose(discover(), wanted).report, profiling=False)
+    if len({report.driver_file for report in recorded}) > 1:  # which only their own processes can try
+        reports = discover()
+        devices = {(device.platform, device.name) for device in made_for}
+        present = [one for one in reports if one.identity and (one.identity.platform, one.identity.name) in devices]
+        usable = any(one.usable and (wanted is None or matches(one, wanted)) for one in present)
+        return open_backend(choose(present if usable else reports, wanted).report, profiling=False)
+    for report in recorded:
         try:
-            return open_backend(recorded, profiling=False)
+            return open_backend(report, profiling=False)
         except DeviceNotFound:
-            return _open_among_visible(recorded, wanted)
-    return open_backend(choose(discover(), wanted).report, profiling=False)
+            continue
+    return _open_among_visible(recorded[0], wanted)
 
 
 def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:

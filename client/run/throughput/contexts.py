@@ -18,7 +18,7 @@ from gputune.runtime import ContextGroup, Executor
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
-from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict, open_device_for
+from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict
 from gputune.runtime.execution.shared import SharedParts
 
 
@@ -67,8 +67,8 @@ def load(plan: Plan, stack: ExitStack, compatibility: Compatibility) -> Loaded:
     """Loads a plan on the device of its first context, or the one that it names; `stack` closes everything. Each group,
     and each instance without one, has a queue of its own. Raises ConfigError, and as load_group does."""
     sources = {context.name: _source(context) for context in plan.contexts}
-    with sources[plan.contexts[0].name].open() as file:
-        backend = open_device_for(file, plan.device)
+    backend, _ = sources[plan.contexts[0].name].open_device(plan.device)
+    sources = {name: source.on(backend) for name, source in sources.items()}
     loading = _Loading(backend, sources, stack, is_strict(compatibility), alone=_queues(plan) == 1)
     loaded = Loaded(backend.identity, backend.computes)
     for name, streams in plan.streams.items():
