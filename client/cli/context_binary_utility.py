@@ -11,10 +11,12 @@ from gputune.client.cli.options.files import files
 from gputune.client.cli.say import print_json, say
 from gputune.client.outputs import write_json
 from gputune.client.run.contexts import names_of
+from gputune.client.run.packages import lines_of, listing, need_of
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.ep_context import EpContext, ep_contexts, is_ep_context
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
+from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.records import ContextHeader
 from gputune.runtime.devices.discovery import DeviceReport, discover
 from gputune.runtime.execution.verdict import verdict_on
@@ -35,13 +37,21 @@ def command(context_binary: list[Path], json_file: Path | None, compatibility: b
     """Write what a context binary holds as JSON: graphs, tensors, device, versions, configuration, sizes. In lines it
     says max_spill_fill_size, the bytes of arenas: of each graph, and of all in a group that shares them.
 
-    Only the header is read; no device is needed. Of an ONNX file it is the first main context, and what its nodes say.
+    Only the header is read; no device is needed. Of an ONNX file it is the first main context, and what its nodes say;
+    of a package each of its contexts with its tier, and as memory what any of them needs at most.
     """
     with device_errors():
         reports = discover() if compatibility else None
     contents: dict[str, dict[str, Any]] = {}
     needs: dict[str, MemoryNeed] = {}
+    packages: list[dict[str, Any]] = []
     for name, path in zip(names_of(context_binary), context_binary, strict=True):
+        if _is_package(path):
+            with device_errors(path), open_package(path) as package:
+                contents[name] = {"package": listing(package, reports), "file_bytes": path.stat().st_size}
+                needs[name] = need_of(package)
+            packages.append(contents[name]["package"])
+            continue
         with device_errors(path):
             nodes = ep_contexts(path) if is_ep_context(path) else []
             headers = [node.open().header for node in nodes if node.main] or [read_header(path)]
@@ -55,8 +65,13 @@ def command(context_binary: list[Path], json_file: Path | None, compatibility: b
         print_json(shown)
     else:
         write_json(json_file, shown)
-    for line in _lines(needs, group):
+    for line in [*(line for listed in packages for line in lines_of(listed)), *_lines(needs, group)]:
         say(line, err=json_file is None)
+
+
+def _is_package(path: Path) -> bool:
+    with device_errors(path):
+        return is_package(path)
 
 
 def _content(

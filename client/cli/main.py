@@ -26,6 +26,7 @@ COMMANDS = {
     "net-run": ("net_run", "Run a context binary on this machine's device or on a target."),
     "throughput-net-run": ("throughput_net_run", "Run several contexts beside each other for a time, and measure it."),
     "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
+    "package": ("package", "Put contexts of one model for several devices into one file."),
     "target-server": ("target_server", "Serve this machine's device to hosts."),
     "target-status": ("target_status", "Say how a target server is."),
     "doctor": ("doctor", "Say why a device or a target is not found."),

@@ -7,12 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 
 import msgpack
 
 from gputune.core.errors import ChecksumMismatch, MalformedPackage
-from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.format import PACKAGE_MAGIC, ContextFile, aligned, laid_out, write_file
 from gputune.runtime.context.package import (
     HEAD,
@@ -26,7 +26,7 @@ from gputune.runtime.context.package import (
     PackageEntry,
     PackageIndex,
 )
-from gputune.runtime.context.records import GraphRecord, Section, TensorRecord
+from gputune.runtime.context.records import ContextHeader, GraphRecord, Section, TensorRecord
 
 LONGEST_NAME = 190
 CONTEXT_SUFFIX = ".bin"
@@ -54,8 +54,8 @@ class Packing:
 
 def write_package(path: Path | str, files: Sequence[ContextFile], names: Sequence[str] = ()) -> Packing:
     """Writes contexts of one model into a package, which appears complete or not at all; a file that is replaced may be
-    one that the contexts are open from. names: those that the first of the contexts have already; others are called by
-    their tier.
+    one that the contexts are open from. names: what they are called by, as far as they are different; others, and those
+    that are empty, by their tier.
 
     Raises MalformedPackage for contexts whose graphs differ, two for one device and driver, or files that no gputune
     has written so; ChecksumMismatch for damaged ones; OSError.
@@ -99,15 +99,9 @@ def split(package: Package, folder: Path) -> list[Path]:
     return paths
 
 
-def same_device(one: ContextFile | PackageEntry, other: ContextFile | PackageEntry) -> bool:
+def same_device(one: ContextHeader, other: ContextHeader) -> bool:
     """Whether two contexts are for the same device and driver, so that one would stand in for the other."""
-    (device, computes), (another, others) = _made_for(one), _made_for(other)
-    return device.runs_binaries_of(another) and computes == others
-
-
-def _made_for(context: ContextFile | PackageEntry) -> tuple[DeviceIdentity, bool]:
-    made = context.header if isinstance(context, ContextFile) else context
-    return made.device, made.computes
+    return one.device.runs_binaries_of(other.device) and one.computes == other.computes
 
 
 def _check_contexts(files: Sequence[ContextFile]) -> None:
@@ -116,7 +110,7 @@ def _check_contexts(files: Sequence[ContextFile]) -> None:
     for place, file in enumerate(files):
         if difference := _difference(files[0].header.graphs, file.header.graphs):
             raise MalformedPackage(f"{file.path} is no context of the model of {files[0].path}: {difference}")
-        twin = next((other for other in files[:place] if same_device(other, file)), None)
+        twin = next((other for other in files[:place] if same_device(other.header, file.header)), None)
         if twin is not None:
             raise MalformedPackage(
                 f"{twin.path} and {file.path} are for the same device and driver, {file.header.device.name}: "
@@ -143,18 +137,22 @@ def _said(tensor: TensorRecord) -> str:
     return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}"
 
 
-def _names(files: Sequence[ContextFile], given: Sequence[str]) -> list[str]:
-    """The names of contexts: those given, then tiers, the second of one as TIER.2."""
-    names = list(given)
-    for file in files[len(given) :]:
-        tier = re.sub(r"[^A-Za-z0-9._-]", "-", file.header.tier)[:LONGEST_NAME]
-        base = tier if NAME.fullmatch(tier) else f"tier-{tier}"
+def _names(files: Sequence[ContextFile], wanted: Sequence[str]) -> list[str]:
+    """A different name for each context: the one that is wanted, else its tier, the second of one as NAME.2."""
+    names: list[str] = []
+    for file, base in zip(files, chain(wanted, repeat("")), strict=False):
+        base = base or _name_of_tier(file.header.tier)
         name, number = base, 1
         while name in names:
             number += 1
             name = f"{base}.{number}"
         names.append(name)
     return names
+
+
+def _name_of_tier(tier: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", tier)[:LONGEST_NAME]
+    return name if NAME.fullmatch(name) else f"tier-{name}"
 
 
 class _Sections:

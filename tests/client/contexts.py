@@ -13,10 +13,15 @@ SOURCE = "__kernel void f(__global float *a, __global float *b) {}"
 
 
 def small_context(
-    path: Path, arenas: tuple[int, ...] = (), names: tuple[str, ...] = ("main",), bound: int = 0, **config: Any
+    path: Path,
+    arenas: tuple[int, ...] = (),
+    names: tuple[str, ...] = ("main",),
+    bound: int = 0,
+    device: dict[str, Any] = DEVICE,
+    **config: Any,
 ) -> Path:
     """Writes the graph main, or those of other names: x[2, 4] to y[8] in one operation, called double.
-    bound: of the arenas."""
+    bound: of the arenas; device: which made it, whose name is its tier."""
     program = open_backend(NULL_REPORT).build(SOURCE, "")
     arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
     launch = LaunchRecord("double", "0" * 64, 0, "f", (8,), (4,), arguments)
@@ -27,5 +32,6 @@ def small_context(
         for name in names
     ]
     programs = (ProgramRecord(program.binary or b"", SOURCE, ""),)
-    write_context(path, Context(graphs, programs, (), DEVICE, "null", config, {"gputune": "0.1.0"}, computes=False))
+    tier, computes = device["name"], device is not DEVICE
+    write_context(path, Context(graphs, programs, (), device, tier, config, {"gputune": "0.1.0"}, computes))
     return path

@@ -1,0 +1,118 @@
+"""gputune package"""
+
+from pathlib import Path
+
+import click
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.say import print_json, say
+from gputune.client.errors import ConfigError
+from gputune.client.outputs import check_output, writing
+from gputune.client.run.packages import combine, lines_of, listing
+from gputune.runtime.context.package import open_package
+from gputune.runtime.context.packing import split
+from gputune.runtime.devices.discovery import discover
+from gputune.runtime.execution.loading import check_trusted
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("package")
+@click.argument("files", nargs=-1, required=True, type=_PATH, metavar="FILE...")
+@click.option(
+    "--output",
+    type=_PATH,
+    metavar="F",
+    help="The package to write, such as model.gtpkg; with --add and --remove FILE itself by default.",
+)
+@click.option(
+    "--add",
+    "added",
+    type=_PATH,
+    multiple=True,
+    metavar="F",
+    help="Add a context binary, or those of a package. It replaces the one for the same device and driver; the others "
+    "stay as they are.",
+)
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Leave out a context, by its name in --list.")
+@click.option("--split", "splits", is_flag=True, help="Write the contexts of FILE to --output_dir as NAME.bin.")
+@click.option("--output_dir", type=_PATH, metavar="D", help="The folder for --split.")
+@click.option("--list", "lists", is_flag=True, help="Say which contexts FILE holds.")
+@click.option("--compatibility", is_flag=True, help="With --list: how they fit each device of this machine.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: as JSON for tools.")
+def command(
+    files: tuple[Path, ...],
+    output: Path | None,
+    added: tuple[Path, ...],
+    removed: tuple[str, ...],
+    splits: bool,
+    output_dir: Path | None,
+    lists: bool,
+    compatibility: bool,
+    as_json: bool,
+) -> None:
+    """Put context binaries of one model for several device tiers into one file, which stores what they share once.
+
+    `gputune.runtime.load` and net-run take a package like a context binary, and of its contexts the one that fits the
+    device best. A context is called by its tier.
+
+    \b
+    gputune package phone.bin board.bin --output model.gtpkg
+    gputune package model.gtpkg --add tablet.bin
+    gputune package --list model.gtpkg
+    gputune package --split model.gtpkg --output_dir out
+    """
+    _check(files, output, bool(added or removed), splits, output_dir, lists, compatibility or as_json)
+    if lists:
+        _list(files[0], compatibility, as_json)
+    elif output_dir is not None:
+        _split(files[0], output_dir)
+    else:
+        written = output or files[0]
+        check_output(written)
+        with device_errors(files[0]):
+            packing = combine(written, files, added, removed)
+        say(f"{written}: {packing}")
+
+
+def _check(
+    files: tuple[Path, ...],
+    output: Path | None,
+    changes: bool,
+    splits: bool,
+    output_dir: Path | None,
+    lists: bool,
+    shows: bool,
+) -> None:
+    """Raises ConfigError for options that do not go together."""
+    if splits and lists:
+        raise ConfigError("--split, --list: give one of them")
+    if splits != (output_dir is not None):
+        raise ConfigError("--split writes to --output_dir: give both")
+    if shows and not lists:
+        raise ConfigError("--compatibility, --json: they belong to --list")
+    if splits or lists:
+        if len(files) > 1 or output is not None or changes:
+            raise ConfigError("--split and --list are of one package, and go with no --output, --add and --remove")
+    elif output is None and not (changes and len(files) == 1):
+        raise ConfigError("nothing to make: give --output model.gtpkg, or --add or --remove to change one package")
+
+
+def _list(path: Path, compatibility: bool, as_json: bool) -> None:
+    with device_errors(path), open_package(path) as package:
+        listed = listing(package, discover() if compatibility else None)
+    if as_json:
+        print_json(listed)
+        return
+    for line in lines_of(listed):
+        say(line)
+
+
+def _split(path: Path, folder: Path) -> None:
+    check_output(folder, folder=True)
+    with device_errors(path):
+        check_trusted(path)
+        with open_package(path) as package, writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for written in split(package, folder):
+                say(written)

@@ -1,0 +1,134 @@
+"""gputune package: contexts of several devices go into one file, come out as they were, and are chosen by net-run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.client.errors import ConfigError, DeviceOrContextError
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.devices.discovery import DeviceReport
+from tests.client.commands import Gputune, read_json
+from tests.client.contexts import DEVICE, small_context
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> list[Path]:
+    """Contexts of one model, of the null device and for two that compute."""
+    null = small_context(tmp_path / "null.bin", (256,))
+    return [null, for_device(tmp_path / "a.bin"), for_device(tmp_path / "b.bin", vendor="B")]
+
+
+def for_device(path: Path, arenas: tuple[int, ...] = (256,), **fields: Any) -> Path:
+    """The small context for a device named as the file."""
+    path.parent.mkdir(exist_ok=True)
+    return small_context(path, arenas, device={**DEVICE, "name": path.stem, "platform": "x", **fields})
+
+
+def names(gputune: Gputune, package: Path) -> list[str]:
+    ran = gputune("package", "--list", package, "--json")
+    assert ran.code == 0, ran.err
+    return [context["name"] for context in json.loads(ran.out)["contexts"]]
+
+
+def test_a_package_is_made_listed_changed_and_split(gputune: Gputune, made: list[Path], tmp_path: Path) -> None:
+    package, out = tmp_path / "m.gtpkg", tmp_path / "out"
+    ran = gputune("package", *made[:2], "--output", package)
+    assert ran.code == 0, ran.err
+    apart = sum(path.stat().st_size for path in made[:2])
+    share = 1 - package.stat().st_size / apart
+    said = f"{package}: 2 contexts in {package.stat().st_size} bytes, as files of their own {apart}: {share:.1%} saved"
+    assert ran.out.startswith(said)
+    assert names(gputune, package) == ["null", "a"]
+    assert gputune("package", package, "--add", made[2]).code == 0
+    assert names(gputune, package) == ["null", "a", "b"]
+    again = for_device(tmp_path / "again" / "a.bin", (512,))
+    assert gputune("package", package, "--add", again, "--remove", "b").code == 0
+    assert names(gputune, package) == ["null", "a"]
+    ran = gputune("package", "--split", package, "--output_dir", out)
+    assert ran.out.splitlines() == [str(out / "null.bin"), str(out / "a.bin")]
+    assert (out / "null.bin").read_bytes() == made[0].read_bytes()
+    assert (out / "a.bin").read_bytes() == again.read_bytes()
+    assert gputune("package", package, made[2], "--output", tmp_path / "all.gtpkg").code == 0
+    assert names(gputune, tmp_path / "all.gtpkg") == ["null", "a", "b"]
+
+
+def test_the_utility_lists_a_package(gputune: Gputune, made: list[Path], tmp_path: Path) -> None:
+    package = tmp_path / "m.gtpkg"
+    larger = for_device(tmp_path / "c.bin", (512, 128), driver_version="2")
+    gputune("package", *made, larger, "--output", package)
+    ran = gputune("context-binary-utility", "--context_binary", package, "--json_file", tmp_path / "m.json")
+    assert ran.code == 0, ran.err
+    shown = read_json(tmp_path / "m.json")
+    assert [context["tier"] for context in shown["package"]["contexts"]] == ["null", "a", "b", "c"]
+    assert shown["package"]["contexts"][3]["max_spill_fill_size"] == {"main": 640}
+    assert shown["group"]["arena_bytes"] == [512, 128]
+    lines = ran.out.splitlines()
+    assert lines[1].startswith("context 'a': a (x, driver 1), ")
+    assert lines[-1] == "graph 'main': max_spill_fill_size 640 bytes"
+
+
+def test_verdicts_of_devices_here(
+    gputune: Gputune, made: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = DeviceIdentity.from_dict({**DEVICE, "name": "a", "platform": "x", "driver_version": "3"})
+    monkeypatch.setattr("gputune.client.cli.package.discover", lambda: [DeviceReport(0, here, "", True, "")])
+    gputune("package", *made, "--output", tmp_path / "m.gtpkg")
+    ran = gputune("package", "--list", tmp_path / "m.gtpkg", "--compatibility")
+    first, second, third = ran.out.splitlines()[3:]
+    assert first.startswith(
+        "#0 a (x, cpu): takes 'a': near, distance 1: made for another driver: driver_version is '3'"
+    )
+    assert second.startswith("#0 a (x, cpu): 'b': rebuilt, distance 5: made for b, a is another cpu")
+    assert third.startswith("#0 a (x, cpu): 'null': unsupported") and "made by the null device" in third
+
+
+def test_net_run_takes_a_package_and_says_which_context(gputune: Gputune, made: list[Path], tmp_path: Path) -> None:
+    package, inputs = tmp_path / "m.gtpkg", tmp_path / "inputs.txt"
+    gputune("package", *made[1:], made[0], "--output", package)
+    np.ones((2, 4), np.float32).tofile(tmp_path / "x.raw")
+    inputs.write_text(f"x:={tmp_path / 'x.raw'}\n")
+    options = ("--input_list", inputs, "--output_dir", tmp_path, "--summary_json", tmp_path / "s.json")
+    ran = gputune("net-run", "--retrieve_context", package, *options, "--device", "null")
+    assert ran.code == 0, ran.err
+    assert f"{package}: context 'null', of 3 in the package: optimal" in ran.err
+    choice = read_json(tmp_path / "s.json")["choice"]
+    assert (choice["name"], choice["fit"], choice["distance"]) == ("null", "optimal", 0)
+    two = (f"{package},{made[0]}", "--input_list", f"{inputs},{inputs}", *options[2:], "--device", "null")
+    for sharing in ("--share_spill_fill", "--no_share_spill_fill"):
+        ran = gputune("net-run", "--retrieve_context", *two, sharing)
+        assert ran.code == 0, ran.err
+        assert read_json(tmp_path / "s.json")["contexts"]["m"]["choice"]["name"] == "null"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("a.bin",), ConfigError.exit_code, "nothing to make: give --output"),
+        (("--split", "m.gtpkg"), ConfigError.exit_code, "--split writes to --output_dir"),
+        (("--split", "--list", "m.gtpkg", "--output_dir", "o"), ConfigError.exit_code, "give one of them"),
+        (("--list", "m.gtpkg", "--add", "a.bin"), ConfigError.exit_code, "go with no --output, --add"),
+        (("m.gtpkg", "--json", "--remove", "a"), ConfigError.exit_code, "belong to --list"),
+        (("m.gtpkg", "--remove", "z"), ConfigError.exit_code, "there is no context 'z' in m.gtpkg; there are 'a', 'b'"),
+        (("--list", "a.bin"), DeviceOrContextError.exit_code, "a.bin: no package of contexts (MalformedPackage)"),
+        (("no.bin", "--output", "n.gtpkg"), DeviceOrContextError.exit_code, "no.bin cannot be read: No such file"),
+        (("a.bin", "other.bin", "--output", "n.gtpkg"), DeviceOrContextError.exit_code, "its graphs are ['else']"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    gputune: Gputune,
+    made: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    code: int,
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small_context(tmp_path / "other.bin", names=("else",))
+    gputune("package", *made[1:], "--output", "m.gtpkg")
+    ran = gputune("package", *words)
+    assert (ran.code, line in ran.last_line) == (code, True), ran.err
+    assert not (tmp_path / "n.gtpkg").exists()
