@@ -7,6 +7,7 @@
     scripts/fuzz cache          works with changed performance caches and exports
     scripts/fuzz context        loads and runs changed context binaries
     scripts/fuzz epcontext      reads changed ONNX files with EPContext nodes
+    scripts/fuzz package        reads, splits and loads changed packages of contexts
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
@@ -17,7 +18,7 @@ import random
 import sys
 from typing import Protocol
 
-from stress.fuzz import cache, connections, context, ep_context, frames, models, tests
+from stress.fuzz import cache, connections, context, ep_context, frames, models, package, tests
 from stress.graphs import fuzzing
 
 
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "frames": frames,
     "graphs": fuzzing,
     "models": models,
+    "package": package,
     "tests": tests,
 }
 

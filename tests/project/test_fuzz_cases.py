@@ -1,4 +1,4 @@
-"""A few cases of scripts/fuzz context, epcontext and cache, the same every time; and how a case is repeated."""
+"""A few cases of scripts/fuzz context, package, epcontext and cache, each time the same; and how one is repeated."""
 
 import argparse
 import random
@@ -10,13 +10,21 @@ import pytest
 
 from gputune.runtime.context.format import ContextFile, context_of
 from gputune.runtime.execution import loading
-from stress.fuzz import cache, cases, context, ep_context
+from stress.fuzz import cache, cases, context, ep_context, package
 from stress.fuzz.mutations import mutated_bytes, mutated_value
 
 
 def test_changed_context_binaries_are_refused_in_one_line_or_do_what_they_say(tmp_path: Path) -> None:
     ended = Counter(context.examine(cases.chance_of(0, number), tmp_path) for number in range(80))
     assert {"MalformedHeader", "ChecksumMismatch", "ran"} <= ended.keys()
+
+
+def test_changed_packages_are_refused_in_one_line_or_give_what_they_say(tmp_path: Path) -> None:
+    ended = Counter(package.examine(cases.chance_of(0, number), tmp_path) for number in range(150))
+    assert {"MalformedPackage", "MalformedHeader", "ChecksumMismatch"} <= ended.keys()
+    assert package.end_of(package.original(), tmp_path, same=True) == "ran"
+    fields, sections = package.parts(package.original())
+    assert package.joined(fields, sections) == package.original()
 
 
 def test_changed_caches_and_exports_are_refused_in_one_line_or_used(tmp_path: Path) -> None:
