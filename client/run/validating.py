@@ -5,10 +5,12 @@ from pathlib import Path
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.errors import ContextError, DeviceError, DeviceNotFound
 from gputune.core.statuses import ContextVerdict
+from gputune.runtime.backends import Backend
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import ContextFile, open_context, read_header
+from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.execution.loading import check_trusted, open_device_for
-from gputune.runtime.execution.verdict import verdict_on
+from gputune.runtime.execution.verdict import open_chosen, verdict_on
 
 
 def graph_names_of(path: Path) -> list[str]:
@@ -16,6 +18,9 @@ def graph_names_of(path: Path) -> list[str]:
     try:
         if is_ep_context(path):
             return [node.name for node in ep_contexts(path)]
+        if is_package(path):  # whose contexts have the same graphs
+            with open_package(path) as package, package.open(0) as file:
+                return [graph.name for graph in file.header.graphs]
         return [graph.name for graph in read_header(path).graphs]
     except OSError as error:
         raise DeviceOrContextError(f"{path} cannot be read: {error.strerror}") from None
@@ -25,16 +30,22 @@ def graph_names_of(path: Path) -> list[str]:
 
 def validated(path: Path, device: str | None, strict: bool) -> str:
     """What was found valid, in words: header, the checksum of every section, and how all graphs fit the device that
-    would run them. strict: whether a context for another device is an error. Raises DeviceOrContextError."""
+    would run them; of a package those of the context that fits it best. strict: whether a context for another device is
+    an error. Raises DeviceOrContextError."""
     try:
         check_trusted(path)
+        if is_package(path):
+            with open_package(path) as package:
+                backend = open_device_for(package, device)
+                with open_chosen(package, backend.identity, backend.computes) as file:
+                    return _validated(file, backend, strict)
         files = (
             [node.open() for node in ep_contexts(path) if node.main] if is_ep_context(path) else [open_context(path)]
         )
         found = []
         for file in files:
             with file:
-                found.append(_validated(file, device, strict))
+                found.append(_validated(file, open_device_for(file, device), strict))
         return "; ".join(found)
     except OSError as error:
         raise DeviceOrContextError(f"{error.filename or path} cannot be read: {error.strerror}") from None
@@ -42,12 +53,11 @@ def validated(path: Path, device: str | None, strict: bool) -> str:
         raise DeviceOrContextError(f"{error} ({type(error).__name__})") from None
 
 
-def _validated(file: ContextFile, device: str | None, strict: bool) -> str:
+def _validated(file: ContextFile, backend: Backend, strict: bool) -> str:
     header = file.header
     nbytes = 0
     for index in range(len(header.sections)):
         nbytes += file.section(index).nbytes
-    backend = open_device_for(file, device)
     verdict, reason = verdict_on(header, header.graphs, backend.identity, backend.computes)
     name = backend.identity.name
     unfit = verdict is ContextVerdict.UNSUPPORTED or (strict and verdict is not ContextVerdict.OPTIMAL)

@@ -96,6 +96,8 @@ def test_net_run_takes_a_package_and_says_which_context(gputune: Gputune, made: 
     assert f"{package}: context 'null', of 3 in the package: optimal" in ran.err
     choice = read_json(tmp_path / "s.json")["choice"]
     assert (choice["name"], choice["fit"], choice["distance"]) == ("null", "optimal", 0)
+    ran = gputune("net-run", "--retrieve_context", package, "--validate_binary", "--device", "null")
+    assert (ran.code, "are whole; optimal on null" in ran.out) == (0, True), ran.err
     two = (f"{package},{made[0]}", "--input_list", f"{inputs},{inputs}", *options[2:], "--device", "null")
     for sharing in ("--share_spill_fill", "--no_share_spill_fill"):
         ran = gputune("net-run", "--retrieve_context", *two, sharing)
