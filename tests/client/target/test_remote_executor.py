@@ -10,6 +10,8 @@ import pytest
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.errors import NotAContext
+from gputune.runtime.context.format import open_context
+from gputune.runtime.context.packing import write_package
 from gputune.server.protocol.messages import ContextExecuted, ContextLoaded, Limits
 from tests.client.contexts import DEVICE, small_context
 
@@ -60,6 +62,17 @@ def test_the_file_is_sent_as_it_is_and_outputs_come_back_as_arrays(path: Path) -
     assert elapsed_ns == 99, "the target's clock"
     assert len(executor.round_trip_ns) == 2
     assert min(executor.round_trip_ns) > 0
+
+
+def test_of_a_package_the_context_for_the_target_is_sent_as_its_file_was(path: Path, tmp_path: Path) -> None:
+    other = small_context(tmp_path / "other.bin", device={**DEVICE, "name": "other", "platform": "x"})
+    write_package(tmp_path / "m.gtpkg", [open_context(other), open_context(path)])
+    client: Any = FakeClient()
+    executor = RemoteExecutor(client, tmp_path / "m.gtpkg", None, strict=True)
+    ((data, _, _),) = client.loaded
+    assert bytes(data) == path.read_bytes()
+    assert executor.choice is not None and (executor.choice.name, executor.choice.fit) == ("null", "optimal")
+    assert executor.warnings == ["from source"]
 
 
 def test_closing_frees_the_context(path: Path) -> None:
