@@ -176,6 +176,11 @@ EVERYWHERE = sorted(
 )
 
 
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def short(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -250,7 +255,7 @@ def broken_rules(path: Path, source: str) -> list[str]:
     if folder == "core.api":
         return []
     found = []
-    for line, name in imported(path, ast.parse(source)):
+    for line, name in imported(path, parsed(source)):
         top, _, below = name.partition(".")
         where = f"{short(path)}:{line}"
         if top == "gputune":
@@ -327,7 +332,7 @@ def dependencies() -> dict[str, set[str]]:
     """What each module imports of ours, for types only included."""
     found: dict[str, set[str]] = {}
     for module, path in modules().items():
-        names = imported(path, ast.parse(path.read_text(encoding="utf-8")))
+        names = imported(path, parsed(path.read_text(encoding="utf-8")))
         ours = {module_of(name.removeprefix("gputune.")) for _, name in names if name.startswith("gputune.")}
         found[module] = {other for other in ours if other is not None} - {module}
     return found
@@ -391,7 +396,7 @@ def test_files_and_functions_are_short() -> None:
         text = path.read_text(encoding="utf-8")
         if text.count("\n") > MOST_LINES:
             files.append(short(path))
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 if (node.end_lineno or 0) - node.lineno + 1 > MOST_LINES_OF_A_FUNCTION:
                     functions.append(f"{short(path)}: {node.name}")

@@ -267,8 +267,9 @@ def test_what_fails_to_go_back_is_tried_again_and_stays_in_the_journal(
 
 
 @pytest.fixture
-def voting(steering: MadeUpSteering, folder: Path) -> Iterator[Arbiter]:
-    """One whose votes are in the files."""
+def voting(steering: MadeUpSteering, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arbiter]:
+    """One whose votes are in the files, which looks at them when it is told to."""
+    monkeypatch.setattr(arbiters, "LOOK_S", 1000.0)
     one = Arbiter("gpu", steering, folder)
     one.cast(one.register(), HIGH)
     yield one

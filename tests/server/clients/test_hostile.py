@@ -24,6 +24,7 @@ def run_fuzz(count: int, seed: int, connections: int) -> tuple[dict[str, Any], l
     return figures, promises.broken
 
 
+@pytest.mark.slow  # it waits until wrong proofs are not slowed any more
 def test_hostile_inputs_leave_the_server_well() -> None:
     figures, broken = run_fuzz(700, 1, 8)
     assert broken == []
