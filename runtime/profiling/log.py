@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar, get_args
 
 import msgpack
 import numpy as np
@@ -21,9 +21,12 @@ import numpy as np
 from gputune.core.errors import MalformedLog, shortened
 from gputune.core.identity import is_count
 from gputune.runtime.context.records import Fields
-from gputune.runtime.profiling.clocks import ClockFit
+from gputune.runtime.profiling.clocks import MOST_PPB, ClockFit, Method
 from gputune.runtime.profiling.records import (
     LEVELS,
+    PART_BEGUN,
+    PART_ENDED,
+    PART_KIND,
     Comparison,
     Form,
     LoggedGraph,
@@ -41,7 +44,12 @@ KIND = "gputune-profile"
 VERSION = 1
 LOG_NAME = "gputune-profiling-data.log"
 LARGEST_RECORD_BYTES = 1 << 28
-FORMS = ("launches", "persistent", "aborted")
+END_NS = 1 << 60
+"""No moment of the host's clock is as late, which is 36 years."""
+LONGEST_NS = 1 << 50
+"""Of an inference and of its launches together, which is 13 days: sums of thousands fit into 64 bits."""
+DEVICE_END_NS = 1 << 62
+"""The same of the device's, which may count from any year; sums and differences of two fit into 64 bits."""
 _RECORDS: Mapping[type, str] = {
     LoggedGraph: "graph",
     Span: "span",
@@ -160,10 +168,13 @@ def _header(kind: str, content: Fields, name: str) -> LogHeader:
     level: Any = content.text("level")
     if level not in LEVELS:
         raise MalformedLog(f"{name}: unknown level {level[:40]!r}")
+    device = content.map("device")
+    if not isinstance(device.get("name", ""), str):
+        raise MalformedLog(f"{name}: the device's name is no text")
     return LogHeader(
         level=level,
         software=content.text("software"),
-        device=content.map("device"),
+        device=device,
         begun_ns=content.count("begun_ns"),
         begun_unix_ns=content.count("begun_unix_ns"),
         settings=_texts(content, "settings"),
@@ -223,6 +234,8 @@ def _graph(content: Fields, place: str) -> LoggedGraph:
 def _inference(made: type[Inference], content: Fields, log: Log, place: str) -> Inference:
     graph = log.graphs[_graph_place(content, log, place)]
     begun_ns, ended_ns = _moments(content, place)
+    if ended_ns - begun_ns > LONGEST_NS:
+        raise MalformedLog(f"{place}: an inference of {ended_ns - begun_ns} ns")
     launches = _block(content, "launches", place)
     count = len(graph.launches)
     if launches.size not in ((2 * count,) if made is MarkedInference else (0, 2 * count, 4 * count)):
@@ -232,9 +245,16 @@ def _inference(made: type[Inference], content: Fields, log: Log, place: str) -> 
         raise MalformedLog(f"{place}: {parts.size} numbers are no parts of an inference")
     parts = parts.reshape(-1, 4)
     if len(parts) and not (
-        parts[:, 0].min() >= 0 and parts[:, 0].max() < len(Part) and (parts[:, 2] <= parts[:, 3]).all()
+        parts[:, PART_KIND].min() >= 0
+        and parts[:, PART_KIND].max() < len(Part)
+        and (parts[:, PART_BEGUN] <= parts[:, PART_ENDED]).all()
+        and begun_ns <= parts[:, PART_BEGUN].min()
+        and parts[:, PART_ENDED].max() <= ended_ns
     ):
-        raise MalformedLog(f"{place}: parts of an inference that cannot be")
+        raise MalformedLog(f"{place}: a part of the inference is of no known kind, or does not lie within it")
+    launches = launches.reshape(count, -1) if launches.size else np.zeros((0, 4), np.int64)
+    clock = _clock(content, place)
+    _check_launches(launches, clock, place)
     return made(
         graph=content.count("graph"),
         number=content.count("number"),
@@ -243,8 +263,8 @@ def _inference(made: type[Inference], content: Fields, log: Log, place: str) -> 
         begun_ns=begun_ns,
         ended_ns=ended_ns,
         parts=parts,
-        launches=launches.reshape(count, -1) if launches.size else np.zeros((0, 4), np.int64),
-        clock=_clock(content, place),
+        launches=launches,
+        clock=clock,
         counters=_counts(content, "counters", place),
         preemptions=_by_thread(content, place),
         observed=_numbers(content, "observed", place),
@@ -252,14 +272,28 @@ def _inference(made: type[Inference], content: Fields, log: Log, place: str) -> 
     )
 
 
+def _check_launches(launches: Times, clock: ClockFit | None, place: str) -> None:
+    """That each launch's timestamps are in order, and are moments of the host's clock. Raises MalformedLog."""
+    if not launches.size:
+        return
+    if (launches[:, :-1] > launches[:, 1:]).any():
+        raise MalformedLog(f"{place}: a launch whose timestamps are not in order")
+    ends = [int(launches.min()), int(launches.max())]
+    first_ns, last_ns = ends if clock is None else map(clock.to_host, ends)
+    if not 0 <= first_ns <= last_ns < min(first_ns + LONGEST_NS, END_NS):
+        raise MalformedLog(f"{place}: launches from {first_ns} to {last_ns} ns by the host's clock")
+
+
 def _clock(content: Fields, place: str) -> ClockFit | None:
     items = content.items("clock")
     if not items:
         return None
-    if len(items) != 5 or not all(type(each) is int and abs(each) < 1 << 62 for each in items[:4]):
-        raise MalformedLog(f"{place}: a clock that cannot be")
+    if len(items) != 5 or not all(type(each) is int and abs(each) < DEVICE_END_NS for each in items[:4]):
+        raise MalformedLog(f"{place}: a clock that is not four numbers and a method")
     at_ns, offset_ns, rate_ppb, bound_ns, method = items
-    return ClockFit(at_ns, offset_ns, rate_ppb, bound_ns, str(method))
+    if abs(rate_ppb) > MOST_PPB or bound_ns < 0 or method not in get_args(Method):
+        raise MalformedLog(f"{place}: a clock of the rate {rate_ppb} ppb with the bound {bound_ns} ns cannot be")
+    return ClockFit(at_ns, offset_ns, rate_ppb, bound_ns, method)
 
 
 def _comparison(content: Fields, log: Log, place: str) -> Comparison:
@@ -281,15 +315,17 @@ def _graph_place(content: Fields, log: Log, place: str) -> int:
 
 def _form(content: Fields, name: str, place: str) -> Form:
     form: Any = content.text(name)
-    if form not in FORMS:
+    if form not in get_args(Form):
         raise MalformedLog(f"{place}: unknown form {form[:40]!r}")
     return form  # type: ignore[no-any-return]
 
 
 def _moments(content: Fields, place: str) -> tuple[int, int]:
     begun_ns, ended_ns = content.count("begun_ns"), content.count("ended_ns")
-    if not begun_ns <= ended_ns < 1 << 62:
+    if not begun_ns <= ended_ns:
         raise MalformedLog(f"{place} ends before it begins")
+    if ended_ns >= END_NS:
+        raise MalformedLog(f"{place} ends at {ended_ns} ns, which no host's clock says")
     return begun_ns, ended_ns
 
 
@@ -299,7 +335,7 @@ def _block(content: Fields, name: str, place: str) -> Times:
     if len(data) % 8:
         raise MalformedLog(f"{place}: {name!r} has {len(data)} bytes, which are no 64-bit integers")
     times = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
-    if times.size and (times.min() < -(1 << 62) or times.max() >= 1 << 62):
+    if times.size and (times.min() <= -DEVICE_END_NS or times.max() >= DEVICE_END_NS):
         raise MalformedLog(f"{place}: {name!r} has timestamps that cannot be")
     return times
 

@@ -24,7 +24,7 @@ from gputune.runtime.profiling.records import Times
 
 
 def write_chrome_trace(timeline: Timeline, path: Path, progress: Progress = SILENT) -> None:
-    """Writes the file, an event a line. Raises OutputError; MalformedLog."""
+    """Writes the file, an event a line. Raises OutputError."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb", buffering=1 << 20) as file:

@@ -56,8 +56,7 @@ _ON_DEVICE = ("queue", "kernels", "gaps", "device", "wake-up")
 
 
 def write_csv(profile: Profile, path: Path, progress: Progress = SILENT) -> None:
-    """Writes the file. Times are US with three decimals, moments are of the host's clock. Raises OutputError;
-    MalformedLog."""
+    """Writes the file. Times are US with three decimals, moments are of the host's clock. Raises OutputError."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", buffering=1 << 20) as file:

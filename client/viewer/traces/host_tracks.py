@@ -86,7 +86,7 @@ class PhaseTracks:
 
 def _layout(shown: Shown) -> tuple[Times, Times, Layout]:
     """When an inference and its parts began and ended, and their rows."""
-    one, parts = shown.inference, shown.parts
+    one, parts = shown.inference, shown.inference.parts
     begun_ns = np.concatenate([[one.begun_ns], parts[:, PART_BEGUN]]).astype(np.int64)
     ended_ns = np.concatenate([[one.ended_ns], parts[:, PART_ENDED]]).astype(np.int64)
     return begun_ns, ended_ns, layout_of(begun_ns, ended_ns, nested=True)

@@ -47,7 +47,7 @@ _PROCESS_UUIDS = 1 << 32
 
 
 def write_perfetto(timeline: Timeline, path: Path, progress: Progress = SILENT) -> None:
-    """Writes the file. Raises OutputError; MalformedLog."""
+    """Writes the file. Raises OutputError."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb", buffering=1 << 20) as file:

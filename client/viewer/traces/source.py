@@ -11,8 +11,7 @@ from gputune.client.progress import Progress
 from gputune.client.viewer.profile import GraphProfile
 from gputune.client.viewer.traces.events import Event, Process, Slices, Track
 from gputune.client.viewer.traces.rows import Layout, Rows
-from gputune.core.errors import MalformedLog
-from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, LoggedInference, MarkedInference, Times
+from gputune.runtime.profiling.records import LoggedInference, MarkedInference, Times
 
 _Item = TypeVar("_Item")
 _STEPS = 100
@@ -28,7 +27,7 @@ class Shown:
 
     @property
     def launches_ns(self) -> Times:
-        """The timestamps of launches one by one by the host's clock. Raises MalformedLog where they cannot be."""
+        """The timestamps of launches one by one by the host's clock."""
         return self._times[:0] if isinstance(self.inference, MarkedInference) else self._times
 
     @property
@@ -38,24 +37,7 @@ class Shown:
 
     @cached_property
     def _times(self) -> Times:
-        times = self.inference.launches_ns()
-        if len(times) and (times.min() < 0 or (times[:, -2] > times[:, -1]).any()):
-            raise self._malformed("has a launch that ends before it starts, or lies before the host's clock begins")
-        return times
-
-    @property
-    def parts(self) -> Times:
-        """The host's parts, as records.PART_KIND and so on say. Raises MalformedLog where one lies outside."""
-        one = self.inference
-        if len(one.parts) and (
-            one.parts[:, PART_BEGUN].min() < one.begun_ns or one.parts[:, PART_ENDED].max() > one.ended_ns
-        ):
-            raise self._malformed("has a part that is not within it")
-        return one.parts
-
-    def _malformed(self, what: str) -> MalformedLog:
-        graph, number = self.graph.graph.name, self.inference.number
-        return MalformedLog(f"{self.graph.log.path}: inference {number} of graph {graph!r} {what}")
+        return self.inference.launches_ns()
 
 
 class Source(Protocol):

@@ -20,15 +20,14 @@ from gputune.client.viewer.traces.host_tracks import HostTracks, PhaseTracks
 from gputune.client.viewer.traces.memory_tracks import MemoryTracks
 from gputune.client.viewer.traces.run_tracks import RunTracks
 from gputune.client.viewer.traces.source import Shown, Source
-from gputune.core.errors import MalformedLog
-from gputune.runtime.profiling.log import Log
+from gputune.runtime.profiling.log import END_NS, Log
 
 
 class Timeline:
     """All that a trace shows. Tracks are known before the first event."""
 
     def __init__(self, profile: Profile, features: Features) -> None:
-        """Places all inferences. Raises MalformedLog for launches or parts of inferences that cannot be."""
+        """Places all inferences."""
         numbers = itertools.count(1)
         self._logs = [_LogTimeline(place, log, profile, features, numbers) for place, log in enumerate(profile.logs)]
         first = profile.logs[0].header if profile.logs else None
@@ -63,7 +62,7 @@ class _LogTimeline:
 
     def __init__(self, place: int, log: Log, profile: Profile, features: Features, numbers: Iterator[int]) -> None:
         self.process = Process(place + 1, _title(place, log, len(profile.logs)), _origin(log))
-        zoom = profile.zoom or (0, 1 << 62)
+        zoom = profile.zoom or (0, END_NS)
         spans = [span for span in log.spans if span.ended_ns >= zoom[0] and span.begun_ns <= zoom[1]]
         states = [state for state in log.states if zoom[0] <= state.at_ns <= zoom[1]]
         device = DeviceTracks(place + 1, profile.schematic, features)
@@ -102,21 +101,9 @@ class _LogTimeline:
 
 def _shown(graphs: Sequence[GraphProfile]) -> list[Shown]:
     """The inferences of a log in the order in which they begin."""
-    for graph in graphs:
-        _check_launches(graph)
     found = [(graph, one) for graph in graphs for one in (*graph.inferences, *graph.marked)]
     found.sort(key=lambda pair: pair[1].begun_ns)
     return [Shown(place, graph, one) for place, (graph, one) in enumerate(found)]
-
-
-def _check_launches(graph: GraphProfile) -> None:
-    """That operations of a schematic have launches that there are. Raises MalformedLog."""
-    count = len(graph.graph.launches)
-    for one in () if graph.plan is None else graph.plan.operations:
-        if any(launch >= count for launch in one.launches):
-            raise MalformedLog(
-                f"the schematic's operation {one.name!r} has a launch that graph {graph.graph.name!r} has not"
-            )
 
 
 def _title(place: int, log: Log, logs: int) -> str:

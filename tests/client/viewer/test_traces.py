@@ -19,7 +19,6 @@ from gputune.client.viewer.traces.csv_table import COLUMNS, write_csv
 from gputune.client.viewer.traces.perfetto import write_perfetto
 from gputune.client.viewer.traces.rows import layout_of
 from gputune.client.viewer.traces.timeline import Timeline
-from gputune.core.errors import MalformedLog
 from tests.client.viewer.made_up_profiles import NAMES, overlapping_profile, rich_profile
 from tests.client.viewer.read_back import Trace, check_nesting, read_chrome, read_perfetto
 from tests.runtime.profiling import made_up
@@ -214,12 +213,6 @@ def test_the_table_has_the_columns_and_words_of_the_original(tmp_path: Path) -> 
     }  # fmt: skip
     node = next(row for row in rows if row["Message"] == "NODE")
     assert (node["Event Identifier"], node["Unit of Measurement"], node["Time"]) == ("conv1:OpId_0", "US", "40.000")
-
-
-def test_a_launch_that_ends_before_it_starts_is_refused() -> None:
-    profile = rich_profile([[5, 5, -5, 5]])
-    with pytest.raises(MalformedLog, match=r"made-up.log: inference 0 of graph 'net' has a launch that ends before"):
-        Timeline(profile, ALL)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=9), st.booleans())

@@ -1,6 +1,8 @@
 """The profile log: what is written is read, and whatever is cut off or wrong is noticed."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -9,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.core.errors import MalformedLog
-from gputune.runtime.profiling.log import LogWriter, Record
+from gputune.runtime.profiling.clocks import MOST_PPB
+from gputune.runtime.profiling.log import END_NS, LONGEST_NS, LogWriter, Record
 from gputune.runtime.profiling.records import Comparison, Span, StateSample, level_named
 from tests.runtime.profiling import made_up
+from tests.runtime.profiling.made_up import BEGUN_NS, CLOCK
 
 NET = made_up.graph(["conv", "pool", "fc"])
 CONTENT = made_up.written([NET], made_up.inferences(4, [100_000, 50_000, 20_000]))
+ONE = made_up.inference([100_000, 50_000, 20_000])
 
 
 def test_what_is_written_is_read() -> None:
@@ -64,6 +69,35 @@ def test_a_log_that_was_changed_is_read_or_refused(place: int, byte: int) -> Non
         made_up.read(bytes(changed))
     except MalformedLog as error:
         assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"launches": ONE.launches[:, ::-1]}, "a launch whose timestamps are not in order"),
+        ({"launches": ONE.launches - 2 * BEGUN_NS}, "launches from -"),
+        ({"launches": ONE.launches * [1, 1, 1, 1 << 28]}, "launches from"),
+        ({"parts": ONE.parts + np.array([0, 0, 0, 10**9])}, "does not lie within it"),
+        ({"begun_ns": 0, "ended_ns": LONGEST_NS + 1}, "an inference of"),
+        ({"ended_ns": END_NS}, "which no host's clock says"),
+        ({"clock": replace(CLOCK, rate_ppb=MOST_PPB + 1)}, "a clock of the rate"),
+        ({"clock": replace(CLOCK, bound_ns=-1)}, "a clock of the rate"),
+        ({"clock": replace(CLOCK, method="guessed")}, "a clock of the rate"),
+    ],
+)
+def test_what_no_clock_says_is_refused(changed: dict[str, Any], said: str) -> None:
+    made_up.read(made_up.written([NET], [ONE]))
+    with pytest.raises(MalformedLog, match=rf"made-up.log: record 2.*{said}"):
+        made_up.read(made_up.written([NET], [replace(ONE, **changed)]))
+
+
+def test_a_device_has_a_text_for_a_name_or_none() -> None:
+    """Readers tell devices apart by it, and NaN is equal to nothing."""
+    for device, good in (({}, True), ({"name": "x"}, True), ({"name": float("nan")}, False)):
+        stream = made_up._Kept()
+        LogWriter(stream, replace(made_up.header(), device=device)).close()
+        with nullcontext() if good else pytest.raises(MalformedLog, match="the device's name is no text"):
+            made_up.read(stream.content)
 
 
 def test_what_is_no_log_is_refused() -> None:
