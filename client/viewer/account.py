@@ -73,7 +73,7 @@ def account_of(inference: LoggedInference) -> Account:
 def total(accounts: Iterable[Account]) -> Account:
     """Several together."""
     rows = [[getattr(one, each.name) for each in fields(Account)] for one in accounts]
-    return Account(*(int(ns) for ns in np.sum(rows, axis=0))) if rows else Account(*[0] * len(fields(Account)))
+    return Account(*map(sum, zip(*rows, strict=True))) if rows else Account(*[0] * len(fields(Account)))
 
 
 def device_rows(inference: LoggedInference) -> Times:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from gputune.client.errors import ConfigError
@@ -20,12 +20,14 @@ from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import write_csv
 from gputune.client.viewer.traces.perfetto import write_perfetto
 from gputune.client.viewer.traces.timeline import Timeline
+from gputune.core.logs import printable
 
 log = logging.getLogger(__name__)
 
 CHROME_TRACE, PERFETTO_TRACE, PAGE, TABLE, SUMMARY = "chrometrace", "pftrace", "html", "csv", "json"
 FORMS = "*trace*.json (for chrome://tracing), *.pftrace (for Perfetto), *.html, *.csv, any other *.json (a summary)"
 """What names of files mean, for people."""
+NAME_CHARACTERS = 100
 SCHEMATIC_COMMAND = "gputune context-binary-generator ... --profiling_level qhas"
 
 
@@ -54,7 +56,7 @@ def write_output(profile: Profile, features: Features | None, output: Path, prog
     """Writes a file and what features ask for beside it; the paths of all of them.
 
     features: as a config file says; without one a trace is written with those that are usual, and nothing beside other
-    files. Raises ConfigError, OutputError, MalformedLog."""
+    files. Raises ConfigError, OutputError."""
     check_wish(profile, features, output)
     kind = kind_of(output)
     _WRITERS[kind](profile, features or Features(), output, progress)
@@ -80,10 +82,12 @@ def _beside(profile: Profile, features: Features) -> Iterator[tuple[str, Mapping
 
 
 def _name_of(profile: Profile) -> str:
-    """Of the model, else of the first context."""
+    """Of the model, else of the first context, fit for the name of a file."""
+    names = [graph.graph.context for graph in profile.graphs]
     if profile.schematic is not None:
-        return Path(profile.schematic.model).stem
-    return next((Path(graph.graph.context).stem for graph in profile.graphs), "profile")
+        names.insert(0, profile.schematic.model)
+    stems = (PurePath(printable(name).replace("\\", "/")).stem[:NAME_CHARACTERS] for name in names)
+    return next(filter(None, stems), "profile")
 
 
 def _write_page(profile: Profile, features: Features, output: Path, progress: Progress) -> None:

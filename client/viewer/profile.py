@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,8 +13,8 @@ import numpy as np
 from gputune.client.errors import ConfigError
 from gputune.client.viewer.account import Account, account_of, total
 from gputune.client.viewer.schematic import GraphPlan, Schematic, read_schematic
-from gputune.core.errors import shortened
-from gputune.runtime.profiling.log import Log, read_log
+from gputune.core.errors import MalformedLog, shortened
+from gputune.runtime.profiling.log import END_NS, Log, read_log
 from gputune.runtime.profiling.records import (
     Comparison,
     LoggedGraph,
@@ -137,11 +138,11 @@ def open_profile(
 def profile_of(
     logs: Sequence[Log], schematic: Schematic | None, zoom: tuple[float | None, float | None] = (None, None)
 ) -> Profile:
-    """The same of what was read."""
+    """The same of what was read. Raises MalformedLog, ConfigError."""
     graphs = [_graph_profile(log, place, schematic) for log in logs for place in range(len(log.graphs))]
     if schematic is not None and graphs and not any(graph.plan for graph in graphs):
         raise ConfigError(
-            f"the schematic of {schematic.context} does not fit {logs[0].path}: none of the graphs "
+            f"the schematic of {shortened([schematic.context])} does not fit {logs[0].path}: none of the graphs "
             f"{shortened([graph.graph.name for graph in graphs])} has the launches that it describes; "
             "give the schematic that was written with the context"
         )
@@ -152,6 +153,12 @@ def profile_of(
 def _graph_profile(log: Log, place: int, schematic: Schematic | None) -> GraphProfile:
     graph = log.graphs[place]
     plan = None if schematic is None else schematic.graph(graph.digest)
+    for one in () if plan is None else plan.operations:
+        if max(one.launches, default=0) >= len(graph.launches):
+            raise MalformedLog(
+                f"the schematic's operation {shortened([one.name])} has a launch that graph "
+                f"{shortened([graph.name])} has not"
+            )
     inferences = [one for one in log.inferences if one.graph == place]
     marked = [one for one in log.marked if one.graph == place]
     return GraphProfile(log, graph, plan, inferences, [one for one in log.comparisons if one.graph == place], marked)
@@ -161,8 +168,10 @@ def _zoomed(profile: Profile, start_ms: float | None, end_ms: float | None) -> P
     """Those inferences that lie at least partly between two moments."""
     zero_ns = profile.begun_ns
     last_ns = max((one.ended_ns for graph in profile.graphs for one in graph.inferences), default=zero_ns)
-    begun_ns = zero_ns if start_ms is None else zero_ns + round(start_ms * 1e6)
-    ended_ns = last_ns if end_ms is None else zero_ns + round(end_ms * 1e6)
+    if not 0 <= (start_ms or 0) <= (math.inf if end_ms is None else end_ms):
+        raise ConfigError(f"--zoom_start, --zoom_end: nothing lies from {start_ms or 0:g} ms to {end_ms} ms")
+    begun_ns = zero_ns if start_ms is None else zero_ns + round(min(start_ms * 1e6, END_NS))
+    ended_ns = last_ns if end_ms is None else zero_ns + round(min(end_ms * 1e6, END_NS))
     graphs = [
         replace(
             graph,
@@ -172,8 +181,7 @@ def _zoomed(profile: Profile, start_ms: float | None, end_ms: float | None) -> P
         for graph in profile.graphs
     ]
     if not any(graph.inferences for graph in graphs):
-        raise ConfigError(
-            f"--zoom_start, --zoom_end: no inference lies there; they begin at 0 ms and end at "
-            f"{(last_ns - zero_ns) / 1e6:.3f} ms"
-        )
+        inferences = any(graph.inferences for graph in profile.graphs)
+        there = f"they end at {(last_ns - zero_ns) / 1e6:.3f} ms" if inferences else "these logs have none"
+        raise ConfigError(f"--zoom_start, --zoom_end: no inference lies there; {there}")
     return replace(profile, graphs=graphs, zoom=(begun_ns, ended_ns))

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from gputune.client.outputs import write_json
-from gputune.core.errors import MalformedLog
+from gputune.core.errors import MalformedLog, shortened
 from gputune.runtime.context.records import Fields
 
 KIND = "gputune-schematic"
 VERSION = 1
 LARGEST_BYTES = 1 << 28
 KINDS = ("input", "output", "arena", "constant")
+MOST = 1 << 50
+"""Of bytes, floating-point operations and ns of an operation or a tensor: sums of thousands fit into 64 bits."""
+_RATES = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,7 @@ def read_schematic(path: Path) -> Schematic:
         if len(content) > LARGEST_BYTES:
             raise ValueError(f"more than {LARGEST_BYTES} bytes")
         found = json.loads(content)
+        json.dumps(found, ensure_ascii=False).encode()  # halves of surrogate pairs, which no file takes, are escaped
     except (ValueError, RecursionError) as error:
         raise MalformedLog(f"{path} is no schematic: {str(error)[:200] or type(error).__name__}") from None
     fields = Fields(found, str(path), MalformedLog)
@@ -156,8 +160,8 @@ def _peaks(value: object, place: str) -> RooflinePeaks | None:
         return None
     fields = Fields(value, f"{place}: peaks", MalformedLog)
     rates = fields.number("flops_per_ns"), fields.number("bytes_per_ns")
-    if min(rates) <= 0:
-        raise MalformedLog(f"{place}: peaks must be greater than 0, they are {rates}")
+    if not all(_RATES[0] <= rate <= _RATES[1] for rate in rates):
+        raise MalformedLog(f"{place}: peaks must be from {_RATES[0]:g} to {_RATES[1]:g} per ns, they are {rates}")
     return RooflinePeaks(*rates, fields.text("origin"))
 
 
@@ -180,22 +184,25 @@ def _graph(fields: Fields) -> GraphPlan:
         *graph.outputs,
         *(name for one in graph.operations for name in (*one.inputs.values(), one.output)),
     }
+    where = f"graph {shortened([graph.name])}"
     if missing := sorted(named - known):
-        raise MalformedLog(f"graph {graph.name!r} has no tensor {missing[0]!r}, which it names")
+        raise MalformedLog(f"{where} has no tensor {shortened(missing[:1])}, which it names")
     if unplaced := [one.name for one in graph.tensors if one.kind == "arena" and one.arena >= len(graph.arena_bytes)]:
-        raise MalformedLog(f"graph {graph.name!r}: tensor {unplaced[0]!r} lies in an arena that there is not")
+        raise MalformedLog(f"{where}: tensor {shortened(unplaced[:1])} lies in an arena that there is not")
+    if max([*graph.arena_bytes, graph.arena_bound_bytes]) > MOST:
+        raise MalformedLog(f"{where} has arenas of more than {MOST} bytes")
     return graph
 
 
 def _tensor(fields: Fields) -> TensorPlan:
     kind = fields.text("kind")
     if kind not in KINDS:
-        raise MalformedLog(f"tensor {fields.text('name')!r} is of the unknown kind {kind[:40]!r}")
+        raise MalformedLog(f"tensor {shortened([fields.text('name')])} is of the unknown kind {kind[:40]!r}")
     return TensorPlan(
         name=fields.text("name"),
         shape=fields.counts("shape"),
         dtype=fields.text("dtype"),
-        nbytes=fields.count("nbytes"),
+        nbytes=_amount(fields, "nbytes"),
         kind=kind,
         arena=fields.count("arena"),
         offset=fields.count("offset"),
@@ -212,15 +219,28 @@ def _operation(fields: Fields) -> OperationPlan:
         problem=fields.map("problem"),
         configuration=fields.map("configuration"),
         default=fields.map("default"),
-        alone_ns=fields.number_or_none("alone_ns"),
-        default_ns=fields.number_or_none("default_ns"),
-        flops=fields.count("flops"),
-        nbytes=fields.count("nbytes"),
+        alone_ns=_time_ns(fields, "alone_ns"),
+        default_ns=_time_ns(fields, "default_ns"),
+        flops=_amount(fields, "flops"),
+        nbytes=_amount(fields, "nbytes"),
         nodes=fields.texts("nodes"),
         inputs=_by_text(fields, "inputs"),
         output=fields.text("output"),
         launches=fields.counts("launches"),
     )
+
+
+def _amount(fields: Fields, name: str) -> int:
+    if (found := fields.count(name)) > MOST:
+        raise MalformedLog(f"{name!r} is {found}, it can be {MOST} at most")
+    return found
+
+
+def _time_ns(fields: Fields, name: str) -> float | None:
+    found = fields.number_or_none(name)
+    if found is not None and not 0 <= found <= MOST:
+        raise MalformedLog(f"{name!r} is {found:g}, it can be from 0 to {MOST}")
+    return found
 
 
 def _by_text(fields: Fields, name: str) -> dict[str, str]:

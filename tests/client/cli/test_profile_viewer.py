@@ -87,7 +87,10 @@ def test_a_chrometrace_needs_a_schematic(files: Files, gputune: Gputune) -> None
         (["--fail_over", "five", "--compare", "x"], "'five' is no percentage; give it as 5%"),
         (["--compare", "no.log"], "no.log cannot be read: No such file"),
         (["--schematic", "no.bin"], "no.bin cannot be read: No such file"),
-        (["--zoom_start", "1000"], "no inference lies there"),
+        (["--zoom_start", "1000"], "no inference lies there; they end at 0.7"),
+        (["--zoom_start", "1e300"], "no inference lies there"),
+        (["--zoom_start", "nan"], "nothing lies from nan ms"),
+        (["--zoom_start", "2", "--zoom_end", "1"], "nothing lies from 2 ms to 1.0 ms"),
     ],
 )
 def test_what_cannot_be_is_one_line(
