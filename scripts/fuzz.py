@@ -8,6 +8,7 @@
     scripts/fuzz context        loads and runs changed context binaries
     scripts/fuzz epcontext      reads changed ONNX files with EPContext nodes
     scripts/fuzz package        reads, splits and loads changed packages of contexts
+    scripts/fuzz profile        shows changed profile logs and schematics
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
@@ -18,7 +19,7 @@ import random
 import sys
 from typing import Protocol
 
-from stress.fuzz import cache, connections, context, ep_context, frames, models, package, tests
+from stress.fuzz import cache, connections, context, ep_context, frames, models, package, profile, tests
 from stress.graphs import fuzzing
 
 
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "graphs": fuzzing,
     "models": models,
     "package": package,
+    "profile": profile,
     "tests": tests,
 }
 

@@ -1,4 +1,4 @@
-"""A few cases of scripts/fuzz context, package, epcontext and cache, each time the same; and how one is repeated."""
+"""A few cases of the commands of scripts/fuzz that change files, each time the same; and how one is repeated."""
 
 import argparse
 import random
@@ -10,7 +10,7 @@ import pytest
 
 from gputune.runtime.context.format import ContextFile, context_of
 from gputune.runtime.execution import loading
-from stress.fuzz import cache, cases, context, ep_context, package
+from stress.fuzz import cache, cases, context, ep_context, package, profile
 from stress.fuzz.mutations import mutated_bytes, mutated_value
 
 
@@ -37,6 +37,16 @@ def test_changed_files_with_ep_context_nodes_are_refused_in_one_line_or_read(tmp
     ended = Counter(ep_context.examine(cases.chance_of(0, number), folder) for number in range(3000))
     assert ended.keys() == {"MalformedEpContext", "read", "read, not by protobuf"}
     assert ended["read"] > 500
+
+
+def test_changed_logs_and_schematics_are_refused_in_one_line_or_shown(tmp_path: Path) -> None:
+    ended = Counter(profile.examine(cases.chance_of(0, number), tmp_path) for number in range(30))
+    assert ended.keys() == {"ConfigError", "shown", "ConfigError or shown"}
+
+
+def test_a_log_that_is_put_back_unchanged_is_shown(tmp_path: Path) -> None:
+    assert profile.packed(profile.records()) == profile.original_log()
+    assert profile.ended(profile.original_log(), profile.original_schematic(), tmp_path) == {"shown"}
 
 
 def test_the_fields_of_a_file_that_are_put_back_unchanged_give_the_same_file(tmp_path: Path) -> None:

@@ -67,6 +67,18 @@ def mutated_value(value: Any, chance: random.Random, more: tuple[Any, ...] = ())
     return result
 
 
+def mutated_leaves(value: Any, chance: random.Random, more: tuple[Any, ...] = ()) -> Any:
+    """A copy of nested maps and lists in which one to three texts or numbers are others of the same type, so that
+    readers take most of them."""
+    result = copy.deepcopy(value)
+    leaves = [(holder, key) for holder, key in _places(result) if not isinstance(holder[key], dict | list)]
+    for _ in range(chance.choice((1, 1, 2, 3)) if leaves else 0):
+        holder, key = chance.choice(leaves)
+        kind = type(holder[key])
+        holder[key] = chance.choice([one for one in (*NUMBERS, *ODD_VALUES, *more) if type(one) is kind] or [None])
+    return result
+
+
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Every part of nested maps and lists: what holds it, and its key there."""
     found: list[tuple[Any, Any]] = []
