@@ -76,7 +76,7 @@ class ContextGroup:
 
     def __getitem__(self, name: str) -> Executor:
         """The executor of a graph in the first stream. Raises KeyError."""
-        return self._streams_of(name)[0]
+        return self.executors(name)[0]
 
     def __iter__(self) -> Iterator[str]:
         """The names of contexts and graphs."""
@@ -87,6 +87,14 @@ class ContextGroup:
 
     def __contains__(self, name: object) -> bool:
         return name in self._members
+
+    def executors(self, name: str) -> Sequence[Executor]:
+        """The executors of a graph, one of each stream. Raises KeyError."""
+        if self._closed:
+            raise ContextClosed("the group was closed")
+        if name not in self._members:
+            raise KeyError(f"the group has no graph {name!r}; there are {list(self._members)}")
+        return self._members[name]
 
     def add(self, path: Path | str, name: str | None = None, grow: bool = False) -> Executor:
         """Loads one more context under a name, by default its file's without the ending; its first graph's executor.
@@ -165,7 +173,7 @@ class ContextGroup:
 
     def run_timed(self, name: str, inputs: Values = NOTHING, outputs: Values = NOTHING) -> tuple[dict[str, Array], int]:
         """The same with its ns, as Executor.run_timed; waiting for a stream does not count."""
-        executors = self._streams_of(name)
+        executors = self.executors(name)
         stream = self._free.get()
         try:
             return executors[stream].run_timed(inputs, outputs)
@@ -174,7 +182,7 @@ class ContextGroup:
 
     def inferences(self, name: str) -> int:
         """How many inferences of a graph all streams have run. Raises KeyError."""
-        return sum(executor.counters.inferences for executor in self._streams_of(name))
+        return sum(executor.counters.inferences for executor in self.executors(name))
 
     def set_perf_profile(self, profile: PerfProfile | str, name: str) -> None:
         """Has the inferences of a graph vote for clocks and power, in whichever stream, as Executor.set_perf_profile.
@@ -194,13 +202,6 @@ class ContextGroup:
         )
 
     # --- inside ---------------------------------------------------------------------------------------
-
-    def _streams_of(self, name: str) -> list[Executor]:
-        if self._closed:
-            raise ContextClosed("the group was closed")
-        if name not in self._members:
-            raise KeyError(f"the group has no graph {name!r}; there are {list(self._members)}")
-        return self._members[name]
 
     def _allocated(self, arenas: Sequence[int]) -> list[list[Buffer]]:
         """New arenas of these bytes for each stream."""

@@ -74,17 +74,21 @@ class LogWriter:
         self._write(KIND, {"version": VERSION, **_plain(header)})
 
     def add_graph(self, graph: LoggedGraph) -> int:
-        """Describes a graph; its place, which its inferences name. Raises OSError."""
+        """Describes a graph; its place, which its inferences name. Raises OSError; ValueError for a log that has
+        ended."""
         with self._lock:
+            if self._ended:
+                raise ValueError("the profile log has ended; a new profiler writes a new one")
             self._write("graph", _plain(graph))
             self._graphs += 1
             return self._graphs - 1
 
     def add(self, record: Record) -> None:
-        """Writes a record. Raises OSError."""
+        """Writes a record, unless the log has ended meanwhile. Raises OSError."""
         content = _plain(record)
         with self._lock:
-            self._write(_RECORDS[type(record)], content)
+            if not self._ended:
+                self._write(_RECORDS[type(record)], content)
 
     def end(self) -> None:
         """Says that nothing is missing. Doing so again does nothing. Raises OSError."""

@@ -97,7 +97,7 @@ class Profiler:
 
     def watch(self, *executors: Profiled, context: str = "") -> None:
         """Has every inference of these be recorded from now on. context: what the log calls their context. Raises
-        OSError."""
+        OSError, ValueError for a profiler that was closed."""
         for executor in executors:
             unmarked = "an application's own inferences are not marked" if executor.graph.persistent else ""
             executor.recorder = self.recorder(executor, context, unmarked)
@@ -105,7 +105,7 @@ class Profiler:
 
     def recorder(self, executor: Profiled, context: str = "", unmarked: str = "") -> Recorder:
         """Describes a graph in the log and returns what records its inferences, once it is the executor's. unmarked: as
-        LoggedGraph says. Raises OSError."""
+        LoggedGraph says. Raises OSError, ValueError for a profiler that was closed."""
         writer = self._log(executor.device, executor.backend.settings)
         launches = logged_launches(executor.graph)
         place = writer.add_graph(
@@ -184,11 +184,13 @@ class Profiler:
                 self._writer.add(each)
 
     def close(self) -> None:
-        """Ends the log; nothing is watched any more. Doing so again does nothing. Raises OSError."""
+        """Ends the log; nothing is watched any more, and what still runs is not in it. Doing so again does nothing.
+        Raises OSError."""
         while self._watched:
             self._watched.pop().recorder = None
         if self._counters is not None:
-            self._counters.close()
+            with self._counting:
+                self._counters.close()
         try:
             if self._writer is not None:
                 self._writer.end()

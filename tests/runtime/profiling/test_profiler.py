@@ -1,7 +1,9 @@
 """Recording inferences on the null device: what of them is in the log, whichever way they run."""
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +18,7 @@ from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.profiling import recorder
-from gputune.runtime.profiling.log import Log, read_log_of
+from gputune.runtime.profiling.log import Log, read_log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
 from gputune.runtime.profiling.records import LoggedInference, Part
 
@@ -72,6 +74,37 @@ def test_every_way_to_run_is_recorded(context_path: Path) -> None:
     found = logged(log).inferences
     assert len(found) == 3 and all(len(one.launches) == 2 for one in found)
     assert executor.recorder is None
+
+
+def test_every_stream_of_a_group_is_recorded(context_path: Path) -> None:
+    log = BytesIO()
+    with load_group([context_path], "waiting", streams=2) as group, Profiler(log, "qhas") as profiler:
+        executors = group.executors("context")
+        profiler.watch(*executors)
+        with ThreadPoolExecutor(2) as pool:  # group.run takes the one that is free
+            list(pool.map(lambda number: executors[number % 2].run({"x": X}), range(10)))
+    found = logged(log).inferences
+    assert Counter(one.graph for one in found) == {0: 5, 1: 5}
+    assert all(in_order(one) for one in found)
+
+
+def test_an_inference_that_outlives_the_profiler_is_not_in_the_log(context_path: Path, tmp_path: Path) -> None:
+    class Closing:
+        def before(self) -> None:
+            profiler.close()
+
+        def after(self) -> None: ...
+        def results(self) -> dict[str, float]:
+            return {}
+
+    profiler = Profiler(tmp_path / "a.log", "qhas", [Closing()])
+    with load(context_path, "null") as executor:
+        profiler.watch(executor)
+        executor.run({"x": X})
+        with pytest.raises(ValueError, match="the profile log has ended"):
+            profiler.watch(executor)
+    found = read_log(tmp_path / "a.log")
+    assert found.complete and found.inferences == []
 
 
 def test_what_fails_is_not_recorded(context_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
