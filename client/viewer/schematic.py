@@ -3,6 +3,7 @@ times but no model. A JSON file, whatever its name ends in."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -88,6 +89,19 @@ class GraphPlan:
                     found.append((before, place, tensor))
             writer[self._root(one.output)] = place
         return found
+
+    def held_bytes(self, arena: int | None = None) -> list[int]:
+        """Bytes that tensors hold in an arena, or in all of them, while each operation runs. Memory that several names
+        share counts once."""
+        count = len(self.operations)
+        changes = [0] * (count + 1)
+        for tensor in self.tensors:
+            first, last = max(tensor.first, 0), min(tensor.last, count - 1)
+            here = tensor.kind == "arena" and arena in (None, tensor.arena)
+            if here and tensor.name not in self.aliases and first <= last:
+                changes[first] += tensor.nbytes
+                changes[last + 1] -= tensor.nbytes
+        return list(itertools.accumulate(changes[:count]))
 
     def _root(self, tensor: str) -> str:
         return self.aliases.get(tensor, tensor)

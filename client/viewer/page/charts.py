@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from gputune.client.html.axes import RooflinePoint, roofline_chart
 from gputune.client.html.markup import figure, text
 from gputune.client.html.scales import bytes_text, counted, digits, micros, percent, tenths, time_text
@@ -73,7 +71,7 @@ def memory(plan: GraphPlan) -> str:
     total, count = sum(plan.arena_bytes), len(plan.operations)
     if not total or not count:
         return ""
-    alive = held_bytes(plan)
+    alive = plan.held_bytes()
     arenas = counted(len(plan.arena_bytes), "arena")
     note = (
         f"At most {bytes_text(max(alive))} of {bytes_text(total)} in {arenas}. Dashed: the "
@@ -82,18 +80,6 @@ def memory(plan: GraphPlan) -> str:
     title = "Bytes of arenas held while each operation runs"
     chart = held_chart(title, alive, max([total, *alive, plan.arena_bound_bytes]), plan.arena_bound_bytes)
     return figure("Memory", chart, text(note))
-
-
-def held_bytes(plan: GraphPlan) -> list[int]:
-    """How many bytes of arenas hold a tensor while each operation runs; memory that several names share counts once."""
-    count = len(plan.operations)
-    changes = [0] * (count + 1)
-    for tensor in plan.tensors:
-        first, last = max(tensor.first, 0), min(tensor.last, count - 1)
-        if tensor.kind == "arena" and tensor.name not in plan.aliases and first <= last:
-            changes[first] += tensor.nbytes
-            changes[last + 1] -= tensor.nbytes
-    return list(itertools.accumulate(changes[:count]))
 
 
 def _points(shown: Shown, insights: Insights) -> list[RooflinePoint]:

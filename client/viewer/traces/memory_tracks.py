@@ -83,11 +83,9 @@ def _moving(plan: GraphPlan, launches: int) -> _Moving:
 
 def _steps(plan: GraphPlan, arena: int) -> _Steps:
     """At operations, whose launches come in order: what is needed while one runs counts from its first launch on."""
-    tensors = [one for one in plan.tensors if one.kind == "arena" and one.arena == arena]
     launches: list[int] = []
     values: list[int] = []
-    for place, operation in enumerate(plan.operations):
-        used = sum(one.nbytes for one in tensors if one.first <= place <= one.last)
+    for operation, used in zip(plan.operations, plan.held_bytes(arena), strict=True):
         if operation.launches and values[-1:] != [used]:
             launches.append(min(operation.launches))
             values.append(used)

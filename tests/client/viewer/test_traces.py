@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.client.viewer.features import Features
-from gputune.client.viewer.profile import Profile
+from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import COLUMNS, write_csv
 from gputune.client.viewer.traces.perfetto import write_perfetto
@@ -131,6 +131,16 @@ def test_memory_is_what_runs_at_a_time_needs(tmp_path: Path) -> None:
     ]
     rates = drawn.counts[process, "bandwidth"][:4]
     assert rates == [(begun[0], 1_250_000_000), (ended[0], 0), (begun[1], round(50_000 / 7_001 * 1e9)), (ended[1], 0)]
+
+
+def test_a_view_takes_no_memory_of_its_own(tmp_path: Path) -> None:
+    profile = rich_profile()
+    assert profile.schematic is not None
+    (plan,) = profile.schematic.graphs
+    view = replace(next(one for one in plan.tensors if one.name == "t2"), name="reshaped")
+    viewed = replace(plan, tensors=(*plan.tensors, view), aliases={"reshaped": "t2"})
+    other = profile_of(profile.logs, replace(profile.schematic, graphs=(viewed,)))
+    assert chrome(other, ALL, tmp_path).counts == chrome(profile, ALL, tmp_path).counts
 
 
 CHANGED = {

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from gputune.client.viewer.account import account_of
-from gputune.client.viewer.page.charts import held_bytes
 from gputune.client.viewer.page.document import page_of
 from gputune.client.viewer.page.operations import configuration_words
 from gputune.client.viewer.page.timeline import samples
@@ -168,7 +167,7 @@ def test_a_configuration_says_what_tuning_changed(profile: Profile) -> None:
 def test_memory_is_held_from_the_first_to_the_last_use(profile: Profile) -> None:
     assert profile.schematic is not None
     (plan,) = profile.schematic.graphs
-    held = held_bytes(plan)
+    held = plan.held_bytes()
     for place in (0, 3, 50, 99):
         alive = [one.nbytes for one in plan.tensors if one.kind == "arena" and one.first <= place <= one.last]
         assert held[place] == sum(alive)
