@@ -163,10 +163,6 @@ class Counters:
                         found[thread] = int(line.removeprefix(PREEMPTED))
         return found
 
-    def thread_names(self) -> dict[int, str]:
-        """What each thread is called, by its id; the system keeps 15 characters."""
-        return {thread: _text(self._proc / f"self/task/{thread}/comm").strip() for thread in _thread_ids(self._proc)}
-
     def close(self) -> None:
         """Gives up all descriptors; `read` then says what was counted until now."""
         for thread in list(self._threads):

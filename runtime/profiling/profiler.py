@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
@@ -34,7 +33,6 @@ from gputune.runtime.profiling.records import (
     Level,
     LoggedGraph,
     LogHeader,
-    Span,
     StateSample,
     digest_of,
     level_named,
@@ -133,16 +131,6 @@ class Profiler:
             beside,
             writer.add,
         )
-
-    @contextmanager
-    def span(self, name: str, identifier: int) -> Iterator[None]:
-        """Records from when to when something was; not before a graph is watched. Raises OSError."""
-        begun_ns = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            if self._writer is not None:
-                self._writer.add(Span(name, identifier, begun_ns, time.perf_counter_ns()))
 
     def profile(
         self,
