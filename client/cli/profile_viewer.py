@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from gputune.client.viewer.outputs import FORMS, check_wish, kind_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile, open_profile, profile_of
 from gputune.client.viewer.readers import BUILT_IN, reader_named
 from gputune.core.errors import MalformedLog
+from gputune.runtime.profiling.log import Log
 
 SLOWER = 12
 """The exit code where something is slower than --fail_over allows."""
 MOST_ROWS = 10
+MOST_PHASES = 50
 _NAME_CHARACTERS = 40
 _FILE = click.Path(path_type=Path)
 
@@ -100,6 +102,7 @@ def command(
     if output is not None:
         if reader == BUILT_IN:
             kind_of(output)
+        _check_replaced(output, [*input_log, *filter(None, (schematic, config, compare))])
         check_output(output)
     features = None if config is None else read_features(config)
     with log_errors(), reporting(sys.stderr, log_level) as progress:
@@ -113,6 +116,13 @@ def command(
             _show(profile)
         if compare is not None:
             _compare(profile, compare, fail_over)
+
+
+def _check_replaced(output: Path, inputs: Iterable[Path]) -> None:
+    """That no input would be overwritten. Raises ConfigError."""
+    for path in inputs:
+        if path.resolve() == output.resolve():
+            raise ConfigError(f"--output {output} would replace an input; give it another name")
 
 
 @contextmanager
@@ -146,17 +156,21 @@ def _earlier(profile: Profile, path: Path) -> Profile:
 def _show(profile: Profile) -> None:
     for log in profile.logs:
         if not log.complete:
-            say(f"{log.path} was cut off: it has {len(log.inferences)} whole inferences")
+            say(f"{log.path} was cut off; whole inferences: {len(log.inferences)}")
+        if log.spans:
+            print_table(_phases(log))
     shown = [graph for graph in profile.graphs if graph.inferences]
     for graph in shown:
         _show_graph(graph)
-    if not shown:
+    if not shown and not any(log.spans for log in profile.logs):
         say("no inference is in these logs")
 
 
 def _show_graph(graph: GraphProfile) -> None:
     count, account = len(graph.inferences), graph.account
-    say(f"graph {graph.graph.name}: {count} inferences of {account.elapsed_ns / count / 1e6:.3f} ms on average")
+    name = graph.graph.name + (f" of {graph.graph.context}" if graph.graph.context else "")
+    inferences = "1 inference" if count == 1 else f"{count} inferences"
+    say(f"graph {name}: {inferences} of {account.elapsed_ns / count / 1e6:.3f} ms on average")
     table = _table("where the time goes", "ms", "share")
     for name, took_ns in account.rows():
         if took_ns or name == "rest":
@@ -166,12 +180,21 @@ def _show_graph(graph: GraphProfile) -> None:
         print_table(_slowest(graph))
 
 
+def _phases(log: Log) -> Table:
+    """The phases of a generation, those within another one below it."""
+    table = _table("phase", "ms")
+    for span in sorted(log.spans, key=lambda span: (span.begun_ns, -span.ended_ns))[:MOST_PHASES]:
+        indent = "  " * span.name.count("/")
+        add_row(table, (f"{indent}{span.name.rpartition('/')[2]}", f"{(span.ended_ns - span.begun_ns) / 1e6:.1f}"))
+    return table
+
+
 def _slowest(graph: GraphProfile) -> Table:
     """The operations that take most of the launches' time."""
     operations = sorted(graph.operations, key=lambda one: -one.total_ns)
     whole_ns = max(sum(one.total_ns for one in operations), 1)
     ops = {} if graph.plan is None else {one.name: one.op for one in graph.plan.operations}
-    table = _table("slowest operations", "launches", "median us", "share of kernels")
+    table = _table("slowest operations", "launches", "median µs", "share of kernels")
     for one in operations[:MOST_ROWS]:
         cells = (len(one.launches), f"{one.median_ns / 1e3:.1f}", f"{one.total_ns / whole_ns:.1%}")
         add_row(table, (_title(one, ops.get(one.name)), *cells))

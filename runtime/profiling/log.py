@@ -145,14 +145,15 @@ def read_log_of(stream: BinaryIO, name: str) -> Log:
     number = 0
     while True:
         place = f"{name}: record {number}"
+        what = f"{place} is no record of a profile log" if number else f"{name} is no profile log"
         try:
             record = unpacker.unpack()
         except msgpack.OutOfData:
             break
         except (ValueError, msgpack.UnpackException) as error:  # no MsgPack, or a record that is too large
-            raise MalformedLog(f"{place} is no record of a profile log: {error or type(error).__name__}") from None
+            raise MalformedLog(f"{what}: {error or type(error).__name__}") from None
         if not isinstance(record, list) or len(record) != 2 or not isinstance(record[0], str):
-            raise MalformedLog(f"{place} is no record of a profile log")
+            raise MalformedLog(what)
         content = Fields(record[1], place, MalformedLog)
         if log is None:
             log = Log(name, _header(record[0], content, name))

@@ -2,7 +2,7 @@
 
 
 def time_text(ns: float) -> str:
-    """In ns, us, ms or s, with three digits."""
+    """In ns, µs, ms or s, with three digits."""
     unit, size = unit_of(ns)
     return f"{ns / size:.3g} {unit}" if ns < 100 * size else f"{ns / size:.0f} {unit}"
 
@@ -20,7 +20,7 @@ def percent_text(share: float) -> str:
 
 def unit_of(ns: float) -> tuple[str, float]:
     """The unit in which a time is read most easily, and its ns."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if ns >= size:
             return unit, size
     return "ns", 1.0

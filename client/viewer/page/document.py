@@ -77,7 +77,8 @@ def _note(said: str) -> str:
 def _graph(own: Shown, profile: Profile, several: bool) -> str:
     """Everything about one graph."""
     graph, insights = own.graph, insights_of(profile, own.graph)
-    head = f"<h2>{text(graph.graph.name)}</h2>" if several else ""
+    named = " of ".join(filter(None, (graph.graph.name, graph.graph.context)))
+    head = f"<h2>{text(named)}</h2>" if several else ""
     parts = [
         f'{head}{tiles(graph)}<p class="sub">{text(paths(graph))}</p>',
         _card("What stands out", finding_list(insights.findings)),

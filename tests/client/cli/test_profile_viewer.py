@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from gputune.client.viewer.schematic import write_schematic
+from gputune.runtime.profiling.log import LogWriter
+from gputune.runtime.profiling.records import FINALIZE, NODE, Span
 from tests.client.commands import Gputune, read_json
 from tests.client.viewer.made_up_profiles import NAMES, schematic_of
 from tests.client.viewer.read_back import read_chrome
 from tests.runtime.profiling import made_up
+from tests.runtime.profiling.made_up import BEGUN_NS
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ def test_a_chrometrace_needs_a_schematic(files: Files, gputune: Gputune) -> None
         (["--fail_over", "five", "--compare", "x"], "'five' is no percentage; give it as 5%"),
         (["--compare", "no.log"], "no.log cannot be read: No such file"),
         (["--schematic", "no.bin"], "no.bin cannot be read: No such file"),
+        (["--output", "x.json", "--config", "on.json"], "htp_json needs the schematic of the context"),
+        (["--output", "a.log.csv", "--compare", "./a.log.csv"], "a.log.csv would replace an input"),
         (["--zoom_start", "1000"], "no inference lies there; they end at 0.7"),
         (["--zoom_start", "1e300"], "no inference lies there"),
         (["--zoom_start", "nan"], "nothing lies from nan ms"),
@@ -97,6 +102,7 @@ def test_what_cannot_be_is_one_line(
     arguments: Sequence[str], said: str, files: Files, gputune: Gputune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(files.folder)
+    (files.folder / "on.json").write_text('{"features": {"htp_json": true}}')
     ran = gputune("profile-viewer", "--input_log", files.log, *arguments)
     assert ran.code == 2
     assert said in ran.last_line
@@ -109,18 +115,29 @@ def test_what_begins_behind_the_zoom_is_left_out(files: Files, gputune: Gputune)
 
 def test_a_file_that_is_no_log_is_an_error_of_the_input(files: Files, gputune: Gputune) -> None:
     ran = gputune("profile-viewer", "--input_log", files.schematic)
-    assert (ran.code, ran.last_line) == (2, f"error: {files.schematic}: record 0 is no record of a profile log")
+    assert (ran.code, ran.last_line) == (2, f"error: {files.schematic} is no profile log")
 
 
 def test_without_an_output_the_terminal_says_it_in_short(files: Files, gputune: Gputune) -> None:
     ran = gputune("profile-viewer", "--input_log", files.log, "--schematic", files.schematic)
     assert ran.code == 0, ran.err
-    assert "graph net: 3 inferences of 0.234 ms on average" in ran.out
+    assert "graph net of net.bin: 3 inferences of 0.234 ms on average" in ran.out
     rows = {line.split()[0]: line.split()[-1] for line in ran.out.splitlines() if line}
     assert (rows["kernels"], rows["rest"]) == ("59.1%", "0.2%")
     slowest = [line.split()[0] for line in ran.out.splitlines() if "(Conv)" in line or line.startswith("conv")]
     assert slowest == ["conv2", "conv1", "relu", "add"]
     assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_the_phases_of_a_generation_are_told_without_inferences(files: Files, gputune: Gputune) -> None:
+    with LogWriter((files.folder / "phases.log").open("wb"), made_up.header()) as log:
+        log.add(Span("finalize/compiling", NODE, BEGUN_NS, BEGUN_NS + 2_000_000))
+        log.add(Span("finalize", FINALIZE, BEGUN_NS, BEGUN_NS + 3_500_000))
+    ran = gputune("profile-viewer", "--input_log", files.folder / "phases.log")
+    assert (ran.code, [line.split() for line in ran.out.splitlines()]) == (
+        0,
+        [["phase", "ms"], ["finalize", "3.5"], ["compiling", "2.0"]],
+    )
 
 
 @pytest.mark.parametrize(("allowed", "code"), [("5%", 12), ("30%", 0)])

@@ -87,7 +87,7 @@ def test_one_slow_operation_comes_first() -> None:
     first = findings(profile(records))[0]
     assert (first.kind, first.share) == ("operation", share(times_ns[3], records))
     assert "op3" in first.text
-    assert "task of op3, tile 8; it takes 2 ms, at its roofline it would take 90 us" in first.text
+    assert "task of op3, tile 8; it takes 2 ms, at its roofline it would take 90 µs" in first.text
 
 
 def test_it_does_without_a_schematic() -> None:
