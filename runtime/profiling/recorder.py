@@ -83,10 +83,10 @@ class Recorder:
         as it runs without a profiler.
 
         Returns what `run` does, and the inference's ns. Raises as that does, and OSError where it cannot be recorded;
-        an inference that fails is not."""
-        timed = self._timed
-        if timed:
+        an inference that fails is not. One without launches is recorded as at level basic."""
+        if self._timed:
             self._prepare()
+        timed = bool(self._bounds)
         self._parts.clear()
         self._observed.before()
         with self._backend.timing() if timed else nullcontext():

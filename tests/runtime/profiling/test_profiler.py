@@ -107,6 +107,17 @@ def test_an_inference_that_outlives_the_profiler_is_not_in_the_log(context_path:
     assert found.complete and found.inferences == []
 
 
+@pytest.mark.parametrize("level", ["basic", "detailed", "qhas"])
+def test_a_graph_without_launches_is_recorded_as_a_whole(level: str, context: Context, tmp_path: Path) -> None:
+    write_context(tmp_path / "idle.bin", replace(context, graphs=(replace(context.graphs[0], launches=()),)))
+    log = BytesIO()
+    with load(tmp_path / "idle.bin", "null") as executor, Profiler(log, level) as profiler:
+        profiler.watch(executor)
+        executor.run({"x": X})
+    (one,) = logged(log).inferences
+    assert in_order(one) and not len(one.launches) and one.clock is None
+
+
 def test_what_fails_is_not_recorded(context_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = BytesIO()
     with load(context_path, "null") as executor, Profiler(log) as profiler:
