@@ -61,7 +61,7 @@ def write_output(profile: Profile, features: Features | None, output: Path, prog
     """Writes a file and what features ask for beside it; the paths of all of them.
 
     features: as a config file says; without one a trace is written with those that are usual, and nothing beside other
-    files. Raises ConfigError, OutputError."""
+    files. Raises ConfigError, OutputError, MalformedLog."""
     check_wish(profile, features, output)
     kind = kind_of(output)
     _WRITERS[kind](profile, features or Features(), output, progress)

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.errors import MalformedLog
 from gputune.runtime.profiling.records import Times
+
+MOST_ROWS = 1000
+"""Tracks of a kind. A device has one or few queues, so that only logs that are wrong need more."""
 
 
 class Rows:
@@ -20,10 +24,15 @@ class Rows:
         return len(self._free_ns)
 
     def place(self, begun_ns: int, ended_ns: int, height: int = 1) -> int:
-        """The first of `height` rows in which nothing lies from this moment on; the block is placed there."""
+        """The first of `height` rows in which nothing lies from this moment on; the block is placed there. Raises
+        MalformedLog where it would need too many."""
         row = 0
-        while any(free_ns > begun_ns for free_ns in self._free_ns[row : row + height]):
-            row += 1
+        for place, free_ns in enumerate(self._free_ns):
+            if place - row == height:
+                break
+            if free_ns > begun_ns:
+                row = place + 1
+        _check_room(row + height, begun_ns)
         missing = row + height - len(self._free_ns)
         self._free_ns += [ended_ns] * missing
         self._free_ns[row : row + height] = [ended_ns] * height
@@ -57,7 +66,8 @@ def disjoint(begun_ns: Times, ended_ns: Times) -> bool:
 
 
 def layout_of(begun_ns: Times, ended_ns: Times, nested: bool) -> Layout:
-    """Rows for slices of which some may overlap. nested: whether one that lies within another may share its row."""
+    """Rows for slices of which some may overlap. nested: whether one that lies within another may share its row. Raises
+    MalformedLog where they need too many."""
     if disjoint(begun_ns, ended_ns):
         return Layout(np.arange(len(begun_ns)), None)
     order = np.lexsort((-ended_ns if nested else ended_ns, begun_ns))
@@ -76,4 +86,10 @@ def _row(open_ns: list[list[int]], begun_ns: int, ended_ns: int, nested: bool) -
             ends.append(ended_ns)
             return row
     open_ns.append([ended_ns])
+    _check_room(len(open_ns), begun_ns)
     return len(open_ns) - 1
+
+
+def _check_room(rows: int, begun_ns: int) -> None:
+    if rows > MOST_ROWS:
+        raise MalformedLog(f"more than {MOST_ROWS} slices overlap at {begun_ns} ns, for which a trace has no room")

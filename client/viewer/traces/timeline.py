@@ -27,7 +27,7 @@ class Timeline:
     """All that a trace shows. Tracks are known before the first event."""
 
     def __init__(self, profile: Profile, features: Features) -> None:
-        """Places all inferences."""
+        """Places all inferences. Raises MalformedLog where too many overlap."""
         numbers = itertools.count(1)
         self._logs = [_LogTimeline(place, log, profile, features, numbers) for place, log in enumerate(profile.logs)]
         first = profile.logs[0].header if profile.logs else None

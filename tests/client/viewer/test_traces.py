@@ -17,8 +17,9 @@ from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.csv_table import COLUMNS, write_csv
 from gputune.client.viewer.traces.perfetto import write_perfetto
-from gputune.client.viewer.traces.rows import layout_of
+from gputune.client.viewer.traces.rows import Rows, layout_of
 from gputune.client.viewer.traces.timeline import Timeline
+from gputune.core.errors import MalformedLog
 from tests.client.viewer.made_up_profiles import NAMES, overlapping_profile, rich_profile
 from tests.client.viewer.read_back import Trace, check_nesting, read_chrome, read_perfetto
 from tests.runtime.profiling import made_up
@@ -223,6 +224,27 @@ def test_the_table_has_the_columns_and_words_of_the_original(tmp_path: Path) -> 
     }  # fmt: skip
     node = next(row for row in rows if row["Message"] == "NODE")
     assert (node["Event Identifier"], node["Unit of Measurement"], node["Time"]) == ("conv1:OpId_0", "US", "40.000")
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_slices_that_all_overlap_are_refused_in_time(nested: bool) -> None:
+    begun = np.arange(100_000)
+    with pytest.raises(MalformedLog, match="more than 1000 slices overlap at 1000 ns"):
+        layout_of(begun, begun + 200_000, nested)
+    rows = Rows()
+    with pytest.raises(MalformedLog, match="more than 1000 slices overlap at 500 ns"):
+        for at_ns in begun.tolist():
+            rows.place(at_ns, at_ns + 200_000, height=2)
+
+
+@given(st.lists(st.tuples(TIMES, TIMES, st.integers(1, 4)), max_size=30))
+def test_blocks_get_the_first_rows_that_are_free(blocks: list[tuple[int, int, int]]) -> None:
+    rows, placed = Rows(), list[tuple[int, int, int]]()
+    for begun_ns, took_ns, height in sorted(blocks):
+        row = rows.place(begun_ns, begun_ns + took_ns, height)
+        taken = {place for first, end, ended_ns in placed if ended_ns > begun_ns for place in range(first, end)}
+        assert row == next(at for at in range(200) if not taken.intersection(range(at, at + height)))
+        placed.append((row, row + height, begun_ns + took_ns))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=9), st.booleans())
