@@ -18,10 +18,11 @@ LARGEST_BYTES = 1 << 20
 class Features:
     """What is on and off, by the names that the file has for it.
 
-    enable_input_output_flow_events: arrows from an operation to those that read its output. enable_sequencer_flow
-    _events: arrows from each launch to the next. htp_json: a file with the topology and each operation. runtrace: when
-    the device executes and when it waits, preemptions, clocks and temperatures. memory_info: bytes in use and bytes/s.
-    traceback: the ONNX nodes and the model of a launch. qhas_schema, qhas_json: a summary, and what it looks like."""
+    enable_input_output_flow_events: arrows from an operation to those that read its output.
+    enable_sequencer_flow_events: arrows from each launch to the next. htp_json: a file with the topology and each
+    operation. runtrace: when the device executes and when it has gaps, preemptions, clocks and temperatures.
+    memory_info: bytes in use and bytes/s. traceback: the ONNX nodes and the model of a launch. qhas_json: a summary;
+    qhas_schema: its JSON schema."""
 
     enable_input_output_flow_events: bool = False
     enable_sequencer_flow_events: bool = False

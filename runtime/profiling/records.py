@@ -137,8 +137,8 @@ class LoggedInference:
     """One inference. graph: its place among the log's graphs; number: from 0, of this graph; thread: the host's, by its
     number. parts: rows as PART_KIND and so on say. launches: a row of device times for each launch, in order, of two or
     four columns; none where it was not launch by launch, or at level basic. clock: from the device's to the host's.
-    counters: what they grew by; preemptions: by thread number, how often the system took a processor from it; profiler
-    _ns: what recording this took behind its end, when it delays only what comes next."""
+    counters: what they grew by; preemptions: by thread number, how often the system took a processor from it;
+    profiler_ns: what recording this took behind its end, when it delays only what comes next."""
 
     graph: int
     number: int
