@@ -70,7 +70,9 @@ def started_at(process: int) -> int | None:
     try:
         content = Path(f"/proc/{process}/stat").read_bytes()
         fields = content.rpartition(b")")[2].split()  # the name before it may contain blanks and parentheses
-        return None if fields[0] in (b"Z", b"X") else int(fields[_START_FIELD])
+        if fields[0] in (b"Z", b"X") and len(list(Path(f"/proc/{process}/task").iterdir())) <= 1:
+            return None  # while it has threads, they may be within a write
+        return int(fields[_START_FIELD])
     except (OSError, IndexError, ValueError):
         return None
 

@@ -423,6 +423,26 @@ def test_slow_writes_are_followed_by_the_vote_that_is_in_force_then(
     assert steering.now() == FIRST and list(folder.iterdir()) == []
 
 
+def test_the_journal_stays_while_a_live_process_writes(
+    steering: MadeUpSteering, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow writes of one end when another has brought the originals back already."""
+    monkeypatch.setattr(arbiters, "AGAIN_S", 0.02)
+    one, other = (Arbiter("gpu", made, folder) for made in (steering, MadeUpSteering(steering.folder)))
+    instance, done = one.register(), threading.Event()
+    monkeypatch.setattr(steering, "wait", lambda limit_s: done.is_set())
+    steering.failing = ["SLOW"]
+    one.cast(instance, HIGH)
+    one.withdraw(instance)
+    other.cast(other.register(), LOW)
+    other.close()
+    assert steering.now() == FIRST and one_file(folder, ".originals").exists()
+    MadeUpSteering(steering.folder).apply(HIGH, HIGH)  # what goes on in the background
+    done.set()
+    assert becomes(lambda: not list(folder.iterdir()))
+    assert steering.now() == FIRST
+
+
 def test_controls_of_several_families_are_as_before(tmp_path: Path, folder: Path) -> None:
     root = make_tree(tmp_path / "root", "kgsl", "memory", "i915", "xe", "cpufreq")
     before = {path: path.read_bytes() for path in (root / "sys").rglob("*") if path.is_file()}
