@@ -187,7 +187,7 @@ class ContextGroup:
     def set_perf_profile(self, profile: PerfProfile | str, name: str) -> None:
         """Has the inferences of a graph vote for clocks and power, in whichever stream, as Executor.set_perf_profile.
         Raises KeyError, ValueError."""
-        for executor in self._streams_of(name):
+        for executor in self.executors(name):
             executor.set_perf_profile(profile)
 
     @property
