@@ -109,8 +109,11 @@ def test_what_cannot_be_is_one_line(
 
 
 def test_what_begins_behind_the_zoom_is_left_out(files: Files, gputune: Gputune) -> None:
-    assert "graph net: 3 inferences" in gputune("profile-viewer", "--input_log", files.log).out
-    assert "graph net: 1 inferences" in gputune("profile-viewer", "--input_log", files.log, "--zoom_end", "0").out
+    assert "graph net of net.bin: 3 inferences" in gputune("profile-viewer", "--input_log", files.log).out
+    assert (
+        "graph net of net.bin: 1 inference"
+        in gputune("profile-viewer", "--input_log", files.log, "--zoom_end", "0").out
+    )
 
 
 def test_a_file_that_is_no_log_is_an_error_of_the_input(files: Files, gputune: Gputune) -> None:

@@ -50,7 +50,7 @@ def share(took_ns: int, records: Sequence[LoggedInference]) -> float:
     ("unmarked", "rest"),
     [
         ("this driver has no cl_khr_kernel_clock", "; this driver has no cl_khr_kernel_clock, so launches inside "),
-        ("", "; launches take 800 us together inside persistent kernels, 1 ms one by one."),
+        ("", "; launches take 800 µs together inside persistent kernels, 1 ms one by one."),
     ],
 )
 def test_the_usual_path_is_told_with_its_launches_or_why_they_have_no_times(unmarked: str, rest: str) -> None:
