@@ -41,7 +41,7 @@ def test_changed_files_with_ep_context_nodes_are_refused_in_one_line_or_read(tmp
 
 def test_changed_logs_and_schematics_are_refused_in_one_line_or_shown(tmp_path: Path) -> None:
     ended = Counter(profile.examine(cases.chance_of(0, number), tmp_path) for number in range(30))
-    assert ended.keys() == {"ConfigError", "shown", "ConfigError or shown"}
+    assert {"ConfigError", "shown"} <= ended.keys() <= {"ConfigError", "shown", "ConfigError or shown"}
 
 
 def test_a_log_that_is_put_back_unchanged_is_shown(tmp_path: Path) -> None:

@@ -30,12 +30,13 @@ from gputune.client.errors import GputuneError
 from gputune.client.viewer.features import NAMES
 from gputune.client.viewer.profile import Profile
 from gputune.client.viewer.schematic import KIND, VERSION
-from gputune.runtime.profiling.log import LogWriter
-from gputune.runtime.profiling.records import INIT, NODE, Comparison, LoggedInference, Span
+from gputune.runtime.profiling.log import LogWriter, Record
+from gputune.runtime.profiling.records import INIT, NODE, Span
 from stress.fuzz import cases
 from stress.fuzz.cases import Broken, check_line
 from stress.fuzz.mutations import mutated_bytes, mutated_leaves, mutated_value
 from stress.made_up_profile import made_up_profile
+from tests.runtime.profiling.made_up import marked
 
 MOST_SECONDS = 10.0
 BLOCKS = ("launches", "parts")
@@ -118,7 +119,7 @@ def records() -> list[Any]:
     """The original log's records as plain values, timestamps as lists of numbers."""
     found = list(msgpack.Unpacker(io.BytesIO(original_log())))
     for kind, content in found:
-        for name in BLOCKS if kind == "inference" else ():
+        for name in BLOCKS if kind in ("inference", "marked") else ():
             content[name] = list(struct.unpack(f"<{len(content[name]) // 8}q", content[name]))
     return found
 
@@ -155,12 +156,14 @@ def original_log() -> bytes:
     return stream.getvalue()
 
 
-def _records(profile: Profile, other: Profile) -> Iterator[Span | LoggedInference | Comparison]:
+def _records(profile: Profile, other: Profile) -> Iterator[Record]:
     (log,), (rest,) = profile.logs, other.logs
     yield Span("init", INIT, log.header.begun_ns, log.header.begun_ns + 500)
     yield Span("init/reading", NODE, log.header.begun_ns, log.header.begun_ns + 400)
     yield from log.inferences
     yield from (replace(one, graph=1, thread=2, observed={"joule": 0.5}) for one in rest.inferences)
+    yield from (marked([20_000] * len(log.graphs[0].launches), number=number) for number in range(2))
+    yield from log.states
     yield from log.comparisons
 
 

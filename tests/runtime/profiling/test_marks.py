@@ -70,3 +70,12 @@ def test_what_was_given_up_is_left_out() -> None:
     first, second = timed(2)
     assert [one.number for one in recorded([first, second], [None, 5 * INSIDE_NS + 1])] == [1]
     assert recorded([first], [None]) == []
+
+
+def test_nothing_ends_before_it_begins_whatever_processors_clocks_say() -> None:
+    (one,) = timed(1)
+    ticks = 5 * INSIDE_NS + 1
+    ticks[1] = ticks[1, ::-1]
+    (found,) = recorded([one], [ticks])
+    assert (found.launches[:, 0] <= found.launches[:, 1]).all()
+    assert len(made_up.read(made_up.written([made_up.graph("abcd")] * 4, [found])).marked) == 1
