@@ -70,6 +70,7 @@ class Generation:
         clients: Sequence[TargetClient],
         clock: Clock,
         progress: Progress,
+        arrived: Callable[[], TargetClient | None] | None = None,
     ) -> None:
         """Raises ConfigError for what the device cannot do."""
         self._request = request
@@ -80,6 +81,7 @@ class Generation:
         self._client = client = clients[0]
         self._clock = clock
         self._progress = progress
+        self._arrived = arrived
         self._device = DeviceIdentity.from_dict(client.device)
         self._tier = tier_of(
             self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
@@ -201,6 +203,7 @@ class Generation:
             options,
             self._graphs.nodes_of,
             self._inference_ns if self._compares else None,
+            self._arrived,
         )
 
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:

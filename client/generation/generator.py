@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import check_writable, named, tier_of
-from gputune.client.context.verifying.verification import questions_for
+from gputune.client.context.verifying.verification import Questions, questions_for
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import Config
 from gputune.client.generation.generation import Generation
@@ -26,7 +26,7 @@ from gputune.client.model.plan import Task
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
-from gputune.client.target.several import choose_targets
+from gputune.client.target.several import Targets, TargetSource, choose_targets
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.tuner import names_of, settings_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
@@ -37,17 +37,23 @@ log = logging.getLogger(__name__)
 __all__ = ["Explained", "GenerationRequest", "explain", "generate"]
 
 
-def generate(request: GenerationRequest, environment: Mapping[str, str], progress: Progress = SILENT) -> dict[str, Any]:
+def generate(
+    request: GenerationRequest,
+    environment: Mapping[str, str],
+    progress: Progress = SILENT,
+    source: TargetSource | None = None,
+) -> dict[str, Any]:
     """Generates a context binary and returns the summary. Raises GputuneError, CacheError.
 
-    Nothing is written, and nothing in a cache is invalidated, before every check has passed.
+    source: where sessions come from, which stays the caller's; by default the targets that the request names. Nothing
+    is written, and nothing in a cache is invalidated, before every check has passed.
     """
     clock = Clock()
     with clock.phase("init"), clock.phase("check"):
         _check_outputs(request)
     with ExitStack() as stack:
         phases = None if request.profiling is None else stack.enter_context(PhaseLog(request.profiling, clock))
-        with _prepared(request, environment, TimedProgress(progress, clock), clock) as generation:
+        with _prepared(request, environment, TimedProgress(progress, clock), clock, source) as generation:
             if phases is not None:
                 phases.begin(generation.clients[0].device, settings_of(generation.clients[0].server))
             generation.run()
@@ -86,28 +92,35 @@ def explain(request: GenerationRequest, environment: Mapping[str, str]) -> Expla
 
 @contextmanager
 def _prepared(
-    request: GenerationRequest, environment: Mapping[str, str], progress: Progress, clock: Clock
+    request: GenerationRequest,
+    environment: Mapping[str, str],
+    progress: Progress,
+    clock: Clock,
+    source: TargetSource | None = None,
 ) -> Iterator[Generation]:
     """A generation whose model is read and whose targets are connected; op packages are in use meanwhile."""
     with clock.phase("init"), clock.phase("check"):
         packages = load_packages(request.op_packages)
     with in_use(packages), ExitStack() as stack:
         try:
-            yield _connected(request, packages, environment, progress, clock, stack)
+            read = _read(request, packages, clock)
+            chosen = source or stack.enter_context(_chosen(request, environment, clock))
+            yield _connected(request, packages, read, chosen, progress, clock)
         finally:
             with clock.phase("deinit"):
                 stack.close()
 
 
-def _connected(
-    request: GenerationRequest,
-    packages: Sequence[OpPackage],
-    environment: Mapping[str, str],
-    progress: Progress,
-    clock: Clock,
-    stack: ExitStack,
-) -> Generation:
-    """A generation on targets that are closed with the stack."""
+@dataclass(frozen=True)
+class _Read:
+    """What is known before a target is."""
+
+    graphs: Graphs
+    questions: Questions | None
+
+
+def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Clock) -> _Read:
+    """The model, and what it will be verified with."""
     with clock.phase("import"):
         enabled, paths = _enabled(request.config, read_graphs(request.models), request.paths_of_graphs)
         read = _with_outputs(enabled, request.outputs)
@@ -125,8 +138,12 @@ def _connected(
         title = path.name if len(graphs.models) == 1 else f"{path.name}, graph {model.plan.name}"
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
         log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
+    return _Read(graphs, questions)
+
+
+def _chosen(request: GenerationRequest, environment: Mapping[str, str], clock: Clock) -> Targets:
     with clock.phase("init"), clock.phase("connect"):
-        chosen = choose_targets(
+        return choose_targets(
             request.target,
             environment,
             request.device,
@@ -135,7 +152,17 @@ def _connected(
             adb=request.adb,
             notice=log.warning,
         )
-    stack.enter_context(chosen)
+
+
+def _connected(
+    request: GenerationRequest,
+    packages: Sequence[OpPackage],
+    read: _Read,
+    chosen: TargetSource,
+    progress: Progress,
+    clock: Clock,
+) -> Generation:
+    """A generation on the sessions of a source."""
     for line in chosen.explanation:
         log.info(line)
     with clock.phase("init"), clock.phase("connect"):
@@ -143,8 +170,10 @@ def _connected(
         if request.perf_profile is not None:
             _set_perf_profile(clients, request.perf_profile)
         if request.verify or request.effort.contexts > 1:
-            _check_return(graphs, clients[0].limits)
-    return Generation(request, graphs, packages, questions, clients, clock, progress)
+            _check_return(read.graphs, clients[0].limits)
+    return Generation(
+        request, read.graphs, packages, read.questions, clients, clock=clock, progress=progress, arrived=chosen.arrived
+    )
 
 
 def _set_perf_profile(clients: Sequence[TargetClient], profile: PerfProfile) -> None:

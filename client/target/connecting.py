@@ -99,14 +99,16 @@ class Target(Closing):
 
     def connect(self) -> TargetClient:
         """A new session. Raises TargetError."""
-        revive = None if self.server is None else self._revive
-        return TargetClient(Reconnecting(self._dial, revive, self.notice, self.reconnect_seconds))
+        revive = None if self.server is None else self.revive
+        return TargetClient(Reconnecting(self.dial, revive, self.notice, self.reconnect_seconds))
 
-    def _dial(self) -> TargetConnection:
+    def dial(self) -> TargetConnection:
+        """A single connection, which is not made again when it is lost. Raises TargetError."""
         last_words = None if self.server is None else self.server.last_words
         return dial(self.host, self.port, CONNECT_SECONDS, self.credentials, last_words)
 
-    def _revive(self) -> None:
+    def revive(self) -> None:
+        """Starts the server again, if it is our own. Raises TargetError."""
         if self.server is not None:
             self.host, self.port = self.server.revive()
 

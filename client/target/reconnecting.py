@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gputune.client.errors import TargetError
-from gputune.client.target.transport.connection import TargetConnection
+from gputune.client.target.transport.asking import Asking
 from gputune.core.identity import DeviceIdentity
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -37,12 +37,12 @@ class Reconnecting:
     hears a line when the wait begins and when it is over; seconds: how long is waited.
     """
 
-    dial: Callable[[], TargetConnection]
+    dial: Callable[[], Asking]
     revive: Callable[[], None] | None = None
     notice: Callable[[str], None] | None = None
     seconds: float = RECONNECT_SECONDS
 
-    def again(self, why: str, before: TargetConnection) -> TargetConnection:
+    def again(self, why: str, before: Asking) -> Asking:
         """A connection in place of one that was lost. Raises TargetError: what waiting does not help against,
         device_changed, and connection_lost when the time is up."""
         began = time.monotonic()
@@ -91,7 +91,7 @@ def _passing(error: TargetError) -> TargetError:
     return error
 
 
-def _difference(now: TargetConnection, before: TargetConnection) -> str:
+def _difference(now: Asking, before: Asking) -> str:
     """What is not as it was of what measurements depend on: the device, less how much memory it has left to give, and
     the settings that change a driver's code or its time."""
     mine, theirs = (DeviceIdentity.from_dict(connection.device).to_dict() for connection in (now, before))

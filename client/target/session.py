@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from gputune.client.errors import TargetError
 from gputune.client.target.reconnecting import Reconnecting
-from gputune.client.target.transport.connection import TargetConnection
+from gputune.client.target.transport.asking import Asking
 from gputune.client.target.transport.heartbeat import Heartbeat
 from gputune.core.launches import Launch
 from gputune.core.opened import Opened
@@ -47,7 +47,7 @@ _PING = Ping()
 class Link:
     """What is lost with a connection: the server's handles by the client's, and the source texts that it has."""
 
-    connection: TargetConnection
+    connection: Asking
     buffers: dict[int, int] = field(default_factory=dict)
     contexts: dict[int, int] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)

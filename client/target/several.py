@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Protocol, TypeAlias
 
 from gputune.client.errors import ConfigError
 from gputune.client.target.client import TargetClient
@@ -12,6 +13,28 @@ from gputune.client.target.connecting import AdbRequest, Target, choose_target, 
 from gputune.client.target.reconnecting import MEMORY
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.core.opened import Closing
+
+Described: TypeAlias = tuple[Mapping[str, object], Mapping[str, object]]
+"""A device's identity, and what its server says about itself."""
+Arrived: TypeAlias = Callable[[], TargetClient | None]
+
+
+class TargetSource(Protocol):
+    """Where the sessions of a generation come from: targets that were named, or the devices of a farm.
+
+    `explanation` says in lines for people what they are.
+    """
+
+    @property
+    def explanation(self) -> Sequence[str]: ...
+
+    def connect_all(self) -> Sequence[TargetClient]:
+        """The sessions to begin with, at least one; all devices are alike. Raises TargetError, ConfigError."""
+
+    @property
+    def arrived(self) -> Arrived | None:
+        """What gives a session with a device that has come since, alike the others, and None while there is none;
+        None where no device can come."""
 
 
 class Targets(Closing):
@@ -41,6 +64,11 @@ class Targets(Closing):
         if clients[0].device.get("device_type") != "cpu":
             clients += [self._open.enter_context(target.connect()) for target in self._targets]
         return tuple(clients)
+
+    @property
+    def arrived(self) -> None:
+        """What --target names is there from the beginning."""
+        return None
 
     def close(self) -> None:
         """Ends the sessions, then the servers of our own. May be called twice."""
@@ -93,16 +121,23 @@ def _check_alike(one: TargetClient, other: TargetClient) -> None:
     """Raises ConfigError when two sessions are with the same server, or their devices or settings differ."""
     if one.server.get("instance") == other.server.get("instance") is not None:
         raise ConfigError(f"--target names one server twice: {one.address} and {other.address}; drop one")
+    if wrong := unlike((one.device, one.server), (other.device, other.server)):
+        raise ConfigError(
+            f"--target: {one.address} and {other.address} are not alike: {wrong}; tune on them one after the other"
+        )
+
+
+def unlike(one: Described, other: Described) -> str:
+    """What of two devices and their servers' settings differs, where times of one would not hold for the other; empty
+    where nothing does."""
     for what, mine, theirs in (
-        ("device", _lasting(one.device), _lasting(other.device)),
-        ("setting", _settings(one), _settings(other)),
+        ("device", _lasting(one[0]), _lasting(other[0])),
+        ("setting", _settings(one[1]), _settings(other[1])),
     ):
         for name in sorted(mine.keys() | theirs.keys()):
             if mine.get(name) != theirs.get(name):
-                raise ConfigError(
-                    f"--target: {one.address} and {other.address} are not alike: {what} {name} is "
-                    f"{_shown(mine, name)} and {_shown(theirs, name)}; tune on them one after the other"
-                )
+                return f"{what} {name} is {_shown(mine, name)} and {_shown(theirs, name)}"
+    return ""
 
 
 def _lasting(device: Mapping[str, object]) -> Mapping[str, object]:
@@ -110,8 +145,8 @@ def _lasting(device: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in device.items() if name not in MEMORY}
 
 
-def _settings(client: TargetClient) -> Mapping[str, object]:
-    settings = client.server.get("settings")
+def _settings(server: Mapping[str, object]) -> Mapping[str, object]:
+    settings = server.get("settings")
     return settings if isinstance(settings, Mapping) else {}
 
 

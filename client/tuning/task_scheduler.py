@@ -22,8 +22,9 @@ What a target is given, first rule first (TaskScheduler._choose):
 "Late" is when the time that is left is needed to conclude what was begun: the mean of what conclusions have taken so
 far (before there are any: of what the first batch took), for each begun task and one more.
 
-A task stays with the target where it was begun, because its inputs are there and times of two devices of one model are
-not compared. Expected gains need the times of all tasks, those of other targets included, so one lock guards them all.
+A task stays with the target where it was begun, because its inputs are there, until a target has nothing left to do:
+then it goes on with one that waits for its own. Times of two devices of one model are not compared but by their
+baselines. Expected gains need the times of all tasks, those of other targets included, so one lock guards them all.
 """
 
 import threading
@@ -109,9 +110,9 @@ class TaskScheduler:
         """What this target does next; None when there is nothing more for it. The entry is its own until it is given
         back."""
         with self._lock:
-            mine = [entry for entry in self._entries if not entry.busy and entry.worker in (None, worker)]
-            mine = [] if self._stopped else [entry for entry in mine if not entry.finished]
-            chosen = self._choose(mine)
+            idle = [entry for entry in self._entries if not (entry.busy or entry.finished or self._stopped)]
+            mine = [entry for entry in idle if entry.worker in (None, worker)]
+            chosen = self._choose(mine or idle)
             if chosen is not None:
                 entry, todo = chosen
                 entry.busy = True

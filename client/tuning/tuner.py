@@ -4,8 +4,8 @@ A concluded winner in the performance cache is used after it was validated again
 configuration when it is known to work. All other tasks are tuned in batches, in the order of task_scheduler.py. What an
 interrupted run left in the cache is told to the strategy and not measured again.
 
-A task stays on the target where it was begun, so that its times are of one device. Several targets work side by side,
-each in a thread with a connection to the cache of its own.
+Several targets work side by side, each in a thread with a connection to the cache of its own; more may come meanwhile.
+A task stays on the target where it was begun until another one has nothing left to do.
 """
 
 import logging
@@ -41,6 +41,10 @@ log = logging.getLogger(__name__)
 
 SHOWN_MISSES = 3
 
+MOST_TARGETS = 256
+ARRIVAL_SECONDS = 0.5
+"""So often it is asked whether another target has come."""
+
 KEPT_BYTES = 256 << 20
 """What the buffers of tasks that wait for their next batch may take on a target."""
 
@@ -74,10 +78,13 @@ class Tuner:
         options: TuningOptions | None = None,
         nodes: Mapping[Task, Sequence[str]] | None = None,
         inference_ns: Callable[[Callable[[Task], float]], float] | None = None,
+        arrived: Callable[[], TargetClient | None] | None = None,
     ) -> None:
         """nodes: the names of the model's nodes that run a task, for the patterns of the options; inference_ns: what an
-        inference takes when its tasks take what a function says, all of them together unless told otherwise."""
-        self._targets = targets
+        inference takes when its tasks take what a function says, all of them together unless told otherwise; arrived:
+        gives another target, like the others, that was not there before, None while there is none."""
+        self._targets = list(targets)
+        self._arrived = arrived
         self._cache = cache
         self._effort = effort
         self._progress = progress
@@ -360,15 +367,23 @@ class Tuner:
     # --- on the targets ----------------------------------------------------------------------------------
 
     def _run(self, scheduler: TaskScheduler, tell: Callable[[int, Outcome], None]) -> None:
-        """Has every target work until nothing is left; what one raises stops the others after their batch."""
-        if len(self._targets) == 1:
+        """Has every target work until nothing is left, those that come meanwhile, too; what one raises stops the others
+        after their batch."""
+        if len(self._targets) == 1 and self._arrived is None:
             self._work(self._worker(0, self._cache), scheduler, tell)
             return
-        count = len(self._targets)
-        with ThreadPoolExecutor(count, "target") as threads:
-            running = [threads.submit(self._work_alone, number, scheduler, tell) for number in range(count)]
+        with ThreadPoolExecutor(MOST_TARGETS, "target") as threads:
+            numbers = range(len(self._targets))
+            running = [threads.submit(self._work_alone, number, scheduler, tell) for number in numbers]
             try:
-                wait(running, return_when=FIRST_EXCEPTION)
+                while (states := wait(running, ARRIVAL_SECONDS, FIRST_EXCEPTION)).not_done:
+                    if any(worker.exception() for worker in states.done):
+                        break
+                    if self._arrived is None or len(running) == MOST_TARGETS:
+                        continue
+                    if (target := self._arrived()) is not None:
+                        self._targets.append(target)
+                        running.append(threads.submit(self._work_alone, len(running), scheduler, tell))
             finally:
                 scheduler.stop()
         for worker in running:
@@ -400,6 +415,8 @@ class Tuner:
                 there = [one for one in there if one is not tuning]
                 tell(entry.place, self._conclude(entry, tuning))
             scheduler.give_back(entry, todo, trials, time.monotonic() - began)
+        for one in there:  # what went on elsewhere
+            one.runner.clear()
 
     def _skipped(self, entry: Entry) -> Outcome:
         """The outcome of a task that no time was left for: what an earlier generation has found, else the default."""
@@ -408,9 +425,11 @@ class Tuner:
         return untuned(entry.search.task, self._limits)
 
     def _begun(self, worker: _Worker, entry: Entry, scheduler: TaskScheduler) -> TaskTuning:
-        """The tuning of a task on this target, begun now if it was not."""
+        """The tuning of a task on this target, begun now if it was not; what another target had of it stays there."""
+        search = entry.search
+        if entry.tuning is not None and entry.tuning.runner.target is not worker.target:
+            entry.tuning = self._tuning(worker, search)
         if entry.tuning is None:
-            search = entry.search
             seeds = worker.seeding.seeds_for(search.key, search.validity, search.space, scheduler.others(entry))
             search.seeds = seeds.configurations
             if seeds.origin:

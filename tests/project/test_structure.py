@@ -74,6 +74,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},
     "client.run.throughput": set(),
+    "client.farm": {"client.html", "client.target"},
     "client.generation.config": {"client.context", "client.target", "client.tuning"},
     "client.generation": {
         "client.model",
@@ -85,8 +86,10 @@ BELOW: Mapping[str, set[str]] = {
     },
     "client.cli.options": {"client.generation", "client.model", "client.run", "client.target", "client.tuning"},
     "client.cli.cache": {"client.cli.options", "client.generation", "client.report", "client.tuning"},
+    "client.cli.farm": {"client.cli.options", "client.farm", "client.generation", "client.target", "client.tuning"},
     "client.cli": {
         "client.doctor",
+        "client.farm",
         "client.generation",
         "client.model",
         "client.report",
@@ -129,6 +132,8 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
             "client/run/onnx_backend.py",
         },
         "onnxruntime": {"client/model/oracle.py"},
+        "cryptography": {"client/farm/certificates.py"},
+        "distributed": {"client/farm/dask_engine.py"},
         "click": {"client/cli/"},
         "platformdirs": {"client/cli/"},
     },
@@ -136,7 +141,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
 
 # Parts of the standard library with one door. pickle has none: nothing on the wire or on disk is pickle.
 DOORS = {
-    "sqlite3": {"cache/database.py", "cache/file.py"},
+    "sqlite3": {"cache/database.py", "cache/file.py", "client/farm/jobs.py"},
     "socket": {
         "runtime/memory/passing.py",
         "server/clients/listener.py",

@@ -47,7 +47,7 @@ class TaskRunner:
         cooling: Cooling | None = None,
     ) -> None:
         """cold: every launch finds empty caches; cooling: says how long the device has to rest after a batch."""
-        self._target = target
+        self.target = target
         self._search = search
         self._effort = effort
         self._cold = cold
@@ -68,7 +68,7 @@ class TaskRunner:
                 None,
                 0,
             )
-            self._target.free(*handles)
+            self.target.free(*handles)
 
     def measure(
         self,
@@ -125,7 +125,7 @@ class TaskRunner:
                 conclude({progress.variant: progress.trial}, ())
             self._say(progress, time.monotonic() - began)
 
-        measured = self._target.measure_kernel(self._request(batch, places, samples, harvest), hear)
+        measured = self.target.measure_kernel(self._request(batch, places, samples, harvest), hear)
         trials = dict(zip(places, measured.trials, strict=True))
         conclude(trials, self._baseline_samples(batch, trials, measured.baseline))
         self._cool_down(measured.state)
@@ -197,8 +197,8 @@ class TaskRunner:
         family, problem = self._search.family, self._search.task.problem
         inputs = family.sample_inputs(problem, np.random.default_rng(self._search.seed))
         reference = family.reference(problem, inputs).astype(family.output(problem).dtype)
-        self._buffers = {name: self._target.upload(values) for name, values in inputs.items()}
-        self._reference = self._target.upload(reference)
+        self._buffers = {name: self.target.upload(values) for name, values in inputs.items()}
+        self._reference = self.target.upload(reference)
         self.bytes = reference.nbytes + sum(values.nbytes for values in inputs.values())
 
 

@@ -102,7 +102,8 @@ def _compare(context: Path, local: TargetClient, distant: TargetClient, inferenc
 @contextmanager
 def _counted(client: TargetClient) -> Iterator[list[int]]:
     """Every number of bytes that is sent or received meanwhile."""
-    stream = client._session.link.connection._stream
+    connection: Any = client._session.link.connection
+    stream = connection._stream
     send, receive, counts = stream.send, stream.receive, list[int]()
 
     def counting_send(buffers: Any, descriptor: int | None = None) -> int:

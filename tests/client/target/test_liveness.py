@@ -81,7 +81,7 @@ class TestHeartbeats:
         lines: list[str] = []
         with connect(target, lines.append) as client:
             if behind:
-                connection = client._session.link.connection
+                connection: Any = client._session.link.connection
                 connection._last_id += 1
                 connection._transmit(*connection._begin(UploadBuffer(behind), connection._last_id))
                 connection._take(connection._read())  # so the ping takes the way of other requests

@@ -298,12 +298,13 @@ class TestOneRequest:
     ) -> None:
         """Whatever followed half a frame would be taken for the rest of it."""
         with connect(target) as client:
-            stream = client._session.link.connection._stream
+            connection: Any = client._session.link.connection
+            stream = connection._stream
             send, calls = stream.send, []
 
             def interrupted(buffers: Any, descriptor: int | None = None) -> int:
                 calls.append(1)
-                return send([buffers[0][:10]]) if len(calls) == 1 else refuse(KeyboardInterrupt())
+                return int(send([buffers[0][:10]])) if len(calls) == 1 else refuse(KeyboardInterrupt())
 
             monkeypatch.setattr(stream, "send", interrupted)
             with pytest.raises(KeyboardInterrupt):
@@ -392,7 +393,7 @@ class TestOneRequest:
         self, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with connect(target) as client:
-            connection = client._session.link.connection
+            connection: Any = client._session.link.connection
             receive = connection._stream.receive
             monkeypatch.setattr(connection._stream, "receive", lambda space: receive(space[:5]))
             client.ping()

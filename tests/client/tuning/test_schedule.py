@@ -279,3 +279,20 @@ def test_a_pinned_configuration_that_cannot_be_is_refused(cache: PerformanceCach
     broken = AnsweringTarget(lambda c: failed("correctness") if dict(c) == PIN else by_width(c))
     with pytest.raises(TuningError, match="does not work: correctness"):
         tuner([broken], cache, pins={"MatMul": PIN}).tune([BIG])
+
+
+def test_a_target_without_work_goes_on_with_what_waits_for_another() -> None:
+    scheduler = TaskScheduler([Entry(0, search(BIG)), Entry(1, search(SMALL))], QUICK, 100, None)
+    begun = []
+    for _ in range(2):  # target 0 begins both
+        taken = scheduler.take(0)
+        assert taken is not None
+        taken[0].tuning = object()  # type: ignore[assignment]
+        knows_its_default(taken[0].search)
+        scheduler.give_back(*taken, 1, 0.1)
+        begun.append(taken[0])
+    mine = scheduler.take(0)
+    late = scheduler.take(1)
+    assert mine is not None and late is not None
+    assert {mine[0], late[0]} == set(begun)
+    assert late[0].worker == 1

@@ -1,0 +1,1 @@
+"""gputune farm: one file per group of its commands."""

@@ -1,0 +1,146 @@
+"""What carries frames to the devices of a farm and says which devices there are: one interface, a file per engine.
+
+An engine knows nothing of tasks or models. Queueing, blame and repetition are not its own: at most one batch is on its
+way to a device at a time, and a call that is lost with its device ends with DeviceGone.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+from gputune.client.errors import GputuneError
+from gputune.core.identity import DeviceIdentity
+from gputune.core.version import software_version
+from gputune.server.protocol.messages import PROTOCOL_VERSION
+
+Order: TypeAlias = Literal["open", "ask", "close", "cancel", "renew", "drain"]
+"""What the host of a device is asked: open or close a session, pass a request on, end the request under way, keep the
+device for a job, take nothing new and leave."""
+ORDERS: tuple[str, ...] = get_args(Order)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,79}")
+"""Of a device, a job or a session."""
+
+
+class FarmError(GputuneError):
+    """What is wrong with a farm, or with how it was asked."""
+
+    exit_code = 4
+
+
+class DeviceGone(Exception):
+    """The device has left the farm, or whatever held it has died; what it was asked is lost."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What goes to the host of a device: an order, for which job and session, with the frame of a request."""
+
+    order: Order
+    job: str = ""
+    session: str = ""
+    frame: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no client of ours sends."""
+        named = all(not name or (isinstance(name, str) and NAME.fullmatch(name)) for name in (self.job, self.session))
+        if self.order not in ORDERS or not named or not isinstance(self.frame, bytes):
+            raise ValueError("that is no call of a farm's client")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What has to be the same everywhere in a farm."""
+
+    gputune: str = field(default_factory=software_version)
+    protocol: int = PROTOCOL_VERSION
+    python: str = field(default_factory=lambda: ".".join(platform.python_version_tuple()[:2]))
+
+    def difference(self, other: Mapping[str, object]) -> str:
+        """What is not the same there, empty where all is."""
+        mine = self.to_dict()
+        return "; ".join(
+            f"{name} {other.get(name)!r}, not {mine[name]!r}" for name in mine if other.get(name) != mine[name]
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """The three as plain values."""
+        return {"gputune": self.gputune, "protocol": self.protocol, "python": self.python}
+
+
+@dataclass(frozen=True)
+class Announced:
+    """What a device's host says of it when it joins, and, in `report`, now and then.
+
+    tier: of the device's performance cache; settings: of its target that change code or time; simulated: nothing is
+    computed there.
+    """
+
+    name: str
+    tier: str
+    device: Mapping[str, object]
+    settings: Mapping[str, object]
+    simulated: bool
+    report: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, plain: object, report: object = None) -> Announced:
+        """What another process has sent. Raises FarmError for what makes no sense."""
+        try:
+            assert isinstance(plain, Mapping)
+            texts = [plain[name] for name in ("name", "tier")]
+            assert all(isinstance(text, str) and NAME.fullmatch(text.replace("/", "-")) for text in texts)
+            assert isinstance(plain["device"], Mapping) and isinstance(plain["settings"], Mapping)
+            identity = DeviceIdentity.from_dict(plain["device"]).to_dict()
+        except (AssertionError, KeyError, ValueError) as error:
+            raise FarmError(f"a worker announced what is no device: {error or 'fields are missing'}") from None
+        said = {str(name): value for name, value in report.items()} if isinstance(report, Mapping) else {}
+        settings = {str(name): str(value) for name, value in plain["settings"].items()}
+        return cls(texts[0], texts[1], identity, settings, plain.get("simulated") is True, said)
+
+    def to_dict(self) -> dict[str, object]:
+        """As `read` takes it, without the report."""
+        return {
+            "name": self.name,
+            "tier": self.tier,
+            "device": dict(self.device),
+            "settings": dict(self.settings),
+            "simulated": self.simulated,
+        }
+
+    @property
+    def described(self) -> tuple[Mapping[str, object], Mapping[str, object]]:
+        """The identity, and the settings where a server says them."""
+        return self.device, {"settings": self.settings}
+
+
+class Engine(Protocol):
+    """Any thread may call it."""
+
+    def devices(self) -> Mapping[str, Announced]:
+        """The devices that are there now, by name. Raises FarmError where that cannot be known at all any more."""
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """`changed` hears, in any thread, that devices may have come or gone."""
+
+    def call(self, device: str, call: Call, heard: Callable[[bytes], None] | None = None) -> bytes:
+        """The frame with which the device's host answers. `heard` gets frames that it sends before that, in any
+        thread. Raises DeviceGone when the device is lost meanwhile or is not there."""
+
+    def close(self) -> None:
+        """Ends what this side holds of the farm. May be called twice."""
+
+
+def checked_name(text: str, what: str) -> str:
+    """The text, if it can be a name. Raises FarmError."""
+    if not NAME.fullmatch(text):
+        raise FarmError(f"{what} {text!r} is no name: letters, digits and . _ : - make one, 80 at most")
+    return text
+
+
+def call_of(order: Any, job: Any, session: Any, frame: Any) -> Call:
+    """What came from another process. Raises ValueError."""
+    return Call(order, job, session, bytes(frame) if isinstance(frame, bytearray | memoryview) else frame)

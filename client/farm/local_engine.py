@@ -1,0 +1,85 @@
+"""A farm inside this process: the hosts of its devices are threads, nothing else is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Protocol
+
+from gputune.client.farm.engine import Announced, Call, DeviceGone
+from gputune.core.opened import Closing
+
+MOST_THREADS = 256
+
+
+class Host(Protocol):
+    """The host of a device, as an engine needs it."""
+
+    @property
+    def announced(self) -> Announced: ...
+
+    def answer(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
+        """The frame that answers a call; `tell` takes those before it."""
+
+    def close(self) -> None:
+        """Gives the device back."""
+
+
+class LocalEngine(Closing):
+    """Devices come with `add` and go with `remove`; `close` takes all of them away."""
+
+    def __init__(self, hosts: Sequence[Host] = ()) -> None:
+        self._hosts: dict[str, tuple[Host, Future[bytes]]] = {}
+        self._threads = ThreadPoolExecutor(MOST_THREADS, "farm")
+        self._lock = threading.Lock()
+        self._watching: list[Callable[[], None]] = []
+        for host in hosts:
+            self.add(host)
+
+    def add(self, host: Host) -> None:
+        """A device joins."""
+        with self._lock:
+            self._hosts[host.announced.name] = host, Future()
+        self._tell()
+
+    def remove(self, name: str) -> Host | None:
+        """A device is lost: whatever it was asked will not be answered. Its host, which is left as it is."""
+        with self._lock:
+            host, gone = self._hosts.pop(name, (None, None))
+        if gone is not None:
+            gone.set_exception(DeviceGone(f"device {name} has left the farm"))
+            self._tell()
+        return host
+
+    def devices(self) -> Mapping[str, Announced]:
+        with self._lock:
+            hosts = {name: host for name, (host, _) in self._hosts.items()}
+        return {name: host.announced for name, host in hosts.items()}
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._watching.append(changed)
+
+    def call(self, device: str, call: Call, heard: Callable[[bytes], None] | None = None) -> bytes:
+        with self._lock:
+            found = self._hosts.get(device)
+        if found is None:
+            raise DeviceGone(f"device {device} is not in the farm")
+        host, gone = found
+        answer = self._threads.submit(host.answer, call, heard or _silent)
+        wait((answer, gone), return_when=FIRST_COMPLETED)
+        return (gone if gone.done() else answer).result()
+
+    def close(self) -> None:
+        for name in list(self._hosts):
+            if (host := self.remove(name)) is not None:
+                host.close()
+        self._threads.shutdown(wait=False)
+
+    def _tell(self) -> None:
+        for changed in self._watching:
+            changed()
+
+
+def _silent(frame: bytes) -> None:
+    """What is told before an answer is not wanted."""

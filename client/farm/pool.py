@@ -1,0 +1,296 @@
+"""The devices of a farm as one job sees them: which are its own, and which session runs on which.
+
+A session outlives its device: it goes on with another one of the same tier, and sends again what that needs. Where more
+devices come, sessions that share one part, and else new ones are opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gputune.client.errors import TargetError
+from gputune.client.farm.connection import FarmConnection
+from gputune.client.farm.engine import Announced, Call, DeviceGone, Engine, FarmError
+from gputune.client.farm.health import FAR, IN_A_ROW, Speed, deviation
+from gputune.client.target.client import TargetClient
+from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
+from gputune.client.target.several import Arrived, unlike
+from gputune.core.opened import Closing
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+RENEW_SECONDS = 4.0
+BUSY_SECONDS = 2.0
+"""After which a device that another job had is asked again."""
+LOSSES = 5
+"""So many devices that are lost with the same request are its doing."""
+
+
+class Pool(Closing):
+    """The devices that one job may use: those of some tiers, at most so many of each. Keeps them for the job until it
+    is closed."""
+
+    def __init__(self, engine: Engine, job: str, tiers: Sequence[str] = ("*",), count: int | None = None) -> None:
+        """tiers: patterns of tiers' names. The engine stays the caller's."""
+        self.engine = engine
+        self.job = job
+        self._patterns = tuple(tiers)
+        self.count = count
+        self.changed = threading.Condition()
+        self.excluded: dict[str, str] = {}
+        """Devices that are set apart, with the reason."""
+        self._far: Counter[str] = Counter()
+        self._heard: dict[str, int] = {}
+        self._groups: dict[str, Group] = {}
+        self._turns: dict[str, threading.Lock] = {}
+        self._stop = threading.Event()
+        engine.watch(self._notify)
+        threading.Thread(target=self._keep, name=f"job {job}", daemon=True).start()
+
+    def tiers(self) -> list[str]:
+        """The tiers of the devices that are there and asked for."""
+        return sorted({one.tier for one in self.engine.devices().values() if self._wanted(one)})
+
+    def group(self, tier: str) -> Group:
+        """The devices of a tier."""
+        return self._groups.setdefault(tier, Group(self, tier))
+
+    def usable(self, tier: str) -> dict[str, Announced]:
+        """The devices of a tier that may be used, by name; those that are unlike the others are set apart."""
+        found: dict[str, Announced] = {}
+        for name, one in sorted(self.engine.devices().items()):
+            if one.tier != tier or name in self.excluded or not self._wanted(one) or one.report.get("draining") is True:
+                continue
+            first = next(iter(found.values()), one)
+            if wrong := unlike(first.described, one.described):
+                self.exclude(name, f"it is not like the other devices of tier {tier}: {wrong}")
+                continue
+            found[name] = one
+        return found
+
+    def turn(self, name: str) -> threading.Lock:
+        """Held while a batch is on its way to a device: one at a time, whatever the sessions."""
+        return self._turns.setdefault(name, threading.Lock())
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is closed."""
+        return self._stop.is_set()
+
+    def close(self) -> None:
+        """Ends the sessions of all groups; the devices are free then."""
+        self._stop.set()
+        for group in self._groups.values():
+            group.close()
+
+    def _wanted(self, one: Announced) -> bool:
+        return any(fnmatchcase(one.tier, pattern) for pattern in self._patterns)
+
+    def _notify(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def _keep(self) -> None:
+        renewed = time.monotonic()
+        while not self._stop.wait(TICK_SECONDS):
+            try:
+                if time.monotonic() - renewed >= RENEW_SECONDS:
+                    renewed = time.monotonic()
+                    self._renew()
+                self._compare()
+                for group in list(self._groups.values()):
+                    group.spread()
+            except FarmError as error:
+                log.debug(f"farm: {error}")
+            self._notify()
+
+    def _renew(self) -> None:
+        for name in {name for group in list(self._groups.values()) for name in group.in_use}:
+            try:
+                self.engine.call(name, Call("renew", self.job))
+            except DeviceGone:
+                continue  # whichever session is there hears of it, too
+
+    def _compare(self) -> None:
+        """Sets devices apart whose speed is not that of their twins."""
+        for group in list(self._groups.values()):
+            devices = self.usable(group.tier)
+            speeds = {name: speed for name, one in devices.items() if (speed := Speed.read(one.report.get("speed")))}
+            for name, speed in speeds.items():
+                if self._heard.get(name) == speed.number:
+                    continue
+                self._heard[name] = speed.number
+                off = deviation(speed, [other for its, other in speeds.items() if its != name])
+                self._far[name] = self._far[name] + 1 if off else 0
+                if self._far[name] >= IN_A_ROW:
+                    why = f"its health check takes {off:+.0%} of its twins' time, {IN_A_ROW} times in a row"
+                    self.exclude(name, f"{why}; more than {FAR:.0%} is too much")
+                    group.leave(name, "it is set apart")
+
+    def exclude(self, name: str, why: str) -> None:
+        """Sets a device apart."""
+        self.excluded[name] = why
+        log.warning(f"device {name} is set apart: {why}")
+
+
+@dataclass(eq=False)
+class _Slot:
+    """A session and where it is now. losses: devices that were lost with its request."""
+
+    connection: FarmConnection | None = None
+    losses: int = 0
+
+    def lost(self) -> bool:
+        """Another device was lost; whether that were too many."""
+        self.losses = (self.losses + 1) % LOSSES
+        return self.losses == 0
+
+    @property
+    def device(self) -> str:
+        """The name of the device where it is; empty where it is nowhere."""
+        return "" if self.connection is None or not self.connection.is_open else self.connection.name
+
+
+class Group(Closing):
+    """The devices of one tier, for one generation after the other: a TargetSource."""
+
+    def __init__(self, pool: Pool, tier: str) -> None:
+        self.tier = tier
+        self._pool = pool
+        self._slots: list[_Slot] = []
+        self._clients: list[TargetClient] = []
+        self._busy: dict[str, float] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def explanation(self) -> Sequence[str]:
+        """One line: the devices."""
+        names = list(self._pool.usable(self.tier))
+        return (f"farm: tier {self.tier}, {len(names)} devices: {', '.join(names) or 'none'}",)
+
+    @property
+    def in_use(self) -> set[str]:
+        """The devices that have sessions."""
+        with self._lock:
+            return {slot.device for slot in self._slots if slot.device}
+
+    def connect_all(self) -> Sequence[TargetClient]:
+        """A session on each device that is there and free, at least one: it is waited for. Raises TargetError."""
+        self.end()
+        first = self._session()
+        clients = [first]
+        while (more := self._arrived()) is not None:
+            clients.append(more)
+        return clients
+
+    @property
+    def arrived(self) -> Arrived:
+        """What gives a session on a device that has none yet."""
+        return self._arrived
+
+    def _arrived(self) -> TargetClient | None:
+        """A session on a device that has none, None where there is no such device."""
+        if not self._free():
+            return None
+        try:
+            return self._session(wait=False)
+        except TargetError:
+            return None  # it was taken or lost meanwhile
+
+    def leave(self, name: str, why: str) -> None:
+        """The sessions of a device go elsewhere with their next request."""
+        with self._lock:
+            for slot in self._slots:
+                if slot.device == name and slot.connection is not None:
+                    slot.connection.moving = why
+
+    def spread(self) -> None:
+        """Where a device is free and another has several sessions, one of them goes there."""
+        if not self._free():
+            return
+        with self._lock:
+            crowded = [name for name, count in self._load().items() if count > 1]
+            for slot in self._slots:
+                if crowded and slot.device == crowded[0] and slot.connection is not None:
+                    slot.connection.moving = "another device is free"
+                    return
+
+    def end(self) -> None:
+        """Ends the sessions of a generation; the devices are free for another."""
+        with self._lock:
+            clients, self._clients = self._clients, []
+            self._slots.clear()
+        for client in clients:
+            client.close()
+
+    def close(self) -> None:
+        self.end()
+
+    # --- sessions and devices ---------------------------------------------------------------------
+
+    def _session(self, wait: bool = True) -> TargetClient:
+        slot = _Slot()
+        first_seconds = RECONNECT_SECONDS if wait else 0.0
+
+        def dial() -> FarmConnection:
+            return self._dial(slot, first_seconds if slot.connection is None else RECONNECT_SECONDS)
+
+        client = TargetClient(Reconnecting(dial, notice=log.warning))
+        with self._lock:
+            self._clients.append(client)
+        return client
+
+    def _dial(self, slot: _Slot, seconds: float) -> FarmConnection:
+        """A connection for a session, on the device with the fewest of them. Raises TargetError when there is none for
+        so long."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for name in self._by_load():
+                connection = self._opened(slot, name)
+                if connection is not None:
+                    with self._lock:
+                        slot.connection = connection
+                        if slot not in self._slots:
+                            self._slots.append(slot)
+                    return connection
+            if time.monotonic() >= deadline or self._pool.stopped:
+                raise TargetError("unreachable", f"no device of tier {self.tier} is free in the farm")
+            with self._pool.changed:
+                self._pool.changed.wait(0.25)
+
+    def _opened(self, slot: _Slot, name: str) -> FarmConnection | None:
+        try:
+            turn = self._pool.turn(name)
+            return FarmConnection(self._pool.engine, name, self._pool.job, turn, slot.lost)
+        except TargetError as error:
+            if error.name == "version_mismatch":
+                self._pool.exclude(name, error.reason)
+            else:
+                self._busy[name] = time.monotonic() + BUSY_SECONDS
+            log.debug(f"{name}: {error.reason}")
+            return None
+
+    def _by_load(self) -> list[str]:
+        """The devices that can be tried now, those with the fewest sessions first."""
+        now = time.monotonic()
+        names = [name for name in self._pool.usable(self.tier) if self._busy.get(name, 0.0) <= now]
+        load = self._load()
+        most = self._pool.count
+        taken = sorted(names, key=lambda name: (load[name], name))
+        return taken if most is None or len(load) < most else [name for name in taken if load[name]]
+
+    def _free(self) -> list[str]:
+        load = self._load()
+        return [name for name in self._by_load() if not load[name]]
+
+    def _load(self) -> Mapping[str, int]:
+        """How many sessions each device has."""
+        with self._lock:
+            return Counter(slot.device for slot in self._slots if slot.device)

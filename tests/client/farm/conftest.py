@@ -1,0 +1,38 @@
+"""A farm on one server of the null device: several hosts, each with sessions of its own there."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from gputune.client.farm.device_host import DeviceHost
+from gputune.client.farm.local_engine import LocalEngine
+from gputune.client.target.connecting import Target
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
+
+MakeHost = Callable[[str], DeviceHost]
+
+
+@pytest.fixture(scope="session")
+def null_server() -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer.start("null")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def make_host(null_server: EmbeddedServer) -> Iterator[MakeHost]:
+    with ExitStack() as stack:
+
+        def make(name: str) -> DeviceHost:
+            target = Target(null_server.host, null_server.port, (), Credentials(token=null_server.token))
+            return stack.enter_context(DeviceHost(name, target))
+
+        yield make
+
+
+@pytest.fixture
+def engine() -> Iterator[LocalEngine]:
+    with LocalEngine() as engine:
+        yield engine

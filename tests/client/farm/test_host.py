@@ -1,0 +1,88 @@
+"""What the host of a device does with what it is sent, and how devices are told apart."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputune.client.farm import device_lock
+from gputune.client.farm.device_lock import DeviceLock
+from gputune.client.farm.engine import Announced, Call, FarmError, Versions
+from gputune.client.farm.frames import ANSWERS, REQUESTS, from_bytes, to_bytes
+from gputune.client.farm.health import Speed, deviation
+from gputune.core.version import software_version
+from gputune.server.protocol.errors import RemoteProtocolError
+from gputune.server.protocol.messages import PROTOCOL_VERSION, Error, Hello, Ping
+from tests.client.farm.conftest import MakeHost
+
+GOOD = to_bytes(Ping(), 7)
+
+
+@given(st.binary(max_size=40), st.integers(0, len(GOOD) - 1), st.integers(0, 255))
+def test_bytes_are_one_frame_or_refused(data: bytes, place: int, byte: int) -> None:
+    changed = GOOD[:place] + bytes([byte]) + GOOD[place + 1 :]
+    for candidate in (data, changed, GOOD[:place], GOOD + data[:1]):
+        try:
+            number, message = from_bytes(candidate, REQUESTS)
+        except RemoteProtocolError:
+            assert candidate != GOOD
+        else:
+            assert to_bytes(message, number)[:4] == GOOD[:4]
+
+
+def test_a_host_answers_nonsense_with_errors(make_host: MakeHost) -> None:
+    host = make_host("a")
+
+    def answered(call: Call) -> str:
+        _, reply = from_bytes(host.answer(call, lambda frame: None), ANSWERS)
+        assert isinstance(reply, Error)
+        return reply.name
+
+    hello = to_bytes(Hello(PROTOCOL_VERSION, software_version()), 1)
+    assert answered(Call("open", "job", "s", b"nonsense")) == "bad_frame"
+    assert answered(Call("open", "job", "s", GOOD)) == "unexpected_message"
+    assert (
+        answered(Call("open", "job", "s", to_bytes(Hello(PROTOCOL_VERSION + 1, "gputune 9"), 1))) == "version_mismatch"
+    )
+    assert answered(Call("ask", "job", "unknown", GOOD)) == "connection_lost"
+    host.answer(Call("open", "job", "s", hello), lambda frame: None)
+    assert answered(Call("ask", "job", "s", GOOD + b"x")) == "bad_frame"
+    assert answered(Call("ask", "job", "s", hello)) == "unexpected_message"
+    assert answered(Call("ask", "other", "s", GOOD)) == "connection_lost", "a session of another job"
+
+
+@pytest.mark.parametrize("order", ["kill", "", None])
+def test_an_order_that_is_none_is_refused(order: object) -> None:
+    with pytest.raises(ValueError, match="no call"):
+        Call(order)  # type: ignore[arg-type]
+
+
+def test_what_a_worker_announces_is_checked(make_host: MakeHost) -> None:
+    plain = make_host("a").announced.to_dict()
+    assert Announced.read(plain).to_dict() == plain
+    for name, value in (("name", "../a"), ("tier", 3), ("device", {}), ("settings", None)):
+        with pytest.raises(FarmError, match="announced"):
+            Announced.read({**plain, name: value})
+
+
+def test_versions_are_compared_by_name() -> None:
+    mine = Versions("gputune 1", 7, "3.11")
+    assert mine.difference(mine.to_dict()) == ""
+    assert mine.difference({**mine.to_dict(), "python": "3.12"}) == "python '3.12', not '3.11'"
+
+
+def test_a_device_is_one_workers(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with DeviceLock("device 0"):
+        with pytest.raises(FarmError, match=r"taken by another farm worker \(process [0-9]+"):
+            DeviceLock("device 0")
+        DeviceLock("device 1").close()
+    DeviceLock("device 0").close()
+    assert device_lock._folder().stat().st_mode & 0o077 == 0
+
+
+def test_a_device_is_far_from_its_twins_for_certain_only() -> None:
+    twins = [Speed(1, 98, 100, 102), Speed(1, 99, 101, 103)]
+    assert deviation(Speed(1, 112, 115, 118), twins) > 0.1
+    assert deviation(Speed(1, 80, 82, 85), twins) < -0.1
+    assert deviation(Speed(1, 105, 115, 125), twins) == 0, "its interval reaches into 10 %"
+    assert deviation(Speed(1, 200, 200, 200), []) == 0, "there is nothing to compare with"

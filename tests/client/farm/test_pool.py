@@ -1,0 +1,156 @@
+"""Sessions on the devices of a farm: shared work, lost devices, late ones, and whose they are."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.client.errors import TargetError
+from gputune.client.farm import device_host
+from gputune.client.farm.connection import FarmConnection
+from gputune.client.farm.device_host import DeviceHost
+from gputune.client.farm.engine import Announced, Call
+from gputune.client.farm.local_engine import LocalEngine
+from gputune.client.farm.pool import Pool
+from gputune.client.generation.config import Config
+from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.target.client import TargetClient
+from gputune.client.tuning.search.effort import EFFORTS
+from tests.client import models
+from tests.client.farm.conftest import MakeHost
+from tests.client.farm.requests import copying
+from tests.waiting import PATIENCE_SECONDS, becomes
+
+TIER = "null-cu1"
+
+
+def names_of(clients: list[TargetClient]) -> list[str]:
+    return sorted(client.address.removeprefix("farm device ") for client in clients)
+
+
+def measured(client: TargetClient) -> str:
+    """The status of a variant that is measured now."""
+    values = np.arange(16, dtype=np.float32)
+    handles = client.upload(values), client.upload(values)
+    return client.measure_kernel(copying(*handles)).trials[0].status
+
+
+def test_two_devices_share_the_tasks_of_a_model(engine: LocalEngine, make_host: MakeHost, tmp_path: Path) -> None:
+    hosts = [make_host("a"), make_host("b")]
+    for host in hosts:
+        engine.add(host)
+    model = models.save(models.residual_block(), tmp_path)
+    request = GenerationRequest(model, ({},), tmp_path / "m.bin", Config(), EFFORTS["quick"], tmp_path / "cache")
+    with Pool(engine, "job") as pool:
+        assert pool.tiers() == [TIER]
+        summary = generate(request, {}, source=pool.group(TIER))
+        first = generate(request, {}, source=pool.group(TIER))
+    assert summary["totals"]["cache_hits"] == 0 and first["totals"]["cache_misses"] == 0
+    counts = [host.report()["trials"] for host in hosts]
+    assert all(counts) and sum(map(int, map(str, counts))) >= sum(
+        sum(task["trials"].values()) for task in summary["tasks"]
+    ), "a trial was counted at no device"
+    assert [host.report()["job"] for host in hosts] == ["", ""], "the job keeps devices that it needs no more"
+
+
+class Stuck:
+    """A host that never comes to the end of a batch."""
+
+    def __init__(self, host: DeviceHost) -> None:
+        self._host = host
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    @property
+    def announced(self) -> Announced:
+        return self._host.announced
+
+    def answer(self, call: Call, tell: object) -> bytes:
+        if call.order == "ask" and b"ProfileKernel" in call.frame:
+            self.begun.set()
+            self.released.wait(PATIENCE_SECONDS)
+        return self._host.answer(call, lambda frame: None)
+
+    def close(self) -> None:
+        self.released.set()
+
+
+def test_a_batch_of_a_lost_device_is_measured_on_another_and_no_variant_blamed(
+    engine: LocalEngine, make_host: MakeHost
+) -> None:
+    stuck = Stuck(make_host("a"))
+    engine.add(stuck)
+    with Pool(engine, "job") as pool:
+        (client,) = pool.group(TIER).connect_all()
+        statuses: list[str] = []
+        thread = threading.Thread(target=lambda: statuses.append(measured(client)))
+        thread.start()
+        assert stuck.begun.wait(PATIENCE_SECONDS)
+        engine.add(make_host("b"))
+        engine.remove("a")
+        thread.join(PATIENCE_SECONDS)
+        stuck.released.set()
+        assert (statuses, client.address) == (["ok"], "farm device b")
+
+
+def test_a_late_device_gets_a_session_and_a_leaving_one_loses_its(engine: LocalEngine, make_host: MakeHost) -> None:
+    engine.add(make_host("a"))
+    with Pool(engine, "job") as pool:
+        group = pool.group(TIER)
+        clients = list(group.connect_all())
+        assert group.arrived() is None
+        engine.add(make_host("b"))
+        late = group.arrived()
+        assert late is not None
+        clients.append(late)
+        assert names_of(clients) == ["a", "b"]
+        engine.call("a", Call("drain"))
+        assert {measured(client) for client in clients} == {"ok"}
+        assert names_of(clients) == ["b", "b"], "a device that is asked to leave gets another batch"
+        engine.add(make_host("c"))
+        assert becomes(lambda: (measured(clients[0]), measured(clients[1]), names_of(clients))[2] == ["b", "c"])
+
+
+def test_a_device_has_one_job_until_that_is_not_heard_of(
+    engine: LocalEngine, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.add(make_host("a"))
+
+    def opened(job: str) -> FarmConnection:
+        return FarmConnection(engine, "a", job, threading.Lock())
+
+    first = opened("one")
+    with pytest.raises(TargetError, match=r"job one has the device.*device_busy"):
+        opened("two")
+    first.close()
+    monkeypatch.setattr(device_host, "LEASE_SECONDS", -1.0)
+    silent = opened("two")  # its client is gone without a word
+
+    def free() -> bool:
+        try:
+            opened("three")
+        except TargetError:
+            return False
+        return True
+
+    assert becomes(free)
+    with pytest.raises(TargetError, match="connection_lost"):
+        silent.ask(copying(1, 1))
+
+
+def test_a_device_that_is_lost_with_each_of_five_attempts_is_told(engine: LocalEngine, make_host: MakeHost) -> None:
+    """A variant that takes whole machines down is not measured for ever."""
+
+    class Falling(Stuck):
+        def answer(self, call: Call, tell: object) -> bytes:
+            if call.order == "ask" and b"ProfileKernel" in call.frame:
+                engine.remove(self.announced.name)
+                engine.add(Falling(self._host))
+                return b""
+            return self._host.answer(call, lambda frame: None)
+
+    engine.add(Falling(make_host("a")))
+    with Pool(engine, "job") as pool:
+        (client,) = pool.group(TIER).connect_all()
+        with pytest.raises(TargetError, match="lost_again"):
+            measured(client)
