@@ -31,6 +31,7 @@ COMMANDS = {
     "target-status": ("target_status", "Say how a target server is."),
     "doctor": ("doctor", "Say why a device or a target is not found."),
     "performance-cache": ("cache.performance_cache", "Look into performance caches."),
+    "farm": ("farm.farm", "Tune many models on many devices."),
     "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
     "memory-report": ("memory_report", "Show which tensor of a context lies where and when as one page."),
     "profile-viewer": ("profile_viewer", "Show where the time of profiled inferences went."),

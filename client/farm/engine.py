@@ -10,7 +10,8 @@ import platform
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from queue import Empty, SimpleQueue
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from gputune.client.errors import GputuneError
 from gputune.core.identity import DeviceIdentity
@@ -21,6 +22,7 @@ Order: TypeAlias = Literal["open", "ask", "close", "cancel", "renew", "drain"]
 """What the host of a device is asked: open or close a session, pass a request on, end the request under way, keep the
 device for a job, take nothing new and leave."""
 ORDERS: tuple[str, ...] = get_args(Order)
+WAIT_SECONDS = 1.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,79}")
 """Of a device, a job or a session."""
 
@@ -127,11 +129,42 @@ class Engine(Protocol):
         """`changed` hears, in any thread, that devices may have come or gone."""
 
     def call(self, device: str, call: Call, heard: Callable[[bytes], None] | None = None) -> bytes:
-        """The frame with which the device's host answers. `heard` gets frames that it sends before that, in any
-        thread. Raises DeviceGone when the device is lost meanwhile or is not there."""
+        """The frame with which the device's host answers. `heard` gets frames that it sends before that, in the thread
+        that calls. Raises DeviceGone when the device is lost meanwhile or is not there."""
 
     def close(self) -> None:
         """Ends what this side holds of the farm. May be called twice."""
+
+
+class Mailbox:
+    """Frames that come from a host, for the thread that waits for its answer. lost: whether that will not come."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._frames: SimpleQueue[bytes | None] = SimpleQueue()
+
+    def put(self, frame: bytes) -> None:
+        """A frame before the answer."""
+        self._frames.put(frame)
+
+    def end(self) -> None:
+        """The answer is there."""
+        self._frames.put(None)
+
+    def lose(self) -> None:
+        """The device is lost."""
+        self.lost = True
+        self._frames.put(None)
+
+    def read(self, heard: Callable[[bytes], None] | None, seconds: float = WAIT_SECONDS) -> bool:
+        """Passes a frame on if one comes; whether the wait is over."""
+        try:
+            frame = self._frames.get(timeout=seconds)
+        except Empty:
+            return False
+        if frame is not None and heard is not None:
+            heard(frame)
+        return frame is None
 
 
 def checked_name(text: str, what: str) -> str:
@@ -139,8 +172,3 @@ def checked_name(text: str, what: str) -> str:
     if not NAME.fullmatch(text):
         raise FarmError(f"{what} {text!r} is no name: letters, digits and . _ : - make one, 80 at most")
     return text
-
-
-def call_of(order: Any, job: Any, session: Any, frame: Any) -> Call:
-    """What came from another process. Raises ValueError."""
-    return Call(order, job, session, bytes(frame) if isinstance(frame, bytearray | memoryview) else frame)

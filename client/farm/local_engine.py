@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from gputune.client.farm.engine import Announced, Call, DeviceGone
+from gputune.client.farm.engine import Announced, Call, DeviceGone, Mailbox
 from gputune.core.opened import Closing
 
 MOST_THREADS = 256
@@ -30,7 +30,8 @@ class LocalEngine(Closing):
     """Devices come with `add` and go with `remove`; `close` takes all of them away."""
 
     def __init__(self, hosts: Sequence[Host] = ()) -> None:
-        self._hosts: dict[str, tuple[Host, Future[bytes]]] = {}
+        self._hosts: dict[str, Host] = {}
+        self._waiting: dict[str, set[Mailbox]] = {}
         self._threads = ThreadPoolExecutor(MOST_THREADS, "farm")
         self._lock = threading.Lock()
         self._watching: list[Callable[[], None]] = []
@@ -40,35 +41,44 @@ class LocalEngine(Closing):
     def add(self, host: Host) -> None:
         """A device joins."""
         with self._lock:
-            self._hosts[host.announced.name] = host, Future()
+            self._hosts[host.announced.name] = host
         self._tell()
 
     def remove(self, name: str) -> Host | None:
         """A device is lost: whatever it was asked will not be answered. Its host, which is left as it is."""
         with self._lock:
-            host, gone = self._hosts.pop(name, (None, None))
-        if gone is not None:
-            gone.set_exception(DeviceGone(f"device {name} has left the farm"))
-            self._tell()
+            host = self._hosts.pop(name, None)
+            boxes = self._waiting.pop(name, set())
+        for box in boxes:
+            box.lose()
+        self._tell()
         return host
 
     def devices(self) -> Mapping[str, Announced]:
         with self._lock:
-            hosts = {name: host for name, (host, _) in self._hosts.items()}
+            hosts = dict(self._hosts)
         return {name: host.announced for name, host in hosts.items()}
 
     def watch(self, changed: Callable[[], None]) -> None:
         self._watching.append(changed)
 
     def call(self, device: str, call: Call, heard: Callable[[bytes], None] | None = None) -> bytes:
+        box = Mailbox()
         with self._lock:
-            found = self._hosts.get(device)
-        if found is None:
-            raise DeviceGone(f"device {device} is not in the farm")
-        host, gone = found
-        answer = self._threads.submit(host.answer, call, heard or _silent)
-        wait((answer, gone), return_when=FIRST_COMPLETED)
-        return (gone if gone.done() else answer).result()
+            if (host := self._hosts.get(device)) is None:
+                raise DeviceGone(f"device {device} is not in the farm")
+            boxes = self._waiting.setdefault(device, set())
+            boxes.add(box)
+        answer: Future[bytes] = self._threads.submit(host.answer, call, box.put)
+        answer.add_done_callback(lambda future: box.end())
+        try:
+            while not box.read(heard):
+                pass
+        finally:
+            boxes.discard(box)
+        if box.lost:
+            raise DeviceGone(f"device {device} has left the farm")
+        return answer.result()
 
     def close(self) -> None:
         for name in list(self._hosts):
@@ -79,7 +89,3 @@ class LocalEngine(Closing):
     def _tell(self) -> None:
         for changed in self._watching:
             changed()
-
-
-def _silent(frame: bytes) -> None:
-    """What is told before an answer is not wanted."""

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from gputune.client.errors import TargetError
 from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.engine import Announced, Call, DeviceGone, Engine, FarmError
-from gputune.client.farm.health import FAR, IN_A_ROW, Speed, deviation
+from gputune.client.farm.hosts.health import FAR, IN_A_ROW, Speed, deviation
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
 from gputune.client.target.several import Arrived, unlike

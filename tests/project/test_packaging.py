@@ -51,7 +51,8 @@ def test_the_dependencies_are_exactly_what_the_code_imports() -> None:
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     outside.add(node.module.partition(".")[0])
     project = PROJECT["project"]
-    lines = [*project["dependencies"], *project["optional-dependencies"]["verify"]]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["verify"], *extras["farm"]]
     declared = {re.split(r"[^\w-]", line)[0] for line in lines}
     assert outside - set(sys.stdlib_module_names) - {"gputune"} == declared
 

@@ -75,6 +75,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.run": {"client.model", "client.target", "client.context"},
     "client.run.throughput": set(),
     "client.farm": {"client.html", "client.target"},
+    "client.farm.hosts": {"client.target"},
     "client.generation.config": {"client.context", "client.target", "client.tuning"},
     "client.generation": {
         "client.model",
@@ -133,6 +134,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
         },
         "onnxruntime": {"client/model/oracle.py"},
         "cryptography": {"client/farm/certificates.py"},
+        "dask": {"client/farm/dask_engine.py"},
         "distributed": {"client/farm/dask_engine.py"},
         "click": {"client/cli/"},
         "platformdirs": {"client/cli/"},

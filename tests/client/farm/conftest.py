@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from gputune.client.farm.device_host import DeviceHost
+from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.target.connecting import Target
 from gputune.client.target.embedded_server import EmbeddedServer

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputune.client.farm import device_lock
-from gputune.client.farm.device_lock import DeviceLock
 from gputune.client.farm.engine import Announced, Call, FarmError, Versions
 from gputune.client.farm.frames import ANSWERS, REQUESTS, from_bytes, to_bytes
-from gputune.client.farm.health import Speed, deviation
+from gputune.client.farm.hosts import device_lock
+from gputune.client.farm.hosts.device_lock import DeviceLock
+from gputune.client.farm.hosts.health import Speed, deviation
 from gputune.core.version import software_version
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Error, Hello, Ping

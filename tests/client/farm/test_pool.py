@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import TargetError
-from gputune.client.farm import device_host
 from gputune.client.farm.connection import FarmConnection
-from gputune.client.farm.device_host import DeviceHost
 from gputune.client.farm.engine import Announced, Call
+from gputune.client.farm.hosts import device_host
+from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.farm.pool import Pool
 from gputune.client.generation.config import Config

@@ -13,10 +13,10 @@ from typing import Any
 
 from gputune.cache import tier_of
 from gputune.client.errors import TargetError
-from gputune.client.farm.device_lock import DeviceLock
 from gputune.client.farm.engine import Announced, Call, checked_name
 from gputune.client.farm.frames import OPEN_LIMITS, REQUESTS, error_frame, from_bytes, to_bytes
-from gputune.client.farm.health import Speed, measure
+from gputune.client.farm.hosts.device_lock import DeviceLock
+from gputune.client.farm.hosts.health import Speed, measure
 from gputune.client.target.connecting import Target
 from gputune.client.target.transport.connection import TargetConnection
 from gputune.core.identity import DeviceIdentity

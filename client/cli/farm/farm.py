@@ -1,0 +1,29 @@
+"""gputune farm: the group of commands about many devices."""
+
+import click
+
+from gputune.client.cli.farm import look, serve, tune
+
+
+@click.group("farm")
+def command() -> None:
+    """Tune many models on many devices.
+
+    \b
+    gputune farm scheduler                                    one per farm
+    gputune farm worker --device pocl                         one per device
+    gputune farm tune --models DIR --output_dir out           whenever there is something to tune
+    """
+
+
+for each in (
+    serve.init,
+    serve.scheduler,
+    serve.worker,
+    tune.tune,
+    look.status,
+    look.jobs,
+    look.drain,
+    look.stop,
+):
+    command.add_command(each)

@@ -1,0 +1,99 @@
+"""gputune farm status, jobs, drain and stop: what goes on in a farm, and ending it."""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
+from gputune.client.cli.say import print_json, say
+from gputune.client.cli.tables import add_row, print_table
+from gputune.client.farm.dask_engine import DaskEngine
+from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError
+from gputune.client.farm.hosts.health import Speed
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command("status")
+@scheduler_option()
+@as_json_option
+@farm_dir_option
+def status(scheduler: str, as_json: bool, farm: FarmFolder) -> None:
+    """Say which devices a farm has, and what each does."""
+    with closing(DaskEngine(farm.place(scheduler))) as engine:
+        devices = engine.devices()
+    if as_json:
+        print_json({name: {**one.to_dict(), "report": dict(one.report)} for name, one in devices.items()})
+        return
+    table = Table("device", "tier", "job", "task", "batches", "trials", "failures", "health check")
+    for name, one in sorted(devices.items()):
+        add_row(table, (name, one.tier, *_words(one)))
+    print_table(table)
+    say(f"{len(devices)} devices of {len({one.tier for one in devices.values()})} tiers")
+
+
+def _words(one: Announced) -> tuple[str, ...]:
+    report: Mapping[str, object] = one.report
+    speed = Speed.read(report.get("speed"))
+    leaving = "leaving" if report.get("draining") is True else ""
+    counts = (str(report.get(name, "")) for name in ("batches", "trials", "failures"))
+    health = str(report.get("problem") or (f"{speed.median_ns / 1e6:.2f} ms" if speed else ""))
+    return str(report.get("job") or leaving), str(report.get("running") or ""), *counts, health
+
+
+@click.command("jobs")
+@as_json_option
+@farm_dir_option
+def jobs(as_json: bool, farm: FarmFolder) -> None:
+    """List this user's jobs: what was asked, and what became of it."""
+    found = farm.journal.jobs()
+    if as_json:
+        print_json({"jobs": [{**vars(job), "parts": [vars(part) for part in job.parts]} for job in found]})
+        return
+    table = Table("job", "state", "began", "model", "tier", "state", "devices", "")
+    for job in found:
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
+        for part in job.parts or ():
+            model = Path(part.model).name
+            add_row(table, (job.name, job.state, began, model, part.tier, part.state, part.devices, part.said))
+        if not job.parts:
+            add_row(table, (job.name, job.state, began, "", "", "", "", json.dumps(job.asked)))
+    print_table(table)
+
+
+@click.command("drain")
+@click.argument("name")
+@scheduler_option()
+@farm_dir_option
+def drain(name: str, scheduler: str, farm: FarmFolder) -> None:
+    """Have a device leave the farm once its batch is done."""
+    with closing(DaskEngine(farm.place(scheduler))) as engine:
+        if name not in engine.devices():
+            raise FarmError(f"there is no device {name}; there are {', '.join(sorted(engine.devices())) or 'none'}")
+        _drain(engine, name)
+    say(f"{name} leaves when its batch is done")
+
+
+@click.command("stop")
+@scheduler_option()
+@farm_dir_option
+def stop(scheduler: str, farm: FarmFolder) -> None:
+    """Have all devices leave, and end the scheduler."""
+    with closing(DaskEngine(farm.place(scheduler))) as engine:
+        names = sorted(engine.devices())
+        for name in names:
+            _drain(engine, name)
+        engine.stop_scheduler()
+    say(f"stopped: {len(names)} devices leave when their batches are done")
+
+
+def _drain(engine: DaskEngine, name: str) -> None:
+    try:
+        engine.call(name, Call("drain"))
+    except DeviceGone as error:
+        raise FarmError(str(error)) from None

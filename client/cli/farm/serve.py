@@ -1,0 +1,71 @@
+"""gputune farm init, scheduler and worker: what a farm consists of."""
+
+import os
+import sys
+from contextlib import ExitStack
+
+import click
+
+from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
+from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level
+from gputune.client.cli.say import say
+from gputune.client.errors import ConfigError
+from gputune.client.farm.certificates import AUTHORITY_KEY, create
+from gputune.client.farm.dask_engine import DEFAULT_PORT, serve_scheduler, serve_worker
+from gputune.client.farm.hosts.hosting import hosted
+from gputune.client.progress import reporting
+
+
+@click.command("init")
+@farm_dir_option
+def init(farm: FarmFolder) -> None:
+    """Make a certificate authority and a certificate, with which the members of a farm prove themselves.
+
+    Copy the folder, without the authority's key, to every machine of the farm, readable for its user only.
+    """
+    made = create(farm.path)
+    say(f"made {made.authority}, {made.member} and {made.key}")
+    say(f"copy these three to the other machines; keep {farm.path / AUTHORITY_KEY} here, it can make further members")
+
+
+@click.command("scheduler")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; any but this machine's own "
+    "needs certificates.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True)
+@click.option("--tls", is_flag=True, help="Use certificates on this machine's own addresses, too.")
+@farm_dir_option
+def scheduler(host: str, port: int, tls: bool, farm: FarmFolder) -> None:
+    """Run the scheduler of a farm, which workers join."""
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    place = farm.place(f"tls://{where}" if tls else where)
+    serve_scheduler(place, lambda address: say(f"gputune farm scheduler listening on {address}"))
+
+
+@click.command("worker")
+@scheduler_option()
+@click.option("--name", help="What the device is called in the farm; by default this machine's name and the device.")
+@click.option("--device", metavar="D", help="A device of this machine, as `gputune target-server` takes it.")
+@connection_options(otherwise="else a device of this machine")
+@farm_dir_option
+@log_level
+def worker(
+    scheduler: str,
+    name: str | None,
+    device: str | None,
+    connection: ConnectionOptions,
+    farm: FarmFolder,
+    log_level: str,
+) -> None:
+    """Have one device in a farm: of this machine, of a target server, or of a phone over adb.
+
+    The device is locked, so that no other farm can take it, and checked by building and running a kernel.
+    """
+    given = [device, connection.target, connection.adb]
+    if sum(one is not None for one in given) != 1:
+        raise ConfigError("a worker has exactly one device: give --device, --target or --adb")
+    place = farm.place(scheduler)
+    with ExitStack() as stack:
+        stack.enter_context(reporting(sys.stderr, log_level))
+        asked = name, device, connection.target, connection.adb, connection.credentials, os.environ
+        host = stack.enter_context(hosted(*asked))
+        serve_worker(place, host, lambda joined: say(f"gputune farm worker {joined} has joined {place}"))

@@ -1,0 +1,63 @@
+"""Options that the commands of `gputune farm` share."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import platformdirs
+
+from gputune.client.farm.certificates import Certificates
+from gputune.client.farm.dask_engine import DEFAULT_PORT, Place
+from gputune.client.farm.jobs import Journal
+
+
+def default_farm_dir() -> Path:
+    """Where certificates and the journal of jobs are kept."""
+    return Path(platformdirs.user_config_dir("gputune")) / "farm"
+
+
+@dataclass(frozen=True)
+class FarmFolder:
+    """The folder of a user's farm."""
+
+    path: Path
+
+    def place(self, address: str) -> Place:
+        """Where a scheduler is. Raises FarmError."""
+        return Place.parse(address, Certificates(self.path))
+
+    @property
+    def journal(self) -> Journal:
+        """The jobs of this user."""
+        return Journal(self.path / "jobs.sqlite")
+
+
+def farm_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --farm_dir; the command gets it as `farm`, a FarmFolder."""
+
+    @functools.wraps(command)
+    def with_farm(*arguments: Any, farm_dir: Path | None, **options: Any) -> Any:
+        return command(*arguments, farm=FarmFolder(farm_dir or default_farm_dir()), **options)
+
+    option = click.option(
+        "--farm_dir",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Folder of the certificates and of the journal of jobs, instead of the user's own.",
+    )
+    return option(with_farm)
+
+
+def scheduler_option(text: str = "The farm's scheduler") -> Callable[..., Any]:
+    """--scheduler HOST:PORT, on this machine by default."""
+    return click.option(
+        "--scheduler",
+        metavar="HOST:PORT",
+        default=f"127.0.0.1:{DEFAULT_PORT}",
+        show_default=True,
+        help=f"{text}. Beyond this machine certificates are needed (`gputune farm init`); tls://HOST:PORT uses them "
+        "here, too.",
+    )

@@ -1,0 +1,137 @@
+"""The journal of a farm's jobs: what was asked, by whom, and what became of it. One SQLite file for each user."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputune.client.farm.engine import FarmError
+
+LOST_SECONDS = 30.0
+"""A job that runs and was not heard of for so long has ended without a word."""
+BUSY_SECONDS = 10.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    name TEXT PRIMARY KEY, owner TEXT NOT NULL, asked TEXT NOT NULL, state TEXT NOT NULL,
+    began REAL NOT NULL, heard REAL NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS parts (
+    job TEXT NOT NULL REFERENCES jobs (name), model TEXT NOT NULL, tier TEXT NOT NULL, state TEXT NOT NULL,
+    devices TEXT NOT NULL, said TEXT NOT NULL, PRIMARY KEY (job, model, tier)
+) STRICT;
+"""
+STATES = ("queued", "running", "done", "failed")
+"""Of a job and of its parts; a job can be lost, too, which nothing writes down."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A model on a tier: its state, the names of the devices, and what there is to say of it."""
+
+    model: str
+    tier: str
+    state: str
+    devices: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What was asked, as JSON values, by whom, and how it is; began, heard: seconds since 1970."""
+
+    name: str
+    owner: str
+    asked: Mapping[str, object]
+    state: str
+    began: float
+    heard: float
+    parts: tuple[Part, ...] = ()
+
+
+class Journal:
+    """Every method opens the file, any thread may call it, and raises FarmError where the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def begin(self, asked: Mapping[str, object], owner: str) -> str:
+        """The name of a new job, which runs."""
+        name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+        now = time.time()
+        with self._open() as journal:
+            journal.execute(
+                "INSERT INTO jobs VALUES (?, ?, ?, 'running', ?, ?)", (name, owner, json.dumps(asked), now, now)
+            )
+        return name
+
+    def again(self, name: str) -> Job:
+        """A job that was ended or lost, which runs again. Raises FarmError for one that runs."""
+        job = self.job(name)
+        if job.state == "running":
+            raise FarmError(f"job {name} is running; its devices are its own until it ends")
+        self.set_state(name, "running")
+        return job
+
+    def beat(self, name: str) -> None:
+        """The job is heard of."""
+        self._change("UPDATE jobs SET heard = ? WHERE name = ?", time.time(), name)
+
+    def set_state(self, name: str, state: str) -> None:
+        """One of STATES."""
+        self._change("UPDATE jobs SET state = ?, heard = ? WHERE name = ?", state, time.time(), name)
+
+    def tell(self, name: str, part: Part) -> None:
+        """How a part of a job is now."""
+        values = part.model, part.tier, part.state, part.devices, part.said
+        self._change("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", name, *values)
+
+    def job(self, name: str) -> Job:
+        """Raises FarmError for one that is not there."""
+        found = [job for job in self.jobs() if job.name == name]
+        if not found:
+            raise FarmError(f"there is no job {name} in {self._path}; `gputune farm jobs` lists them")
+        return found[0]
+
+    def jobs(self) -> list[Job]:
+        """All jobs, the newest first."""
+        if not self._path.exists():
+            return []
+        with self._open() as journal:
+            parts = journal.execute(
+                "SELECT job, model, tier, state, devices, said FROM parts ORDER BY rowid"
+            ).fetchall()
+            rows = journal.execute(
+                "SELECT name, owner, asked, state, began, heard FROM jobs ORDER BY began DESC"
+            ).fetchall()
+        return [_job(row, [Part(*part[1:]) for part in parts if part[0] == row[0]]) for row in rows]
+
+    def _change(self, statement: str, *values: object) -> None:
+        with self._open() as journal:
+            journal.execute(statement, values)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._path.exists():
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+            with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as journal, journal:
+                journal.executescript(_SCHEMA)
+                yield journal
+        except (OSError, sqlite3.Error, ValueError) as error:
+            raise FarmError(f"the journal of jobs {self._path} cannot be used: {error}") from None
+
+
+def _job(row: Sequence[str | float], parts: Sequence[Part]) -> Job:
+    name, owner, asked, state, began, heard = row
+    content = json.loads(str(asked))
+    lost = state == "running" and time.time() - float(heard) > LOST_SECONDS
+    told = content if isinstance(content, dict) else {}
+    return Job(str(name), str(owner), told, "lost" if lost else str(state), float(began), float(heard), tuple(parts))

@@ -1,0 +1,84 @@
+"""One job: models on tiers. The tiers work side by side, each with its own devices and its own performance cache; on a
+tier one model is tuned after the other, by all of its devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputune.cache import CacheError
+from gputune.client.errors import GputuneError
+from gputune.client.farm.jobs import Journal, Part
+from gputune.client.farm.pool import Group, Pool
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 5.0
+MOST_TIERS = 64
+
+Generate = Callable[[Path, str, Group], str]
+"""Generates the context of a model for a tier on its devices; what there is to say of it. Raises GputuneError,
+CacheError."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job on the devices of a pool. What it does and what becomes of it is in the journal."""
+
+    pool: Pool
+    journal: Journal
+    models: Sequence[Path]
+    generate: Generate
+
+    def run(self, tiers: Sequence[str]) -> list[Part]:
+        """How each part has ended; one that fails keeps no other from being tried. A part that is done already is
+        done again, which its cache makes quick."""
+        name, stop = self.pool.job, threading.Event()
+        beating = threading.Thread(target=self._beat, args=(stop,), name="journal", daemon=True)
+        beating.start()
+        for tier in tiers:
+            for model in self.models:
+                self.journal.tell(name, Part(str(model), tier, "queued"))
+        ended = "failed"
+        try:
+            with ThreadPoolExecutor(MOST_TIERS, "tier") as threads:
+                parts = [part for told in threads.map(self._tier, tiers) for part in told]
+            ended = "done" if all(part.state == "done" for part in parts) else "failed"
+        finally:
+            stop.set()
+            self.journal.set_state(name, ended)
+        return parts
+
+    def _tier(self, tier: str) -> list[Part]:
+        return [self._part(model, tier) for model in self.models]
+
+    def _part(self, model: Path, tier: str) -> Part:
+        group, began = self.pool.group(tier), time.monotonic()
+        self._tell(Part(str(model), tier, "running", _names(group)))
+        try:
+            said = self.generate(model, tier, group)
+            devices = _names(group)
+            part = Part(str(model), tier, "done", devices, f"{said}, {time.monotonic() - began:.1f} s")
+        except (GputuneError, CacheError) as error:
+            log.error(f"{model.name} on {tier}: {error}")
+            part = Part(str(model), tier, "failed", _names(group), str(error))
+        finally:
+            group.end()
+        self._tell(part)
+        return part
+
+    def _tell(self, part: Part) -> None:
+        self.journal.tell(self.pool.job, part)
+
+    def _beat(self, stop: threading.Event) -> None:
+        while not stop.wait(BEAT_SECONDS):
+            self.journal.beat(self.pool.job)
+
+
+def _names(group: Group) -> str:
+    return ", ".join(sorted(group.in_use))

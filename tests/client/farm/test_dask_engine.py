@@ -1,0 +1,108 @@
+"""A farm of processes, on Dask's distributed, which has to be installed for these."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.client.farm.certificates import Certificates, create
+from gputune.client.farm.dask_engine import DaskEngine, Place
+from gputune.client.farm.engine import FarmError
+from gputune.client.farm.pool import Pool
+from tests.client.farm.requests import copying
+from tests.unused_ports import unused_port
+from tests.waiting import PATIENCE_SECONDS, becomes
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
+TIER = "null-cu1"
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts `gputune farm ...` and waits for its first line."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "gputune", "farm", *map(str, arguments), "--farm_dir", str(tmp_path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout is not None and process.stdout.readline()
+        return process
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def measured(pool: Pool) -> str:
+    (client,) = pool.group(TIER).connect_all()
+    large = np.arange(1 << 19, dtype=np.float32)  # a frame that does not go by the scheduler
+    return client.measure_kernel(copying(client.upload(large), client.upload(large[:16]))).trials[0].status
+
+
+def test_a_worker_and_a_scheduler_are_killed_and_come_back(start: Start, tmp_path: Path) -> None:
+    where = f"127.0.0.1:{unused_port()}"
+    scheduler = start("scheduler", "--port", where.rpartition(":")[2])
+    first = start("worker", "--device", "null", "--name", "a", "--scheduler", where)
+    engine = DaskEngine(Place.parse(where, Certificates(tmp_path)))
+    with engine, Pool(engine, "job") as pool:
+        assert pool.tiers() == [TIER]
+        assert measured(pool) == "ok"
+        first.send_signal(signal.SIGKILL)
+        assert becomes(lambda: not engine.devices())
+        start("worker", "--device", "null", "--name", "b", "--scheduler", where)
+        assert measured(pool) == "ok"
+        scheduler.send_signal(signal.SIGKILL)
+        assert becomes(lambda: not engine.devices())
+        start("scheduler", "--port", where.rpartition(":")[2])
+        assert becomes(lambda: list(engine.devices()) == ["b"])
+        assert measured(pool) == "ok"
+
+
+def test_only_members_join_a_farm_with_certificates(start: Start, tmp_path: Path) -> None:
+    create(tmp_path / "others")
+    made = create(tmp_path)
+    where = f"127.0.0.1:{unused_port()}"
+    start("scheduler", "--tls", "--port", where.rpartition(":")[2])
+    for place in (
+        Place.parse(where, made),
+        Place.parse(f"tls://{where}", Certificates(tmp_path / "others")),
+    ):
+        with pytest.raises(FarmError, match="scheduler of a farm"):
+            DaskEngine(place)
+    start("worker", "--device", "null", "--name", "a", "--scheduler", f"tls://{where}")
+    with DaskEngine(Place.parse(f"tls://{where}", made)) as engine:
+        assert becomes(lambda: list(engine.devices()) == ["a"])
+
+
+def test_a_farm_is_looked_at_and_ended(start: Start, tmp_path: Path) -> None:
+    where = f"127.0.0.1:{unused_port()}"
+    scheduler = start("scheduler", "--port", where.rpartition(":")[2])
+    worker = start("worker", "--device", "null", "--name", "a", "--scheduler", where)
+
+    def farm(*arguments: object) -> str:
+        command = [sys.executable, "-m", "gputune", "farm", *map(str, arguments), "--scheduler", where]
+        return subprocess.run(
+            [*command, "--farm_dir", str(tmp_path)], capture_output=True, text=True, check=True
+        ).stdout
+
+    assert json.loads(farm("status", "--json"))["a"]["tier"] == TIER
+    farm("drain", "a")
+    assert worker.wait(PATIENCE_SECONDS) == 0
+    farm("stop")
+    assert scheduler.wait(PATIENCE_SECONDS) == 0
+    began = time.monotonic()
+    with pytest.raises(FarmError, match="no scheduler"):
+        DaskEngine(Place.parse(where, Certificates(tmp_path)))
+    assert time.monotonic() - began < PATIENCE_SECONDS

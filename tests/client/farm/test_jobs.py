@@ -1,0 +1,94 @@
+"""What is written down of jobs, and what a farm starts without."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputune.client.farm.certificates import MEMBER_KEY, Certificates, create
+from gputune.client.farm.dask_engine import Place
+from gputune.client.farm.engine import FarmError
+from gputune.client.farm.jobs import LOST_SECONDS, Journal, Part
+from tests.client import models
+from tests.client.commands import Gputune
+
+
+def test_a_job_is_lost_when_it_is_not_heard_of_and_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "farm" / "jobs.sqlite")
+    assert journal.jobs() == []
+    name = journal.begin({"models": ["m.onnx"]}, "me")
+    journal.tell(name, Part("m.onnx", "a", "queued"))
+    journal.tell(name, Part("m.onnx", "a", "done", "d0, d1", "4 tasks"))
+    job = journal.job(name)
+    assert (job.asked, job.owner, job.state, job.parts) == (
+        {"models": ["m.onnx"]}, "me", "running", (Part("m.onnx", "a", "done", "d0, d1", "4 tasks"),)
+    )  # fmt: skip
+    with pytest.raises(FarmError, match="is running"):
+        journal.again(name)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + LOST_SECONDS + 1)
+    assert journal.job(name).state == "lost"
+    assert journal.again(name).asked == {"models": ["m.onnx"]}
+    assert journal.job(name).state == "running"
+    with pytest.raises(FarmError, match="there is no job other"):
+        journal.job("other")
+    (tmp_path / "farm" / "jobs.sqlite").write_bytes(b"no journal at all, but long enough to be one" * 40)
+    with pytest.raises(FarmError, match="cannot be used"):
+        journal.jobs()
+
+
+def test_beyond_this_machine_certificates_are_needed(tmp_path: Path) -> None:
+    none = Certificates(tmp_path)
+    assert [str(Place.parse(text, none)) for text in ("localhost:1", "127.0.0.1", "[::1]:7")] == [
+        "tcp://localhost:1",
+        "tcp://127.0.0.1:8786",
+        "tcp://[::1]:7",
+    ]
+    for text in ("10.0.0.1:8786", "0.0.0.0", "[::]:7", "farm.example:1", "tls://127.0.0.1:1"):
+        with pytest.raises(FarmError, match=r"without certificates.*`gputune farm init` makes it"):
+            Place.parse(text, none)
+    for text in ("", "http://127.0.0.1", "127.0.0.1:x", "tcp://10.0.0.1:1"):
+        with pytest.raises(FarmError, match=r"no address|TLS only"):
+            Place.parse(text, none)
+
+
+def test_certificates_are_made_once_and_their_key_is_ones_own(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    made = create(tmp_path / "farm")
+    assert str(Place.parse("10.0.0.1:1", made)) == "tls://10.0.0.1:1"
+    assert {path.stat().st_mode & 0o077 for path in made.folder.iterdir()} == {0}
+    with pytest.raises(FarmError, match="is there already"):
+        create(tmp_path / "farm")
+    (made.folder / MEMBER_KEY).chmod(0o640)
+    with pytest.raises(FarmError, match="can be read by others"):
+        made.check()
+
+
+def test_nothing_of_the_extra_is_imported_before_it_is_used() -> None:
+    code = (
+        "import sys, gputune; from gputune.client.cli.main import cli\n"
+        "cli.get_command(None, 'farm')\n"
+        "print(*(name for name in ('distributed', 'dask', 'cryptography') if name in sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def test_models_are_tuned_on_devices_of_this_machine_and_a_job_goes_on(gputune: Gputune, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    models.save(models.conv_relu_gemm(), folder)
+    here = ("--farm_dir", tmp_path / "farm")
+    ran = gputune(
+        "farm", "tune", "--models", folder, "--device", "null", "--tuning_effort", "quick", "--output_dir",
+        tmp_path / "out", "--performance_cache_dir", tmp_path / "cache", *here,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.null-cu1.bin"]
+    (job,) = Journal(tmp_path / "farm" / "jobs.sqlite").jobs()
+    assert (job.state, [part.state for part in job.parts]) == ("done", ["done"])
+    again = gputune("farm", "tune", "--resume", job.name, "--device", "null", *here)
+    assert again.code == 0, again.err
+    assert "3 tasks, 3 known" in again.out
