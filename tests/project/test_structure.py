@@ -87,7 +87,14 @@ BELOW: Mapping[str, set[str]] = {
     },
     "client.cli.options": {"client.generation", "client.model", "client.run", "client.target", "client.tuning"},
     "client.cli.cache": {"client.cli.options", "client.generation", "client.report", "client.tuning"},
-    "client.cli.farm": {"client.cli.options", "client.farm", "client.generation", "client.target", "client.tuning"},
+    "client.cli.farm": {
+        "client.cli.options",
+        "client.farm",
+        "client.generation",
+        "client.model",
+        "client.target",
+        "client.tuning",
+    },
     "client.cli": {
         "client.doctor",
         "client.farm",

@@ -24,7 +24,9 @@ from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.farm.pool import Group, Pool
 from gputune.client.farm.run import Run
 from gputune.client.generation.config import read_config
-from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.generation.generator import generate
+from gputune.client.generation.request import GenerationRequest
+from gputune.client.model.model_files import ModelFile
 from gputune.client.progress import SILENT, reporting
 from gputune.client.tuning.search.effort import EFFORTS
 
@@ -146,8 +148,7 @@ def _generating(asked: _Asked) -> Callable[[Path, str, Group], str]:
 
     def generated(model: Path, tier: str, group: Group) -> str:
         request = GenerationRequest(
-            model=model,
-            input_dimensions=({},),
+            models=[ModelFile(model)],
             binary_file=Path(asked.output_dir) / f"{model.stem}.{tier}.bin",
             config=config,
             effort=EFFORTS[asked.effort],

@@ -15,6 +15,7 @@ from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.farm.pool import Pool
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.model_files import ModelFile
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.search.effort import EFFORTS
 from tests.client import models
@@ -41,7 +42,7 @@ def test_two_devices_share_the_tasks_of_a_model(engine: LocalEngine, make_host: 
     for host in hosts:
         engine.add(host)
     model = models.save(models.residual_block(), tmp_path)
-    request = GenerationRequest(model, ({},), tmp_path / "m.bin", Config(), EFFORTS["quick"], tmp_path / "cache")
+    request = GenerationRequest([ModelFile(model)], tmp_path / "m.bin", Config(), EFFORTS["quick"], tmp_path / "cache")
     with Pool(engine, "job") as pool:
         assert pool.tiers() == [TIER]
         summary = generate(request, {}, source=pool.group(TIER))
