@@ -285,7 +285,7 @@ class DaskEngine(Closing):
             raise DeviceGone(f"device {device} was lost: {type(error).__name__}") from None
         finally:
             del self._boxes[number]
-            if future is not None:
+            if future is not None and not future.done():
                 with suppress(Exception):
                     future.cancel()
         return reply

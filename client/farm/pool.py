@@ -29,6 +29,9 @@ TICK_SECONDS = 1.0
 RENEW_SECONDS = 4.0
 BUSY_SECONDS = 2.0
 """After which a device that another job had is asked again."""
+SESSIONS = 2
+"""Of a job on a device that is no CPU: while the batch of one is measured, the other's next one is chosen. Beside the
+kernels of a CPU nothing is chosen or sent."""
 LOSSES = 5
 """So many devices that are lost with the same request are its doing."""
 
@@ -182,7 +185,7 @@ class Group(Closing):
             return {slot.device for slot in self._slots if slot.device}
 
     def connect_all(self) -> Sequence[TargetClient]:
-        """A session on each device that is there and free, at least one: it is waited for. Raises TargetError."""
+        """Sessions on all devices that are there and free, at least one: it is waited for. Raises TargetError."""
         self.end()
         first = self._session()
         clients = [first]
@@ -192,12 +195,12 @@ class Group(Closing):
 
     @property
     def arrived(self) -> Arrived:
-        """What gives a session on a device that has none yet."""
+        """What gives a session on a device that has room for it."""
         return self._arrived
 
     def _arrived(self) -> TargetClient | None:
         """A session on a device that has none, None where there is no such device."""
-        if not self._free():
+        if not self._roomy():
             return None
         try:
             return self._session(wait=False)
@@ -212,15 +215,14 @@ class Group(Closing):
                     slot.connection.moving = why
 
     def spread(self) -> None:
-        """Where a device is free and another has several sessions, one of them goes there."""
-        if not self._free():
-            return
+        """Where a device has two sessions less than another, one of those goes there."""
         with self._lock:
-            crowded = [name for name, count in self._load().items() if count > 1]
-            for slot in self._slots:
-                if crowded and slot.device == crowded[0] and slot.connection is not None:
-                    slot.connection.moving = "another device is free"
-                    return
+            load = self._load()
+            least = min((load[name] for name in self._by_load()), default=len(self._slots))
+            crowded = {name for name, count in load.items() if count > least + 1}
+            slot = next((slot for slot in self._slots if slot.device in crowded), None)
+            if slot is not None and slot.connection is not None:
+                slot.connection.moving = "another device has less to do"
 
     def end(self) -> None:
         """Ends the sessions of a generation; the devices are free for another."""
@@ -286,11 +288,17 @@ class Group(Closing):
         taken = sorted(names, key=lambda name: (load[name], name))
         return taken if most is None or len(load) < most else [name for name in taken if load[name]]
 
-    def _free(self) -> list[str]:
-        load = self._load()
-        return [name for name in self._by_load() if not load[name]]
+    def _roomy(self) -> list[str]:
+        load, devices = self._load(), self._pool.usable(self.tier)
+        room = {name: _room(one) for name, one in devices.items()}
+        return [name for name in self._by_load() if load[name] < room.get(name, 0)]
 
     def _load(self) -> Mapping[str, int]:
         """How many sessions each device has."""
         with self._lock:
             return Counter(slot.device for slot in self._slots if slot.device)
+
+
+def _room(one: Announced) -> int:
+    """How many sessions of a job a device has."""
+    return 1 if one.device["device_type"] == "cpu" and not one.simulated else SESSIONS

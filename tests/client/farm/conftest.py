@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from gputune.client.farm import pool
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.target.connecting import Target
@@ -36,3 +37,9 @@ def make_host(null_server: EmbeddedServer) -> Iterator[MakeHost]:
 def engine() -> Iterator[LocalEngine]:
     with LocalEngine() as engine:
         yield engine
+
+
+@pytest.fixture
+def one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job on each device."""
+    monkeypatch.setattr(pool, "SESSIONS", 1)

@@ -46,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def measured(pool: Pool) -> str:
-    (client,) = pool.group(TIER).connect_all()
+    client = pool.group(TIER).connect_all()[0]
     large = np.arange(1 << 19, dtype=np.float32)  # a frame that does not go by the scheduler
     return client.measure_kernel(copying(client.upload(large), client.upload(large[:16]))).trials[0].status
 

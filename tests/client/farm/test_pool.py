@@ -24,6 +24,7 @@ from tests.client.farm.requests import copying
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 TIER = "null-cu1"
+one = pytest.mark.usefixtures("one_session")
 
 
 def names_of(clients: list[TargetClient]) -> list[str]:
@@ -61,6 +62,7 @@ class Stuck:
     def __init__(self, host: DeviceHost) -> None:
         self._host = host
         self.begun, self.released = threading.Event(), threading.Event()
+        self.batches = 0
 
     @property
     def announced(self) -> Announced:
@@ -68,6 +70,7 @@ class Stuck:
 
     def answer(self, call: Call, tell: object) -> bytes:
         if call.order == "ask" and b"ProfileKernel" in call.frame:
+            self.batches += 1
             self.begun.set()
             self.released.wait(PATIENCE_SECONDS)
         return self._host.answer(call, lambda frame: None)
@@ -76,6 +79,7 @@ class Stuck:
         self.released.set()
 
 
+@one
 def test_a_batch_of_a_lost_device_is_measured_on_another_and_no_variant_blamed(
     engine: LocalEngine, make_host: MakeHost
 ) -> None:
@@ -94,6 +98,25 @@ def test_a_batch_of_a_lost_device_is_measured_on_another_and_no_variant_blamed(
         assert (statuses, client.address) == (["ok"], "farm device b")
 
 
+def test_two_sessions_of_a_device_measure_one_after_the_other(engine: LocalEngine, make_host: MakeHost) -> None:
+    stuck = Stuck(make_host("a"))
+    engine.add(stuck)
+    with Pool(engine, "job") as pool:
+        clients = pool.group(TIER).connect_all()
+        assert names_of(list(clients)) == ["a", "a"]
+        threads = [threading.Thread(target=measured, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        assert stuck.begun.wait(PATIENCE_SECONDS)
+        assert becomes(lambda: all(client.requests["upload"] == 2 for client in clients))
+        assert stuck.batches == 1, "a second batch is on its way to a device that is at work"
+        stuck.released.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        assert stuck.batches == 2
+
+
+@one
 def test_a_late_device_gets_a_session_and_a_leaving_one_loses_its(engine: LocalEngine, make_host: MakeHost) -> None:
     engine.add(make_host("a"))
     with Pool(engine, "job") as pool:
@@ -139,6 +162,7 @@ def test_a_device_has_one_job_until_that_is_not_heard_of(
         silent.ask(copying(1, 1))
 
 
+@one
 def test_a_device_that_is_lost_with_each_of_five_attempts_is_told(engine: LocalEngine, make_host: MakeHost) -> None:
     """A variant that takes whole machines down is not measured for ever."""
 
