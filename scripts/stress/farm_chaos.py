@@ -2,9 +2,9 @@
 
     scripts/stress/farm_chaos [--kills 10] [--workers 2] [--roles worker,server,scheduler,client] [--seed N] [--json F]
 
-For each role a model is tuned on waiting devices while processes of that role are killed with kill -9, so many times, and
-started again as a person would: a client with --resume. After each kill every trial that was in the performance cache
-must still be there; no variant may have been blamed; and in the end the job must be done. Needs the extra
+For each role a model is tuned on waiting devices while processes of that role are killed with kill -9, so many times,
+and started again as a person would: a client with --resume. After each kill every trial that was in the performance
+cache must still be there; no variant may have been blamed; and in the end the job must be done. Needs the extra
 gputune[farm]. Exit code 1 when a promise was broken.
 """
 
