@@ -12,9 +12,12 @@ from rich.table import Table
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
+from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
 from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError
 from gputune.client.farm.hosts.health import Speed
+from gputune.client.farm.page import farm_page
+from gputune.client.outputs import whole
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -22,10 +25,29 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 @click.command("status")
 @scheduler_option()
 @as_json_option
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page about the farm and the jobs."
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.5),
+    metavar="SECONDS",
+    help="Write the page so often, until interrupted; browsers that show it follow.",
+)
 @farm_dir_option
-def status(scheduler: str, as_json: bool, farm: FarmFolder) -> None:
+def status(scheduler: str, as_json: bool, html: Path | None, every: float | None, farm: FarmFolder) -> None:
     """Say which devices a farm has, and what each does."""
+    if every is not None and html is None:
+        raise ConfigError("--every says how often a page is written; give --html, too")
     with closing(DaskEngine(farm.place(scheduler))) as engine:
+        while html is not None:
+            page = farm_page(engine.devices(), farm.journal.jobs(), scheduler, every or 0.0)
+            with whole(html) as unfinished:
+                unfinished.write_text(page, encoding="utf-8")
+            if every is None:
+                say(f"wrote {html}")
+                return
+            time.sleep(every)
         devices = engine.devices()
     if as_json:
         print_json({name: {**one.to_dict(), "report": dict(one.report)} for name, one in devices.items()})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -66,6 +67,7 @@ class _Counts:
     running: str = ""
     problem: str = ""
     speed: Speed | None = None
+    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=1000))
     state: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -122,6 +124,7 @@ class DeviceHost(Closing):
             "batches": counts.batches,
             "trials": counts.trials,
             "failures": counts.failures,
+            "trials_per_minute": self._recent_trials(),
             "busy_seconds": counts.busy_ns / 1e9,
             "problem": counts.problem,
             "speed": [] if counts.speed is None else counts.speed.to_list(),
@@ -338,10 +341,16 @@ class DeviceHost(Closing):
             self._counts.speed = measure(self._own.connection.ask, number)
         self._checked = time.monotonic()
 
+    def _recent_trials(self) -> int:
+        """How many variants were measured in the last minute."""
+        since = time.monotonic() - 60
+        return sum(count for when, count in list(self._counts.recent) if when > since)
+
     def _count(self, reply: Any) -> None:
         self._counts.batches += 1
         trials = () if isinstance(reply, Error) else reply.trials
         self._counts.trials += len(trials)
+        self._counts.recent.append((time.monotonic(), len(trials)))
         self._counts.failures += sum(trial.status != "ok" for trial in trials)
 
 

@@ -1,0 +1,113 @@
+"""The status page of a farm: its devices, what each does, and the jobs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gputune.client.farm.engine import Announced
+from gputune.client.farm.hosts.health import Speed
+from gputune.client.farm.jobs import Job
+from gputune.client.html.document import document
+from gputune.client.html.markup import Cell, Column, table, text, tile
+from gputune.client.html.scales import time_text
+
+_DEVICES = (
+    Column("device"),
+    Column("tier"),
+    Column("state"),
+    Column("job"),
+    Column("current task"),
+    Column("trials/min", "number", hint="variants measured in the last minute"),
+    Column("trials", "number"),
+    Column("failures", "number", hint="variants that did not work; most configurations of a space need not"),
+    Column("health check", "number", hint="what the kernel takes that each device builds, verifies and times"),
+    Column("clocks, temperature, load", wide=True),
+)
+_JOBS = (
+    Column("job"),
+    Column("of"),
+    Column("began (UTC)"),
+    Column("model"),
+    Column("tier"),
+    Column("state"),
+    Column("devices", wide=True),
+    Column("result", wide=True),
+)
+_SHOWN = ("mhz", "temperature", "celsius", "load_1", "throttl", "clock", "vote")
+_MOST_JOBS = 50
+
+
+def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: str, every_seconds: float) -> str:
+    """The page as HTML. scheduler: where the farm is; every_seconds: how often it is written, 0 for once."""
+    numbers = [_number(one.report.get("trials_per_minute")) for one in devices.values()]
+    working = sum(bool(one.report.get("running")) for one in devices.values())
+    queued = sum(part.state == "queued" for job in jobs if job.state == "running" for part in job.parts)
+    tiles = (
+        tile("devices", str(len(devices)), f"{working} at work"),
+        tile("tiers", str(len({one.tier for one in devices.values()}))),
+        tile("trials per minute", f"{sum(numbers):.0f}", "of all devices"),
+        tile("queue", str(queued), "models of jobs that run, on their tiers"),
+    )
+    rows = [_device(name, one) for name, one in sorted(devices.items())]
+    done = [row for job in jobs[:_MOST_JOBS] for row in _job(job)]
+    content = (
+        f'<dl class="tiles">{"".join(tiles)}</dl>'
+        f"<section><h2>Devices</h2>{table(_DEVICES, rows)}</section>"
+        f"<section><h2>Jobs</h2>{table(_JOBS, done)}</section>"
+    )
+    written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    return document(
+        "gputune farm", "Device farm", f"{scheduler}, {written}", content, "Written by gputune farm status.",
+        refresh_seconds=every_seconds,
+    )  # fmt: skip
+
+
+def _device(name: str, one: Announced) -> list[Cell]:
+    report, speed = one.report, Speed.read(one.report.get("speed"))
+    problem = str(report.get("problem") or "")
+    state = problem or _doing(report)
+    counts = [_number(report.get(what)) for what in ("trials_per_minute", "trials", "failures")]
+    return [
+        *(Cell(text(value), str(value)) for value in (name, one.tier, state)),
+        *(Cell(text(value), str(value)) for value in (report.get("job") or "", report.get("running") or "")),
+        *(Cell(f"{count:.0f}", count) for count in counts),
+        Cell("" if speed is None else text(time_text(speed.median_ns)), None if speed is None else speed.median_ns),
+        Cell(text(_state(report.get("state")))),
+    ]
+
+
+def _doing(report: Mapping[str, object]) -> str:
+    if report.get("draining") is True:
+        return "leaving"
+    if report.get("running"):
+        return "at work"
+    return "waits for its job" if report.get("job") else "free"
+
+
+def _state(state: object) -> str:
+    """What is read of a device's clocks, temperatures and load."""
+    if not isinstance(state, Mapping):
+        return ""
+    shown = {name: value for name, value in state.items() if any(part in str(name) for part in _SHOWN)}
+    return ", ".join(f"{str(name).replace('_', ' ')} {value}" for name, value in sorted(shown.items()))
+
+
+def _job(job: Job) -> list[list[Cell]]:
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
+    first = [Cell(text(value), str(value)) for value in (job.name, job.owner, began)]
+    if not job.parts:
+        asked = Cell(text(json.dumps(dict(job.asked))))
+        return [[*first, Cell(""), Cell(""), Cell(text(job.state), job.state), Cell(""), asked]]
+    rows = []
+    for part in job.parts:
+        state = part.state if job.state in ("running", "done") or part.state in ("done", "failed") else job.state
+        values = Path(part.model).name, part.tier, state, part.devices, part.said
+        rows.append([*first, *(Cell(text(value), value) for value in values)])
+    return rows
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0

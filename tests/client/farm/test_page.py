@@ -1,0 +1,18 @@
+"""The status page of a farm."""
+
+from dataclasses import replace
+
+from gputune.client.farm.jobs import Job, Part
+from gputune.client.farm.page import farm_page
+from tests.client.farm.conftest import MakeHost
+
+
+def test_the_page_shows_devices_and_jobs_whatever_they_are_called(make_host: MakeHost) -> None:
+    host = make_host("a")
+    busy = {**host.report(), "running": "Conv <b>", "trials_per_minute": 41, "job": "j1", "state": {"gpu_mhz": 900}}
+    devices = {"a": replace(host.announced, report=busy), "b": replace(host.announced, name="b", report={"speed": "x"})}
+    part = Part("/m/<i>.onnx", "null-cu1", "queued")
+    page = farm_page(devices, [Job("j1", "me", {}, "running", 0.0, 0.0, (part,))], "127.0.0.1:8786", 2)
+    for shown in ("Conv &lt;b&gt;", "&lt;i&gt;.onnx", "41", "gpu mhz 900", "at work", "free", 'content="2"'):
+        assert shown in page
+    assert "<b>" not in page and "<i>" not in page
