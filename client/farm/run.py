@@ -59,7 +59,7 @@ class Run:
 
     def _part(self, model: Path, tier: str) -> Part:
         group, began = self.pool.group(tier), time.monotonic()
-        self._tell(Part(str(model), tier, "running", _names(group)))
+        self._tell(Part(str(model), tier, "running", ", ".join(self.pool.usable(tier))))
         try:
             said = self.generate(model, tier, group)
             devices = _names(group)

@@ -106,19 +106,16 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def trials(folder: Path) -> dict[str, str]:
-    """What the performance cache holds: the status of each trial by what tells it apart."""
+def trials(folder: Path) -> dict[int, str]:
+    """What the performance cache holds: the status of each trial by its number."""
     files = list(folder.glob("*.sqlite"))
     if not files:
         return {}
     with closing(sqlite3.connect(f"file:{files[0]}?mode=ro", uri=True, timeout=10)) as cache:
         try:
-            rows = cache.execute("SELECT * FROM trials").fetchall()
-            names = [column[1] for column in cache.execute("PRAGMA table_info(trials)")]
-        except sqlite3.OperationalError:
+            return dict(cache.execute("SELECT id, status FROM trial").fetchall())
+        except sqlite3.OperationalError:  # nothing is in there yet
             return {}
-    keys = [place for place, name in enumerate(names) if name in ("task", "place", "task_id", "configuration", "key")]
-    return {str([row[place] for place in keys]): str(row[names.index("status")]) for row in rows}
 
 
 def chaos(role: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -130,7 +127,7 @@ def chaos(role: str, options: argparse.Namespace) -> dict[str, Any]:
     chance, farm = random.Random(options.seed), Farm(folder)
     workers = [f"w{number}" for number in range(options.workers)]
     killed, lost, began = 0, 0, time.monotonic()
-    known: dict[str, str] = {}
+    known: dict[int, str] = {}
     try:
         farm.start_role("scheduler")
         time.sleep(3)

@@ -11,7 +11,7 @@ def command() -> None:
 
     \b
     gputune farm scheduler                                    one per farm
-    gputune farm worker --device pocl                         one per device
+    gputune farm worker --device 0                            one per device
     gputune farm tune --models DIR --output_dir out           whenever there is something to tune
     """
 
