@@ -142,13 +142,13 @@ def test_a_tensor_that_is_overwritten_too_early_is_told_from_a_wrong_kernel(
         "a = MatMul(x, k) b = MatMul(a, k) c = MatMul(b, k) d = MatMul(c, k) y = Sub(a, d)",
         {"k": (64, 64)},
     )
-    lifetimes = builder.arena_lifetimes
+    lifetimes = builder._lifetimes
 
-    def short(plan: Any, instances: Any) -> Any:
-        found = lifetimes(plan, instances)
+    def short(*what: Any) -> Any:
+        found = lifetimes(*what)
         return [replace(each, last_use=each.first_use + 1) if each.name == "a" else each for each in found]
 
-    monkeypatch.setattr(builder, "arena_lifetimes", short)
+    monkeypatch.setattr(builder, "_lifetimes", short)
     ran = generate(model, "--tuning_effort", "none", "--verify")
     assert ran.code == 10, ran.err
     assert "its input 'a' was overwritten by MatMul of MatMul_2 before it ran" in ran.last_line
