@@ -187,8 +187,10 @@ class DeviceHost(Closing):
                     reply = self._asked(session, request, lambda progress: tell(to_bytes(progress, number)))
                 finally:
                     session.asked = False
-        except TargetError:  # whatever it was, the connection is closed
+        except TargetError as error:  # whatever it was, the connection is closed
             self._drop(call.session)
+            if error.name == "connection_lost":
+                self._drop_idle(session.connection.server.get("instance"))
             raise
         self._renew(call.job)
         if isinstance(request, ProfileKernel):
@@ -251,11 +253,12 @@ class DeviceHost(Closing):
             return True
 
     def _session(self, call: Call) -> _Session:
-        """The session that a call is for. Raises TargetError (connection_lost, stopping)."""
+        """The session that a call is for. Raises TargetError (stopping), since the request has not begun: no variant
+        of it is to blame."""
         with self._guarded:
             session = self._sessions.get(call.session)
             if session is None or self._job != call.job:
-                raise TargetError("connection_lost", "the worker does not know this session (any more)")
+                raise TargetError("stopping", "the worker does not know this session (any more)")
             if self.draining:
                 raise TargetError("stopping", "the worker is leaving")
             self._take(call.job)
@@ -270,6 +273,13 @@ class DeviceHost(Closing):
             session.connection.hang_up()
             with session.lock:
                 session.connection.close()
+
+    def _drop_idle(self, instance: object) -> None:
+        """Ends the idle sessions with a server that was lost: a batch that was sent there would seem to have ended
+        it."""
+        for name, session in list(self._sessions.items()):
+            if not session.asked and session.connection.server.get("instance") == instance:
+                self._drop(name)
 
     def _end_job(self) -> None:
         for name in list(self._sessions):

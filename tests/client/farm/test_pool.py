@@ -158,7 +158,7 @@ def test_a_device_has_one_job_until_that_is_not_heard_of(
         return True
 
     assert becomes(free)
-    with pytest.raises(TargetError, match="connection_lost"):
+    with pytest.raises(TargetError, match="stopping"):
         silent.ask(copying(1, 1))
 
 
@@ -179,3 +179,14 @@ def test_a_device_that_is_lost_with_each_of_five_attempts_is_told(engine: LocalE
         (client,) = pool.group(TIER).connect_all()
         with pytest.raises(TargetError, match="lost_again"):
             measured(client)
+
+
+def test_a_session_that_idled_when_its_server_was_lost_is_not_said_to_have_ended_it(make_host: MakeHost) -> None:
+    host = make_host("a")
+    engine = LocalEngine([host])
+    first, other = (FarmConnection(engine, "a", "job", threading.Lock()) for _ in range(2))
+    host._sessions[first._session].connection.hang_up()  # as if the server had gone during a batch
+    with pytest.raises(TargetError, match="connection_lost"):
+        first.ask(copying(1, 1))
+    with pytest.raises(TargetError, match="stopping"):
+        other.ask(copying(1, 1))
