@@ -59,6 +59,9 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "bad_message": "install the same gputune on both sides; if they are, report it",
         "unexpected_message": "install the same gputune on both sides; if they are, report it",
         "internal_error": "report it with the server's log",
+        # in a farm
+        "device_busy": "wait until that job is done (`gputune farm jobs`), or drain the device",
+        "unhealthy": "run `gputune doctor` on the device's machine; a driver that builds nothing is left out of a farm",
     }
 )
 UNKNOWN = "look into the server's log"
