@@ -1,78 +1,105 @@
-"""JSON files that people write: every key is known, none occurs twice, and each value is of its kind."""
+"""Config files, which people write as JSON: every key is known, none occurs twice, and each value is of its kind."""
 
 import difflib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from gputune.client.errors import ConfigError
 
+LARGEST_BYTES = 1 << 20
+_MOST_SHOWN = 80
+"""Characters of a key or a value in a message."""
+
+Kind = TypeVar("Kind")
 Read = Callable[[Any, str], Any]
-"""From a key's value and the words that name the key to what it means. Raises ConfigError."""
+"""From a key's value and the words that name the key to what it means. Raises ConfigError, or another error that a user
+can act on."""
 
 
-def read_object(path: Path, what: str) -> dict[str, Any]:
-    """The one object that a file holds; `what` names the file in messages. Raises ConfigError."""
+def read_object(path: Path, example: str = "") -> dict[str, Any]:
+    """The one object that a file of UTF-8 holds, of at most LARGEST_BYTES; an `example` shows in messages what belongs
+    there. Raises ConfigError."""
+    where = f"config file {path}"
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{what} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        with path.open("rb") as file:
+            written = file.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be read: {error.strerror}") from None
+    if len(written) > LARGEST_BYTES:
+        raise ConfigError(f"{where} has more than {LARGEST_BYTES} bytes, which are all that is read")
     try:
-        content = json.loads(text, object_pairs_hook=_no_twins)
+        content = json.loads(written.decode("utf-8-sig"), object_pairs_hook=_no_twins, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{what} {path} is not JSON: {error}") from None
-    return an_object(content, f"{what} {path}")
+        raise ConfigError(f"{where} is not JSON: {error}") from None
+    return an_object(content, where, example)
 
 
 def read_keys(content: Mapping[str, Any], known: Mapping[str, Read], where: str) -> dict[str, Any]:
-    """The meaning of each key. Raises ConfigError, for an unknown key with the nearest known one."""
+    """The meaning of each key. Raises ConfigError for one that is not known, and what the readers raise."""
     for key in content:
         if key not in known:
-            near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)
-            raise ConfigError(f"{where}: unknown key {key!r}; did you mean {near[0]!r}?")
+            raise unknown_key(key, known, where)
     return {key: known[key](value, f"{where}: {key}") for key, value in content.items()}
 
 
-def an_object(value: Any, where: str) -> dict[str, Any]:
+def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
+    """Says so, with the nearest of the known ones, of which there is at least one."""
+    shown = key[:_MOST_SHOWN]
+    (near,) = difflib.get_close_matches(shown, list(known), n=1, cutoff=0.0)
+    return ConfigError(f"{where}: unknown key {shown!r}; did you mean {near!r}?")
+
+
+def of_kind(kind: type[Kind], value: object, where: str, wanted: str) -> Kind:
+    """The value, where it is of this type; `wanted` says in messages what is. Raises ConfigError."""
+    if not isinstance(value, kind):
+        raise wrong_kind(value, where, wanted)
+    return value
+
+
+def wrong_kind(value: object, where: str, wanted: str) -> ConfigError:
+    """Says what must be there in place of this value."""
+    return ConfigError(f"{where} must be {wanted}, not {_shown(value)}")
+
+
+def an_object(value: object, where: str, example: str = "") -> dict[str, Any]:
     """Raises ConfigError for anything else."""
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where} must be a JSON object, not {json.dumps(value)}")
-    return value
+    return of_kind(dict, value, where, f"a JSON object, like {example}" if example else "a JSON object")
 
 
-def a_list(value: Any, where: str) -> list[Any]:
-    """One with something in it. Raises ConfigError for anything else."""
-    if not isinstance(value, list) or not value:
-        raise ConfigError(f"{where} must be a list that is not empty, not {json.dumps(value)}")
-    return value
+def a_flag(value: object, where: str) -> bool:
+    """true or false. Raises ConfigError for anything else."""
+    return of_kind(bool, value, where, "true or false")
 
 
-def a_text(value: Any, where: str) -> str:
-    """One with something in it. Raises ConfigError for anything else."""
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{where} must be a text that is not empty, not {json.dumps(value)}")
-    return value
+def a_text(value: object, where: str) -> str:
+    """One that is not blank. Raises ConfigError for anything else."""
+    text = of_kind(str, value, where, "a text")
+    if not text.strip():
+        raise ConfigError(f"{where} is empty")
+    return text
 
 
-def a_path(value: Any, where: str) -> Path:
-    """A path; ~ is the home folder. Raises ConfigError for anything else."""
+def a_path(value: object, where: str) -> Path:
+    """A file's or folder's path; ~ is the home folder. Raises ConfigError for anything else."""
     text = a_text(value, where)
     try:
         if b"\0" in os.fsencode(text):
             raise ValueError("it holds a character that no path may hold")
         return Path(text).expanduser()
     except (ValueError, RuntimeError) as error:  # RuntimeError: a home folder that is not there
-        raise ConfigError(f"{where}: {json.dumps(text)} is no path: {error}") from None
+        raise ConfigError(f"{where}: {_shown(text)} is no path: {error}") from None
 
 
 def a_number(least: int, most: int) -> Read:
     """A reader of whole numbers in this range."""
 
-    def read(value: Any, where: str) -> int:
+    def read(value: object, where: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ConfigError(f"{where} must be a whole number from {least} to {most}, not {json.dumps(value)}")
+            raise wrong_kind(value, where, f"a whole number from {least} to {most}")
         return value
 
     return read
@@ -81,17 +108,28 @@ def a_number(least: int, most: int) -> Read:
 def one_of(*names: str) -> Read:
     """A reader of texts of which only these are allowed."""
 
-    def read(value: Any, where: str) -> str:
+    def read(value: object, where: str) -> str:
         if value not in names:
-            raise ConfigError(f"{where} must be one of {', '.join(names)}, not {json.dumps(value)}")
+            raise wrong_kind(value, where, f"one of {', '.join(names)}")
         return str(value)
 
     return read
 
 
+def _shown(value: object) -> str:
+    """How a value begins as JSON. Written piece by piece, so that one that is too deep to be written whole is shown."""
+    text = "".join(islice(json.JSONEncoder().iterencode(value), _MOST_SHOWN + 1))
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"key {name!r} occurs twice")
-    return dict(pairs)
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key[:_MOST_SHOWN]!r} occurs twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")

@@ -4,22 +4,21 @@ with keys.
 A key that does not bind is an error: silently ignored keys are what users of such tools complain about most.
 """
 
-import difflib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gputune.client.errors import ConfigError
-from gputune.client.generation.config.values import Read, of_kind, path, text
+from gputune.client.strict_json import Read, a_path, a_text, an_object, of_kind, read_keys, read_object, unknown_key
 
 EXTENSIONS, CONTEXT, GRAPHS, PROFILE = "backend_extensions", "context_configs", "graph_configs", "profile_configs"
 SECTIONS = (EXTENSIONS, CONTEXT, GRAPHS, PROFILE)
 GRAPH_NAMES = ("graph_names", "graph_name")
-_EXTENSION_KEYS = ("shared_library_path", "config_file_path")
+_EXTENSION_KEYS: Mapping[str, Read] = {"shared_library_path": a_text, "config_file_path": a_path}
 _OWN_LIBRARIES = ("libQnnGpuNetRunExtensions.so", "QnnGpuNetRunExtensions.dll")
 """The extensions of the original's GPU backend, whose keys are those that are known here. None is ever loaded."""
+_EXAMPLE = '{"context_configs": {"enable_graphs": ["detector"]}}'
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Found:
 def read_file(file: Path, keys: Keys) -> Found:
     """The content of a config file of either form, every key checked. Raises ConfigError, and TargetError for an
     address."""
-    content = _content(file)
+    content = read_object(file, _EXAMPLE)
     if not any(section in content for section in SECTIONS):
         return _inner(file, content, keys)
     where = f"config file {file}"
@@ -58,12 +57,11 @@ def read_file(file: Path, keys: Keys) -> Found:
                     f"{where}: {key!r} stands beside sections; put it into the file that {EXTENSIONS} names as "
                     "config_file_path"
                 )
-            near = _nearest(key, [*SECTIONS, *keys.inner])
-            raise ConfigError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
+            raise unknown_key(key, [*SECTIONS, *keys.inner], where)
     inner = _extension(file, content.get(EXTENSIONS, {}), keys)
     found = dict(inner.keys)
     for section, known in ((CONTEXT, keys.context), (PROFILE, keys.profile)):
-        values = of_kind(dict, content.get(section, {}), f"{where}: {section}", "an object")
+        values = an_object(content.get(section, {}), f"{where}: {section}")
         for key, value in _read(f"{where}: {section}", values, known, keys).items():
             if key in found:
                 raise ConfigError(f"{where}: {section}: {key!r} stands in {inner.paths[-1]}, too; keep one of them")
@@ -87,12 +85,9 @@ def _inner(file: Path, content: Mapping[str, Any], keys: Keys) -> Found:
 def _extension(file: Path, value: Any, keys: Keys) -> Found:
     """The keys of the file that backend_extensions names."""
     where = f"config file {file}: {EXTENSIONS}"
-    section = of_kind(dict, value, where, "an object")
-    for key in section:
-        if key not in _EXTENSION_KEYS:
-            raise ConfigError(f"{where}: unknown key {key!r}; did you mean {_nearest(key, _EXTENSION_KEYS)!r}?")
+    section = read_keys(an_object(value, where), _EXTENSION_KEYS, where)
     if "shared_library_path" in section:
-        library = text(section["shared_library_path"], f"{where}: shared_library_path")
+        library: str = section["shared_library_path"]
         if library.replace("\\", "/").rpartition("/")[2] not in _OWN_LIBRARIES:
             raise ConfigError(
                 f"{where}: shared_library_path: {library!r} is no extension for GPUs, and gputune loads no library; "
@@ -100,8 +95,8 @@ def _extension(file: Path, value: Any, keys: Keys) -> Found:
             )
     if "config_file_path" not in section:
         return Found()
-    named = path(section["config_file_path"], f"{where}: config_file_path")
-    content = _content(named)
+    named: Path = section["config_file_path"]
+    content = read_object(named)
     if nested := [section for section in SECTIONS if section in content]:
         raise ConfigError(f"config file {named}, which {file} names, may not have sections of its own: {nested[0]}")
     return _inner(named, content, keys)
@@ -110,7 +105,7 @@ def _extension(file: Path, value: Any, keys: Keys) -> Found:
 def _graphs(where: str, value: Any, keys: Keys) -> Iterator[Mapping[str, Any]]:
     for number, entry in enumerate(of_kind(list, value, f"{where}: {GRAPHS}", "a list of objects")):
         place = f"{where}: {GRAPHS}[{number}]"
-        section = dict(of_kind(dict, entry, place, "an object"))
+        section = dict(an_object(entry, place))
         if "graph_name" in section:
             if "graph_names" in section:
                 raise ConfigError(f"{place} has graph_name and graph_names; keep one of them")
@@ -131,33 +126,5 @@ def _read(
             for section, its in ((CONTEXT, keys.context), (PROFILE, keys.profile)):
                 if key in its:
                     raise ConfigError(f"{where}: key {key!r} is one of {section}; put it there")
-            near = _nearest(key, [*known, *keys.refused, *others])
-            raise ConfigError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
-    return {key: known[key](value, f"{where}: {key}") for key, value in content.items()}
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    return difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)[0]
-
-
-def _content(file: Path) -> dict[str, Any]:
-    """The object in a file. Raises ConfigError."""
-    try:
-        written = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config file {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        content = json.loads(written, object_pairs_hook=_no_twins)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"config file {file} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f'config file {file} must hold one JSON object, like {{"tuning_mode": true}}')
-    return content
-
-
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"key {name!r} occurs twice")
-    return dict(pairs)
+            raise unknown_key(key, [*known, *keys.refused, *others], where)
+    return read_keys(content, known, where)

@@ -10,45 +10,56 @@ from gputune.client.context.arena_search import SEARCH_STEPS
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import values
 from gputune.client.generation.config.forms import Found, Keys, read_file
-from gputune.client.generation.config.values import Read
+from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, check_cache_mode, check_strategy, parse_budget
 from gputune.core.identity import DeviceIdentity
 
+COUNT = a_number(0, 10**12)
 HALF_EXTENSION = "cl_khr_fp16"
 PRECISIONS = ("float32", "float16")
 """What tensors may be kept in between kernels; kernels are there for the first one."""
 PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver for 'low'"
 
+
+def normal_priority(value: object, key: str) -> str:
+    """The one that queues have which ask for none. Raises ConfigError for another."""
+    if (priority := a_text(value, key)) != "normal":
+        raise ConfigError(
+            f"{key}: {priority!r} is no priority that gputune has, whose queues ask for none; leave it out"
+        )
+    return priority
+
+
 _TUNING: dict[str, tuple[str, Read]] = {
     "tasks": ("only", values.tasks),
     "pins": ("pins", values.pins),
-    "tuning_budget": ("budget_seconds", lambda value, key: parse_budget(values.text(value, key), key)),
-    "tuning_strategy": ("strategy", lambda value, key: check_strategy(values.text(value, key), key)),
-    "cold": ("cold", values.flag),
-    "cache_mode": ("cache_mode", lambda value, key: check_cache_mode(values.text(value, key), key)),
-    "report": ("report", values.path),
+    "tuning_budget": ("budget_seconds", lambda value, key: parse_budget(a_text(value, key), key)),
+    "tuning_strategy": ("strategy", lambda value, key: check_strategy(a_text(value, key), key)),
+    "cold": ("cold", a_flag),
+    "cache_mode": ("cache_mode", lambda value, key: check_cache_mode(a_text(value, key), key)),
+    "report": ("report", a_path),
 }
 """The keys that say what is asked of the tuner, each with its field of TuningOptions."""
 _OF_GRAPHS: dict[str, Read] = {
-    "persistent_kernels": values.flag,
-    "disable_memory_optimizations": values.flag,
-    "disable_node_optimizations": values.flag,
-    "disable_queue_recording": values.flag,
+    "persistent_kernels": a_flag,
+    "disable_memory_optimizations": a_flag,
+    "disable_node_optimizations": a_flag,
+    "disable_queue_recording": a_flag,
 }
 """The keys that may differ between the graphs of a context."""
 SUPPORTED: dict[str, Read] = {
-    "tuning_mode": values.flag,
-    "performance_cache_dir": values.path,
-    "invalidate_performance_cache": values.flag,
-    "system_performance_cache_dir": values.path,
-    "kernel_repo_path": values.path,
-    "invalidate_kernel_repo": values.flag,
+    "tuning_mode": a_flag,
+    "performance_cache_dir": a_path,
+    "invalidate_performance_cache": a_flag,
+    "system_performance_cache_dir": a_path,
+    "kernel_repo_path": a_path,
+    "invalidate_kernel_repo": a_flag,
     "target": values.addresses,
-    "precision_mode": values.one_of(PRECISIONS, "precision"),
-    "memory_search_steps": values.count,
-    "memory_limit_hint": values.count,
-    "enable_spill_fill_buffer": values.flag,
+    "precision_mode": one_of(*PRECISIONS),
+    "memory_search_steps": COUNT,
+    "memory_limit_hint": COUNT,
+    "enable_spill_fill_buffer": a_flag,
     **_OF_GRAPHS,
     "graph_names": values.names,
     **{key: read for key, (_, read) in _TUNING.items()},
@@ -59,14 +70,13 @@ NEEDS_TUNING_MODE = (
     "system_performance_cache_dir",
     *_TUNING,
 )
-NORMAL_PRIORITY = values.one_of(("normal",), "priority that gputune has, whose queues ask for none")
 _LOADING = "it is about loading, and this makes a context; leave it out here, and give net-run"
 KEYS = Keys(
     inner=SUPPORTED,
     context={
-        "context_priority": NORMAL_PRIORITY,
+        "context_priority": normal_priority,
         "enable_graphs": values.names,
-        "memory_limit_hint": values.count,
+        "memory_limit_hint": COUNT,
     },
     graph={**_OF_GRAPHS, "graph_names": values.names},
     profile={},

@@ -6,17 +6,18 @@ from typing import Literal
 
 from gputune.client.generation.config import generator_keys, values
 from gputune.client.generation.config.forms import Keys, read_file
+from gputune.client.strict_json import one_of
 
 _GENERATION = "it is a key of context-binary-generator, and the context is made already; leave it out here"
 KEYS = Keys(
     inner={},
     context={
-        "context_priority": generator_keys.NORMAL_PRIORITY,
+        "context_priority": generator_keys.normal_priority,
         "enable_graphs": values.names,
-        "cache_compatibility_mode": values.one_of(("permissive", "strict"), "mode"),
+        "cache_compatibility_mode": one_of("permissive", "strict"),
     },
     graph={},
-    profile={"num_max_events": values.count},
+    profile={"num_max_events": generator_keys.COUNT},
     refused={
         **generator_keys.KEYS.refused,
         **dict.fromkeys((*generator_keys.SUPPORTED, "graph_name"), _GENERATION),

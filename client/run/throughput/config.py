@@ -10,11 +10,11 @@ from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.strict_json import (
     Read,
-    a_list,
     a_number,
     a_path,
     a_text,
     an_object,
+    of_kind,
     one_of,
     read_keys,
     read_object,
@@ -58,7 +58,7 @@ class Plan:
 def read_plan(path: Path) -> Plan:
     """A config file's plan, every key checked. Raises ConfigError."""
     where = f"config file {path}"
-    read = read_keys(read_object(path, "config file"), _KEYS, where)
+    read = read_keys(read_object(path, '{"contexts": [{"path": "model.bin"}]}'), _KEYS, where)
     if "contexts" not in read:
         raise ConfigError(f'{where} needs "contexts", a list with a "path" in each')
     contexts = _named(read.pop("contexts"), where)
@@ -90,7 +90,10 @@ def _named(given: Sequence[dict[str, Any]], where: str) -> tuple[ContextPlan, ..
 
 
 def _contexts(value: Any, where: str) -> list[dict[str, Any]]:
-    return [_context(each, f"{where}[{place}]") for place, each in enumerate(a_list(value, where))]
+    contexts = of_kind(list, value, where, "a list of objects")
+    if not contexts:
+        raise ConfigError(f"{where} is empty")
+    return [_context(each, f"{where}[{place}]") for place, each in enumerate(contexts)]
 
 
 def _context(value: Any, where: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def context(**keys: object) -> dict[str, object]:
         ({"backend_extension": {}}, "unknown key 'backend_extension'; did you mean 'backend_extensions'?"),
         ({"context_configs": {}, "tuning_mode": True}, "put it into the file that backend_extensions names"),
         ({"context_configs": {}, "context_confics": {}}, "did you mean 'context_configs'?"),
-        ({"context_configs": []}, "context_configs must be an object, not []"),
+        ({"context_configs": []}, "context_configs must be a JSON object, not []"),
         ({"graph_configs": {}}, "graph_configs must be a list of objects, not {}"),
         ({"graph_configs": [{"graph_names": ["a"]}, {}]}, "graph_configs[1] names no graph"),
         ({"graph_configs": [{"graph_name": "a", "graph_names": ["a"]}]}, "has graph_name and graph_names"),

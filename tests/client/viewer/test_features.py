@@ -29,12 +29,12 @@ def test_what_is_left_out_is_as_in_the_original(tmp_path: Path) -> None:
     [
         ('{"features": {"run_trace": true}}', "unknown key 'run_trace'; did you mean 'runtrace'?"),
         ('{"feature": {}}', "unknown key 'feature'; did you mean 'features'?"),
-        ('{"features": {"runtrace": 1}}', "runtrace is 1, it must be true or false"),
+        ('{"features": {"runtrace": 1}}', "runtrace must be true or false, not 1"),
         ('{"features": {"runtrace": true, "runtrace": false}}', "key 'runtrace' occurs twice"),
-        ('{"features": []}', "'features' is no map"),
-        ("[]", "is no map"),
-        ("{", "is not valid JSON"),
-        ("[" * 100_000, "is not valid JSON"),
+        ('{"features": []}', 'features must be a JSON object, like {"runtrace": true}, not []'),
+        ("[]", 'must be a JSON object, like {"features": {"runtrace": true}}, not []'),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_anything_else_is_refused(content: str, said: str, tmp_path: Path) -> None:

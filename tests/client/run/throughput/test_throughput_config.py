@@ -46,9 +46,9 @@ ONE = {"path": "a.bin"}
     [
         ("{", "is not JSON"),
         ('{"warmup": 1, "warmup": 2}', "key 'warmup' occurs twice"),
-        ([], "must be a JSON object"),
+        ([], "must be a JSON object, like .*, not \\[\\]"),
         ({}, 'needs "contexts"'),
-        ({"contexts": []}, "contexts must be a list that is not empty"),
+        ({"contexts": []}, "contexts is empty"),
         ({"contexts": [{}]}, r'contexts\[0\] needs "path"'),
         ({"contexts": [ONE], "group": {}}, "unknown key 'group'; did you mean 'groups'"),
         ({"contexts": [ONE | {"prio": 1}]}, r"contexts\[0\]: unknown key 'prio'; did you mean 'priority'"),
@@ -62,7 +62,7 @@ ONE = {"path": "a.bin"}
         ({"contexts": [ONE], "groups": {"g": {}}}, "groups: no context is in group 'g'"),
         ({"contexts": [ONE | {"group": "g"}], "groups": {"g": {"stream": 1}}}, "groups: g: unknown key 'stream'"),
         ({"contexts": [ONE], "duration": "soon"}, "duration: 'soon' is not a time"),
-        ({"contexts": [ONE], "duration": True}, "duration must be a text"),
+        ({"contexts": [ONE], "duration": True}, "duration must be a text, not true"),
         ({"contexts": [ONE], "duration": -1}, "duration: '-1.000000' is not a time"),
     ],
 )  # fmt: skip
