@@ -121,14 +121,14 @@ class Profiler:
                 unmarked=unmarked,
             )
         )
-        beside = _Beside(self._counters, self._observers, self._sample, self._counting)
+        measurements = _Measurements(self._counters, self._observers, self._sample, self._counting)
         return Recorder(
             executor.backend,
             self.level,
             place,
             executor.one_by_one,
             lambda: executor.last_form,
-            beside,
+            measurements,
             writer.add,
         )
 
@@ -237,8 +237,8 @@ class Profiler:
             self._writer.add(StateSample(time.perf_counter_ns(), values))
 
 
-class _Beside:
-    """What is counted of the inferences of one recorder: the system's counters, and what observers measure."""
+class _Measurements:
+    """Of the inferences of one recorder, beside their times: the system's counters, and what observers measure."""
 
     def __init__(
         self,
