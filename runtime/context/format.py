@@ -19,13 +19,13 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgpack
 
 from gputune.core.errors import ChecksumMismatch, MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
 from gputune.core.identity import DeviceIdentity
+from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
@@ -202,7 +202,7 @@ class Packed:
     starts: tuple[int, ...]
 
 
-class ContextFile:
+class ContextFile(Closing):
     """An open context binary. Sections are views of its bytes and may not be used after close().
 
     head: the bytes in front of the section area. whole: whether it is a file of its own, and no part of a package.
@@ -266,12 +266,6 @@ class ContextFile:
             self._view.release()
             if self._map is not None:
                 self._map.close()
-
-    def __enter__(self) -> ContextFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def open_context(path: Path | str) -> ContextFile:

@@ -18,8 +18,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgpack
 
@@ -31,6 +30,7 @@ from gputune.core.errors import (
     shortened,
 )
 from gputune.core.identity import DeviceIdentity
+from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.runtime.context.format import LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
 from gputune.runtime.context.records import Fields, Section
@@ -111,7 +111,7 @@ class PackageIndex:
         return _end(self.sections)
 
 
-class Package:
+class Package(Closing):
     """An open package. Contexts that were opened from it may outlive it.
 
     path: how errors call it; contexts: what it holds, in its order."""
@@ -156,12 +156,6 @@ class Package:
             self._view.release()
             if self._map is not None:
                 self._map.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _content(self, section: Section) -> memoryview:
         start = self._start + section.offset

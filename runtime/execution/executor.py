@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy.typing as npt
 
 from gputune.core.errors import BuildFailed, CannotMark, ContextClosed, DeviceError, WrongDevice
-from gputune.core.opened import Opened
+from gputune.core.opened import Closing, Opened
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import STATUS_BYTES, ContextHeader, GraphRecord, TensorRecord
@@ -40,7 +40,7 @@ _NO_VOTES = nullcontext()
 EMPTY_KERNEL = "__kernel void empty(__global int *unused) {}"
 
 
-class Executor:
+class Executor(Closing):
     """A loaded graph, ready to run.
 
     graph: its name, inputs and outputs (names, shapes, dtypes). header: the whole context's header. device:
@@ -333,10 +333,7 @@ class Executor:
 
     def __enter__(self) -> Self:
         self._check()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        return super().__enter__()
 
     # --- inside ---------------------------------------------------------------------------------------
 

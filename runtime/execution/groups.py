@@ -14,10 +14,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import LifoQueue
-from types import TracebackType
-from typing import Self
 
 from gputune.core.errors import ArenaTooSmall, ContextClosed, MalformedHeader
+from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.runtime.backends import Backend, Buffer
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
@@ -42,7 +41,7 @@ class GroupMemory:
     weights: int
 
 
-class ContextGroup:
+class ContextGroup(Closing):
     """Loaded contexts that share their arenas. Several threads may use it.
 
     A context is known by its name, and each of its graphs by NAME/GRAPH; the name alone stands for its first graph.
@@ -158,12 +157,6 @@ class ContextGroup:
                     shared.arenas = []
                     shared.weights.clear()
                     shared.programs.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     # --- use ------------------------------------------------------------------------------------------
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from gputune.core.errors import shortened
+from gputune.core.opened import Closing
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
 from gputune.runtime.execution.groups import ContextGroup, load_group
@@ -27,7 +26,7 @@ class Link:
     input: str
 
 
-class Pipeline:
+class Pipeline(Closing):
     """Stages on one device, which share their arenas. Several threads may use it, one inference at a time.
 
     stages: their executors in order; links: between each and the next. inputs, outputs: what no link has, by the names
@@ -79,12 +78,6 @@ class Pipeline:
     def close(self) -> None:
         """Gives up all stages and their memory. Doing so again does nothing."""
         self._group.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def pipeline(

@@ -12,13 +12,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from gputune.core.errors import MemoryClosed, MemoryInUse, UnusableMemory
+from gputune.core.opened import Closing
 from gputune.runtime.memory.descriptors import (
     DMA_BUF,
     DMA_BUF_SYNC_END,
@@ -52,7 +52,7 @@ class Lease:
             self._ended()
 
 
-class MemHandle:
+class MemHandle(Closing):
     """Memory of `nbytes` bytes.
 
     kind: "memfd" (a sealed memory descriptor), "fd" (a dma-buf), "host" (an array, or pages of this process), "svm"
@@ -278,12 +278,7 @@ class MemHandle:
 
     def __enter__(self) -> Self:
         self._check()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return super().__enter__()
 
     def __str__(self) -> str:
         return f"{self.kind} memory of {self.nbytes} bytes"

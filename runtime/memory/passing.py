@@ -9,9 +9,10 @@ import struct
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from gputune.core.errors import UnusableMemory
+from gputune.core.opened import Closing
 from gputune.runtime.memory.descriptors import duplicate
 
 _ROOM = socket.CMSG_SPACE(struct.calcsize("i")) if hasattr(socket, "CMSG_SPACE") else 0
@@ -19,7 +20,7 @@ _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _TRUNCATED = getattr(socket, "MSG_CTRUNC", 0)
 
 
-class Descriptor:
+class Descriptor(Closing):
     """A descriptor of this process that has arrived: closed by `close`, by the end of a `with`, or when nothing has
     this object any more."""
 
@@ -41,12 +42,6 @@ class Descriptor:
     def close(self) -> None:
         """Doing so again does nothing."""
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from gputune.core.opened import Closing
 
 PROC = Path("/proc")
 PARANOID = Path("sys/kernel/perf_event_paranoid")
@@ -106,7 +106,7 @@ class PerfCalls:
     enable: Callable[[int], None] = _enable
 
 
-class Counters:
+class Counters(Closing):
     """Counts events of all threads of this process that were there when it was made, or at the last `refresh`.
 
     names: what is counted. unavailable: by name, why another event is not. uncounted: by thread id, why that one is not
@@ -168,14 +168,6 @@ class Counters:
         for thread in list(self._threads):
             self._end(thread)
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _choose(self) -> None:
         """Finds out which events there are, by counting this thread for a moment. Software and hardware events are

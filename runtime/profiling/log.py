@@ -12,14 +12,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar, get_args
+from typing import Any, BinaryIO, TypeVar, get_args
 
 import msgpack
 import numpy as np
 
 from gputune.core.errors import MalformedLog, shortened
 from gputune.core.identity import is_count
+from gputune.core.opened import Closing
 from gputune.runtime.context.records import Fields
 from gputune.runtime.profiling.clocks import MOST_PPB, ClockFit, Method
 from gputune.runtime.profiling.records import (
@@ -62,7 +62,7 @@ Inference = TypeVar("Inference", bound=LoggedInference)
 Record = LoggedGraph | Span | LoggedInference | StateSample | Comparison
 
 
-class LogWriter:
+class LogWriter(Closing):
     """Writes a log, record by record; several threads may. `with` and close() end it."""
 
     def __init__(self, stream: BinaryIO, header: LogHeader) -> None:
@@ -103,12 +103,6 @@ class LogWriter:
             self.end()
         finally:
             self._stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _write(self, kind: str, content: Mapping[str, Any]) -> None:
         self._stream.write(msgpack.packb([kind, content]))

@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO, Protocol
 
 from gputune.core.errors import CannotMark, DeviceError
 from gputune.core.identity import DeviceIdentity
+from gputune.core.opened import Closing
 from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.records import GraphRecord
@@ -74,7 +74,7 @@ class Profiled(Protocol):
     def marked(self) -> Marked: ...
 
 
-class Profiler:
+class Profiler(Closing):
     """Writes a log of inferences. level: how much of them. Usable from several threads; `with` or close() ends the log,
     which can be read before, too."""
 
@@ -185,12 +185,6 @@ class Profiler:
         finally:
             if self._file is not None:
                 self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     # --- inside ---------------------------------------------------------------------------------------
 
