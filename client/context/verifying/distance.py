@@ -31,10 +31,15 @@ def in_words(got: Array, want: Array) -> str:
         return f"{got.dtype.name} of shape {got.shape}, where {want.dtype.name} of {want.shape} is right"
     error = distance(got, want)
     place = np.unravel_index(int(_badness(got, want).argmax()), want.shape)
-    where = f"{got[place]:.6g} at {list(map(int, place))}, where {want[place]:.6g} is right"
+    where = f"{_number(got[place])} at {list(map(int, place))}, where {_number(want[place])} is right"
     if error == float("inf"):
         return where
     return f"off by {error:.2g} of its largest value, {ALLOWED:g} is allowed: {where}"
+
+
+def _number(value: np.generic) -> str:
+    """Whole numbers with all of their digits, since one in the last is an error."""
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 
 def _badness(got: Array, want: Array) -> Array:
