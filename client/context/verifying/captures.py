@@ -158,6 +158,11 @@ def windows(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[range]
         yield range(first, len(sizes))
 
 
+def array_of(content: Array, dtype: str, shape: Sequence[int]) -> Array:
+    """Captured bytes as the tensor that they are."""
+    return content.view(dtype).reshape(shape)
+
+
 def _copying(ref: BufferRef, output: int, program: int) -> LaunchRecord:
     chunks = -(-ref.nbytes // CHUNK_BYTES)
     last = ref.nbytes - (chunks - 1) * CHUNK_BYTES
@@ -184,8 +189,3 @@ def _kernels(operation: Operation, outcomes: Outcomes) -> list[Sequence[str | in
     task = operation.task
     instance = family_of(task.op).render(task.problem, outcomes[task_key(task).digest].configuration)
     return [kernel.arguments for kernel in instance.main.sequence]
-
-
-def array_of(content: Array, dtype: str, shape: Sequence[int]) -> Array:
-    """Captured bytes as the tensor that they are."""
-    return content.view(dtype).reshape(shape)

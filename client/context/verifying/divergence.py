@@ -59,17 +59,17 @@ class Divergence:
         self._captures = captures
         self._oracle = oracle
         self._agreeing: set[int] = set()
-        self._seen_as = _seen_as(plan, oracle.names)
+        self._in_model = _in_model(plan, oracle.names)
 
     def first(self, inputs: Mapping[str, Array]) -> Finding | None:
         """The first operation that goes wrong on these inputs; None where every tensor that the model has is right.
         Raises TargetError, ContextError, ConfigError."""
-        known = list(self._seen_as)
-        sizes = [self._plan.tensors[self._seen_as[place]].nbytes for place in known]
+        known = list(self._in_model)
+        sizes = [self._plan.tensors[self._in_model[place]].nbytes for place in known]
         for window in windows(sizes, WINDOW_BYTES, WINDOW_TENSORS):
             for place, got, want in self._compared([known[index] for index in window], inputs):
-                if not distance(got, want) <= ALLOWED:
-                    name = self._plan.holds[self._seen_as[place]].name
+                if distance(got, want) > ALLOWED:
+                    name = self._plan.holds[self._in_model[place]].name
                     return self._explained(place, name, in_words(got, want), inputs)
                 self._agreeing.add(place)
         return None
@@ -77,10 +77,10 @@ class Divergence:
     def _compared(self, places: Sequence[int], inputs: Mapping[str, Array]) -> Iterator[tuple[int, Array, Array]]:
         """What these operations wrote and what is right, in the model's order."""
         plan = self._plan
-        want = self._oracle.tensors([plan.holds[self._seen_as[place]].name for place in places], inputs)
+        want = self._oracle.tensors([plan.holds[self._in_model[place]].name for place in places], inputs)
         read = self._captures.read([self._output(place) for place in places], inputs)
         for place, content in zip(places, read, strict=True):
-            held, spec = plan.holds[self._seen_as[place]], plan.tensors[self._seen_as[place]]
+            held, spec = plan.holds[self._in_model[place]], plan.tensors[self._in_model[place]]
             right = want[held.name]
             maps = held.on_device and right.ndim == len(TO_DEVICE)
             shape = tuple(right.shape[axis] for axis in TO_DEVICE) if maps else right.shape
@@ -93,22 +93,22 @@ class Divergence:
         """Which operation is to blame for a tensor: the one that writes it, one of those before it whose tensors the
         model does not have, or one that has written where it should not."""
         agreeing = len(self._agreeing)
-        for suspect in (*sorted(self._unseen_before(place)), place):
-            seen = self._seen(suspect, inputs)
-            for name, (made, before, used) in seen.inputs.items():
-                if not np.array_equal(before, used):
-                    culprit = self._culprit(self._ref(suspect, name), made, suspect, before, inputs)
+        for suspect in (*sorted(self._uncompared_before(place)), place):
+            operands = self._operands(suspect, inputs)
+            for name, each in operands.inputs.items():
+                if not np.array_equal(each.when_made, each.when_used):
+                    culprit = self._culprit(self._ref(suspect, name), each, suspect, inputs)
                     spoilt = self._plan.operations[suspect].inputs[name]
                     return Finding(place, tensor, words, agreeing, "overwritten", spoilt, culprit)
-            right = result_of(self._plan.operations[suspect], self._values(suspect, seen))
-            got = array_of(seen.output, right.dtype.name, right.shape)
-            if not distance(got, right) <= ALLOWED:
+            right = result_of(self._plan.operations[suspect], self._values(suspect, operands))
+            got = array_of(operands.output, right.dtype.name, right.shape)
+            if distance(got, right) > ALLOWED:
                 if suspect != place:
                     tensor, words = self._plan.operations[suspect].output, in_words(got, right)
                 return Finding(suspect, tensor, words, agreeing, "kernel")
         return Finding(place, tensor, words, agreeing, "problem")
 
-    def _unseen_before(self, place: int) -> Collection[int]:
+    def _uncompared_before(self, place: int) -> Collection[int]:
         """The operations from which the inputs of one come, as far back as the first that were compared."""
         found: set[int] = set()
         left = [place]
@@ -121,7 +121,7 @@ class Divergence:
                     left.append(made)
         return found
 
-    def _seen(self, place: int, inputs: Mapping[str, Array]) -> _Seen:
+    def _operands(self, place: int, inputs: Mapping[str, Array]) -> _Operands:
         operation = self._plan.operations[place]
         made = {
             name: self._made(tensor, place)
@@ -130,27 +130,27 @@ class Divergence:
         }
         wanted = [Capture(after, self._ref(place, name)) for name, own in made.items() for after in (own, place)]
         *read, output = self._captures.read([*wanted, self._output(place)], inputs)
-        pairs = zip(read[::2], read[1::2], strict=True)
-        return _Seen({name: (made[name], *pair) for name, pair in zip(made, pairs, strict=True)}, output)
+        rows = zip(made.items(), read[::2], read[1::2], strict=True)
+        return _Operands({name: _Input(after, before, used) for (name, after), before, used in rows}, output)
 
-    def _values(self, place: int, seen: _Seen) -> dict[str, Array]:
+    def _values(self, place: int, operands: _Operands) -> dict[str, Array]:
         """The inputs of an operation as it had them."""
         operation = self._plan.operations[place]
         specs = family_of(operation.task.op).inputs(operation.task.problem)
         return {
-            spec.name: array_of(seen.inputs[spec.name][2], spec.dtype, spec.shape)
-            if spec.name in seen.inputs
+            spec.name: array_of(operands.inputs[spec.name].when_used, spec.dtype, spec.shape)
+            if spec.name in operands.inputs
             else self._plan.constants[operation.inputs[spec.name]]
             for spec in specs
         }
 
-    def _culprit(self, ref: BufferRef, made: int, used: int, content: Array, inputs: Mapping[str, Array]) -> int:
-        """The operation behind which a buffer is not any more what it was after `made` of them, by halves."""
-        intact, changed = made, used
+    def _culprit(self, ref: BufferRef, made: _Input, used: int, inputs: Mapping[str, Array]) -> int:
+        """The operation behind which an input of the operation `used` is not any more what it was, by halves."""
+        intact, changed = made.after, used
         while changed - intact > 1:
             middle = (intact + changed) // 2
             (found,) = self._captures.read([Capture(middle, ref)], inputs)
-            intact, changed = (middle, changed) if np.array_equal(found, content) else (intact, middle)
+            intact, changed = (middle, changed) if np.array_equal(found, made.when_made) else (intact, middle)
         return changed - 1
 
     def _made(self, tensor: str, place: int) -> int:
@@ -167,15 +167,23 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """Bytes: of each input after how many operations it was there, what it was then and what the operation found; and
-    of the output."""
+class _Input:
+    """The bytes of an operation's input: when it was made, after so many operations, and when the operation used it."""
 
-    inputs: Mapping[str, tuple[int, Array, Array]]
+    after: int
+    when_made: Array
+    when_used: Array
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """An operation's inputs by the kernel's names for them, without constants, and the bytes of its output."""
+
+    inputs: Mapping[str, _Input]
     output: Array
 
 
-def _seen_as(plan: Plan, names: Collection[str]) -> dict[int, str]:
+def _in_model(plan: Plan, names: Collection[str]) -> dict[int, str]:
     """By an operation's place, the device tensor as which the model has what it writes: its output, or a view of it."""
     views: dict[str, list[str]] = {}
     for tensor in plan.holds:

@@ -88,7 +88,7 @@ class Verifier:
             for name, want in self._wanted(got, given):
                 error = distance(got[name], want)
                 errors[name] = max(errors.get(name, 0.0), error)
-                if not error <= ALLOWED:
+                if error > ALLOWED:
                     return given, name, in_words(got[name], want)
         return None
 
