@@ -52,8 +52,8 @@ _PLACE = "package"
 
 @dataclass(frozen=True)
 class PackageEntry:
-    """A context of a package. name: its tier, with a number where the package has several of the tier; head, sections:
-    indices of the package's sections, in the context's own order; nbytes, sha256: of the context binary as a file."""
+    """A context of a package. name: a different one for each, by default its tier; head, sections: indices of the
+    package's sections, in the context's own order; nbytes, sha256: of the context binary as a file."""
 
     name: str
     tier: str

@@ -65,7 +65,7 @@ def write_package(path: Path | str, files: Sequence[ContextFile], names: Sequenc
     entries = [_entry(name, file, known) for name, file in zip(_names(files, names), files, strict=True)]
     index = PackageIndex(tuple(entries), tuple(known.sections))
     fields = index.to_fields()
-    PackageIndex.from_fields(fields)
+    PackageIndex.from_fields(fields)  # so that what cannot be read is not written
     content: bytes = msgpack.packb(fields)
     if len(content) > LARGEST_INDEX_BYTES:
         raise MalformedPackage(f"{path}: an index of {len(content)} bytes, at most {LARGEST_INDEX_BYTES} are allowed")
@@ -128,12 +128,12 @@ def _difference(graphs: Sequence[GraphRecord], others: Sequence[GraphRecord]) ->
             ("inputs", graph.inputs, other.inputs),
             ("outputs", graph.outputs, other.outputs),
         ):
-            if (ours := list(map(_said, tensors))) != (found := list(map(_said, theirs))):
+            if (ours := list(map(_tensor_text, tensors))) != (found := list(map(_tensor_text, theirs))):
                 return f"the {what} of its graph {graph.name!r} are {', '.join(found)}, not {', '.join(ours)}"
     return ""
 
 
-def _said(tensor: TensorRecord) -> str:
+def _tensor_text(tensor: TensorRecord) -> str:
     return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}"
 
 
@@ -175,24 +175,26 @@ class _Sections:
 
 def _entry(name: str, file: ContextFile, known: _Sections) -> PackageEntry:
     """The entry of a context, whose sections are added to those of the package."""
-    _check_layout(file)
+    digest = _checked_digest(file)
     head = known.place(HEAD, _sha256(file.head), file.head)
     sections = tuple(
         known.place(section.kind, section.sha256, file.section(index))
         for index, section in enumerate(file.header.sections)
     )
     header, nbytes = file.header, sum(map(len, _pieces(file)))
-    return PackageEntry(name, header.tier, header.device, header.computes, head, sections, nbytes, _digest(file))
+    return PackageEntry(name, header.tier, header.device, header.computes, head, sections, nbytes, digest)
 
 
-def _check_layout(file: ContextFile) -> None:
-    """Raises MalformedPackage for a file that could not be put together again."""
+def _checked_digest(file: ContextFile) -> str:
+    """The SHA-256 of a file. Raises MalformedPackage for one that could not be put together again."""
     sections = file.header.sections
     ends = [0, *(aligned(section.offset + section.length) for section in sections)]
     dense = all(section.offset == end for section, end in zip(sections, ends, strict=False))
     known = {(section.kind, section.sha256) for section in sections if section.kind in KINDS and section.kind != HEAD}
-    if not dense or len(known) < len(sections) or (file.whole and _digest(file) != _sha256(file.content)):
+    digest = _digest(file) if dense and len(known) == len(sections) else ""
+    if not digest or (file.whole and digest != _sha256(file.content)):
         raise MalformedPackage(f"{file.path}: its sections do not lie as gputune writes them; generate it again")
+    return digest
 
 
 def _pieces(file: ContextFile) -> Iterator[bytes | memoryview]:
