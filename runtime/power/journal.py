@@ -151,8 +151,7 @@ class DeviceFiles:
         finally:
             assert fcntl is not None
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough where a fork has a copy
-            _held.discard(descriptor)
-            os.close(descriptor)
+            _release(descriptor)
 
     def table(self) -> Table:
         """The votes as they are now, without the lock; empty where there are none or none can be read."""
@@ -266,6 +265,7 @@ def _locked(path: Path, limit_s: float) -> int:
 
 
 def _release(descriptor: int) -> None:
+    """Closes a lock's descriptor."""
     _held.discard(descriptor)
     os.close(descriptor)
 

@@ -210,7 +210,7 @@ class Steering:
 
     def planned(self, votes: Sequence[Vote]) -> list[list[Write]]:
         """What would be written for each of some votes, one after the other from the state now, and last for the way
-        back; nothing is."""
+        back; nothing is. What the controls contain now counts as their originals from then on."""
         after: dict[Path, str] = {}
         originals = self.originals()
         self.adopt(originals)
