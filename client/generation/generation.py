@@ -21,7 +21,7 @@ from gputune.client.context.choice import Decision, InChain
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
-from gputune.client.context.verifying.verification import Questions, Verifier
+from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.config import check_precision
 from gputune.client.generation.explaining import gain_line, outcome_line, summary_line
@@ -66,7 +66,7 @@ class Generation:
         request: GenerationRequest,
         graphs: Graphs,
         packages: Sequence[OpPackage],
-        questions: Questions | None,
+        ground_truth: GroundTruth | None,
         clients: Sequence[TargetClient],
         clock: Clock,
         progress: Progress,
@@ -76,7 +76,7 @@ class Generation:
         self._request = request
         self._graphs = graphs
         self._packages = packages
-        self._questions = questions
+        self._ground_truth = ground_truth
         self.clients = clients
         self._client = client = clients[0]
         self._clock = clock
@@ -104,7 +104,7 @@ class Generation:
                 for model in graphs.models
             }
         )
-        if questions is not None and not self._computes:
+        if ground_truth is not None and not self._computes:
             raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
 
     @property
@@ -302,13 +302,13 @@ class Generation:
 
     def _verify(self, decisions: Sequence[Decision]) -> None:
         """Compares each graph with onnxruntime, where that is asked for. Raises VerificationError."""
-        if self._questions is None:
+        if self._ground_truth is None:
             return
         self.verified = {}
         for decision in decisions:
             name = decision.plan.name
-            verifier = Verifier(self._questions.oracles[name], self._client)
-            errors = verifier.verify(self._request.binary_file, decision, self._questions.inputs[name])
+            verifier = Verifier(self._ground_truth.oracles[name], self._client)
+            errors = verifier.verify(self._request.binary_file, decision, self._ground_truth.inputs[name])
             self.verified = {**self.verified, name: errors}
             for output, error in errors.items():
                 told = f"output {output!r} of graph {name!r}"

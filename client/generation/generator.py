@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import check_writable, named, tier_of
-from gputune.client.context.verifying.verification import Questions, questions_for
+from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import Config
 from gputune.client.generation.generation import Generation
@@ -116,7 +116,7 @@ class _Read:
     """What is known before a target is."""
 
     graphs: Graphs
-    questions: Questions | None
+    ground_truth: GroundTruth | None
 
 
 def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Clock) -> _Read:
@@ -129,16 +129,16 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
         tasks = graphs.tasks(fused=True)
     with clock.phase("init"), clock.phase("check"):
         request.tuning.check_bound([names_of(task, graphs.nodes_of.get(task, ())) for task in tasks])
-        questions = None
+        ground_truth = None
         if request.verify:
-            questions = questions_for(paths, request.input_list, [model.plan for model in graphs.models])
+            ground_truth = ground_truth_for(paths, request.input_list, [model.plan for model in graphs.models])
     for package in packages:
         log.info(f"op package {package.title}: {_listing(package)}")
     for path, model in zip(paths, graphs.models, strict=True):
         title = path.name if len(graphs.models) == 1 else f"{path.name}, graph {model.plan.name}"
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
         log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
-    return _Read(graphs, questions)
+    return _Read(graphs, ground_truth)
 
 
 def _chosen(request: GenerationRequest, environment: Mapping[str, str], clock: Clock) -> Targets:
@@ -172,7 +172,14 @@ def _connected(
         if request.verify or request.effort.contexts > 1:
             _check_return(read.graphs, clients[0].limits)
     return Generation(
-        request, read.graphs, packages, read.questions, clients, clock=clock, progress=progress, arrived=chosen.arrived
+        request,
+        read.graphs,
+        packages,
+        read.ground_truth,
+        clients,
+        clock=clock,
+        progress=progress,
+        arrived=chosen.arrived,
     )
 
 

@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Questions:
+class GroundTruth:
     """What knows the right outputs of each graph, and on which inputs it is compared, by the graph's name."""
 
     oracles: Mapping[str, Oracle]
     inputs: Mapping[str, Sequence[Mapping[str, Array]]]
 
 
-def questions_for(models: Sequence[Path], input_list: Path | None, plans: Sequence[Plan]) -> Questions:
+def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Sequence[Plan]) -> GroundTruth:
     """What verifying needs, known to be there before anything takes time: the inputs of the list, else random ones.
     models: of each plan.
 
@@ -42,12 +42,12 @@ def questions_for(models: Sequence[Path], input_list: Path | None, plans: Sequen
     by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
     oracles = {plan.name: by_path[path] for plan, path in zip(plans, models, strict=True)}
     if input_list is None:
-        return Questions(oracles, {plan.name: [random_inputs(plan)] for plan in plans})
+        return GroundTruth(oracles, {plan.name: [random_inputs(plan)] for plan in plans})
     if len(plans) > 1:
         raise ConfigError("--input_list is for one graph, and there are several; leave it out for random inputs")
     tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
     lines = read_input_list(input_list, tensors)
-    return Questions(oracles, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
+    return GroundTruth(oracles, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
 
 
 @dataclass(frozen=True)
