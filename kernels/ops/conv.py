@@ -32,7 +32,7 @@ from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pads, Pair, Window
 from gputune.kernels.tiling.winograd import Winograd
-from gputune.kernels.tiling.workgroups import launch_sizes
+from gputune.kernels.tiling.workgroups import launch_sizes, least_tiles
 
 MOST_PLANES = 8
 """Where there are more channels, their order costs less than reading each of them from a plane of its own."""
@@ -154,7 +154,9 @@ class ConvFamily(KernelFamily):
         )
 
     def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
-        return _directly(problem, _tiling(problem).default(limits))
+        """By Winograd's algorithm on a CPU where that is expected to be clearly faster."""
+        by_winograd = _by_winograd(problem, limits) if limits.device_type == "cpu" else None
+        return by_winograd or _directly(problem, _tiling(problem).default(limits))
 
     def guesses(self, problem: ConvProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         """The algorithms in turns."""
@@ -226,6 +228,16 @@ def _tiling(problem: ConvProblem) -> Tiling:
 def _directly(problem: ConvProblem, tile: Configuration) -> dict[str, int]:
     """A configuration of the direct algorithm, as the problem's space wants it."""
     return {"ALG": 0, **tile, "RB": 1} if _winograds(problem) else dict(tile)
+
+
+def _by_winograd(problem: ConvProblem, limits: DeviceLimits) -> dict[str, int] | None:
+    """The first guess for the tiles that gain most, if it has a block for each core."""
+    space = FAMILY.space(problem, limits)
+    for other in sorted(_winograds(problem).values(), key=lambda one: one.gain, reverse=True):
+        for guess in other.guesses(limits) if other.gain >= winograd.LEAST_GAIN else ():
+            if other.blocks(guess) >= least_tiles(limits) and not space.violations(guess):
+                return guess
+    return None
 
 
 def _winograds(problem: ConvProblem) -> dict[int, Winograd]:

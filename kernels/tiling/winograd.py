@@ -10,6 +10,7 @@ a direct convolution of so many channels is allowed, so there is no tolerance fo
 LEAST_CHANNELS there is no gain either, and it does not apply. An infinite input makes its whole tile NaN.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -42,6 +43,12 @@ SKEW = 16
 
 CHANNELS = 64
 """Input channels that a work-item transforms."""
+
+TRANSFORM_COST, READ_COST = 25, 4
+"""What it costs to transform a number there and back, and to read a byte of packed filters, in operations of products:
+fitted to the networks of docs/performance.md."""
+LEAST_GAIN = 1.2
+"""A default that is computed by this algorithm is expected to be so many times as fast as a direct one."""
 
 CPU_PRODUCT_BYTES = 160 << 10
 GPU_PRODUCT_BYTES = 2 << 10
@@ -86,6 +93,21 @@ class Winograd:
     def grid(self, rows: int, blocks: int, vectors: int, width: int) -> Grid:
         """Blocks of MR * RB tiles, and tiles of NV * VW columns."""
         return ceil_div(self.tiles, rows * blocks), ceil_div(self.out_channels, vectors * width)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the direct algorithm this one is expected to be on a CPU: products, transforms and
+        filters to be read, of which a larger tile has fewer, the same, and more."""
+        frequencies, pairs = self.side**2, self.in_channels * self.out_channels
+        transformed = frequencies * self.tiles * (self.in_channels + self.out_channels)
+        products = 2 * frequencies * self.tiles * pairs
+        filters = FLOAT_BYTES * READ_COST * pairs
+        direct = 2 * self.batch * self.output_size[0] * self.output_size[1] * pairs
+        return 9 * (direct + filters) / (products + TRANSFORM_COST * transformed + frequencies * filters)
+
+    def blocks(self, configuration: Configuration) -> int:
+        """Work-groups of the products on a CPU."""
+        return math.prod(self.grid(*(configuration[name] for name in ("MR", "RB", "NV", "VW"))))
 
     def packed_size(self, vectors: int, width: int) -> int:
         """Elements of the packed filters, the bias and a pixel of zeros."""

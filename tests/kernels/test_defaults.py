@@ -39,11 +39,34 @@ def test_few_rows_split_the_reduction_instead(rows: int) -> None:
 
 @pytest.mark.parametrize(("units", "rows"), [(2, 7), (112, 7), (128, 4), (256, 2)])
 def test_every_core_gets_a_tile(units: int, rows: int) -> None:
-    problem = ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=(1, 1, 1, 1))
+    problem = ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=(2, 2, 2, 2), dilations=(2, 2))
     default = family_of("Conv").default(problem, replace(CPU, compute_units=units))
     tiles = math.ceil(49 / default["MR"]) * math.ceil(512 / (default["NV"] * default["VW"]))
     assert tiles >= units
     assert default["MR"] == rows
+
+
+@pytest.mark.parametrize(
+    ("problem", "units", "algorithm"),
+    [
+        (ConvProblem(1, 56, 56, 64, 64, (3, 3), pads=(1, 1, 1, 1)), 2, 4),
+        (ConvProblem(1, 14, 14, 256, 256, (3, 3), pads=(1, 1, 1, 1)), 2, 4),
+        (ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=(1, 1, 1, 1)), 2, 2),  # whose filters weigh more than its map
+        (ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=(1, 1, 1, 1)), 1024, 0),  # in blocks for some of the cores only
+        (ConvProblem(1, 56, 56, 64, 128, (3, 3), pads=(1, 1, 1, 1), strides=(2, 2)), 2, 0),
+        (ConvProblem(1, 8, 8, 16, 16, (3, 3), pads=(1, 1, 1, 1)), 2, 0),
+    ],
+)
+def test_a_convolution_is_computed_by_the_algorithm_that_its_shape_asks_for(
+    problem: ConvProblem, units: int, algorithm: int
+) -> None:
+    limits = replace(CPU, compute_units=units)
+    family = family_of("Conv")
+    default = family.default(problem, limits)
+    assert default["ALG"] == algorithm
+    assert family.space(problem, limits).violations(default) == []
+    assert default not in family.starters(problem, limits)
+    assert family.default(problem, GPU)["ALG"] == 0
 
 
 @pytest.mark.parametrize("limits", [GPU, SMALL, replace(GPU, max_work_group_size=16)], ids=["gpu", "one", "sixteen"])
