@@ -146,7 +146,13 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def default(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
-        """A configuration that is valid on any device; measured first and kept on a tie."""
+        """A configuration that is valid on the device, as good as shape and limits tell; measured first and kept on a
+        tie."""
+
+    def pays(self, problem: Any, limits: DeviceLimits) -> bool:
+        """Of a family that computes what several others could: whether its default is expected to be faster than
+        theirs. Where nothing is known it is not."""
+        return False
 
     def guesses(self, problem: Any, limits: DeviceLimits) -> Iterable[dict[str, int]]:
         """Configurations that may be fast, the best guess first; they need not be legal, nor differ from each other."""

@@ -148,7 +148,8 @@ class InChain:
         defaults = {
             key: with_default(outcomes[key], default_of(task, self._limits)) for key, task in self._tasks.items()
         }
-        return Candidate("untuned", self._model.plan, (), defaults, self._persistent)
+        groups = self._model.likely(self._limits)
+        return Candidate("untuned", self._model.plan_with(groups), groups, defaults, self._persistent)
 
     def _unmeasured(
         self, known: Candidate | None, record: ChainRecord | None, outcomes: Outcomes, why: str

@@ -30,7 +30,7 @@ from gputune.client.generation.phases import Clock
 from gputune.client.generation.request import GenerationRequest, effective_configuration
 from gputune.client.generation.schematic import Source, peaks_of, schematic_of
 from gputune.client.generation.trusted_caches import check_trusted
-from gputune.client.model.graphs import Graphs
+from gputune.client.model.graphs import Graphs, tasks_of
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
 from gputune.client.outputs import whole, writing
@@ -92,6 +92,8 @@ class Generation:
         self._settings = {one.plan.name: request.config.settings_of(one.plan.name) for one in graphs.models}
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)
+        if request.effort.name == "none":
+            self._tasks = tasks_of(graphs.untuned(device_limits(self._device)))
         self._mode = request.tuning.cache_mode
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
@@ -124,7 +126,7 @@ class Generation:
             log.info("tuning effort none: default configurations, no performance cache")
             limits = device_limits(self._device)
             outcomes = _by_key(untuned(task, limits) for task in self._tasks)
-            plans = [model.plan for model in self._graphs.models]
+            plans = self._graphs.untuned(limits)
             untuned_ones = [Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name)) for plan in plans]
             self._make(self._within_limit(untuned_ones, lambda task: ()), None)
             return

@@ -9,6 +9,8 @@ from gputune.client.model.fusion_groups import Group, fusion_groups
 from gputune.client.model.graph import Graph
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Operation, Plan, Task
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits
 
 __all__ = ["Alternatives", "Group"]
 
@@ -62,6 +64,12 @@ class Alternatives:
                 chosen.add(group)
         return tuple(group for group in self.groups if group in chosen)
 
+    def likely(self, limits: DeviceLimits) -> tuple[Group, ...]:
+        """The groups that are expected to be faster fused with default configurations: of those that share operations,
+        the one that saves more launches."""
+        fused = {group.task: _pays(group.task, limits) for group in self.groups}
+        return self.gainful(lambda task: 1.0 if task not in fused else 0.0 if fused[task] else None, 0.0)
+
     def inference_ns(self, time_ns: Callable[[Task], float], launch_ns: float) -> float:
         """What an inference takes with the gainful groups fused."""
         plain_ns = sum(time_ns(each.task) + launch_ns for each in self.plan.operations)
@@ -89,6 +97,17 @@ class Alternatives:
             tensors={name: spec for name, spec in self.plan.tensors.items() if name not in unseen},
             aliases={view: root for view, root in self.plan.aliases.items() if view not in unseen},
         )
+
+
+def _pays(task: Task, limits: DeviceLimits) -> bool:
+    family = family_of(task.op)
+    if not family.pays(task.problem, limits):
+        return False
+    try:
+        family.default(task.problem, limits)
+    except ValueError:  # it does not fit on the device
+        return False
+    return True
 
 
 def _kind(task: Task) -> tuple[str, object]:

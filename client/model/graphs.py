@@ -10,7 +10,8 @@ from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Graph
 from gputune.client.model.importer import read_model
 from gputune.client.model.model_files import ModelFile
-from gputune.client.model.plan import Task
+from gputune.client.model.plan import Plan, Task
+from gputune.kernels.family import DeviceLimits
 
 
 def read_graphs(files: Sequence[ModelFile]) -> list[Graph]:
@@ -49,7 +50,11 @@ class Graphs:
         """The distinct tasks of all graphs, those that compute fused operations among them where asked for.
 
         A task's weight is the sum of those that it has in the graphs."""
-        return self._merged(task for model in self.models for task in (model.tasks if fused else model.plan.tasks))
+        return _merged(task for model in self.models for task in (model.tasks if fused else model.plan.tasks))
+
+    def untuned(self, limits: DeviceLimits) -> list[Plan]:
+        """The plans in which what is expected to be faster fused is fused."""
+        return [model.plan_with(model.likely(limits)) for model in self.models]
 
     @cached_property
     def optional(self) -> tuple[Task, ...]:
@@ -72,11 +77,17 @@ class Graphs:
         by the name of a graph."""
         return sum(model.inference_ns(time_ns, launch_ns(model.plan.name)) for model in self.models)
 
-    def _merged(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
-        weights: Counter[tuple[str, object]] = Counter()
-        for task in tasks:
-            weights[_kind(task)] += task.weight
-        return tuple(Task(op, problem, weight) for (op, problem), weight in weights.items())
+
+def tasks_of(plans: Iterable[Plan]) -> tuple[Task, ...]:
+    """The distinct tasks of several plans; a task's weight is the sum of those that it has in them."""
+    return _merged(task for plan in plans for task in plan.tasks)
+
+
+def _merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    weights: Counter[tuple[str, object]] = Counter()
+    for task in tasks:
+        weights[_kind(task)] += task.weight
+    return tuple(Task(op, problem, weight) for (op, problem), weight in weights.items())
 
 
 def _kind(task: Task) -> tuple[str, object]:

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
+from gputune.kernels.family import (
+    Array,
+    DeviceLimits,
+    Instance,
+    Launch,
+    TensorSpec,
+    TiledFamily,
+    Tolerance,
+    Work,
+)
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
@@ -89,6 +98,10 @@ class InvertedResidualProblem:
         return MatMulProblem(pixels, self.in_channels, self.channels, self.expand_bias, self.expand_epilogue)
 
 
+MOST_EXPANDED = 32
+"""Expanding so many channels twice costs less than the way of the expanded map through the caches."""
+
+
 class InvertedResidualFamily(TiledFamily):
     """One template: strips of whole rows, the channels of the expansion a tile at a time."""
 
@@ -111,6 +124,9 @@ class InvertedResidualFamily(TiledFamily):
     def tiling(self, problem: InvertedResidualProblem) -> BlockStrips:
         window = problem.separable.window
         return BlockStrips(problem.batch, window, problem.in_channels, problem.channels, problem.out_channels)
+
+    def pays(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> bool:
+        return limits.device_type == "cpu" and problem.in_channels <= MOST_EXPANDED
 
     def render(self, problem: InvertedResidualProblem, configuration: Configuration) -> Instance:
         strips = self.tiling(problem)

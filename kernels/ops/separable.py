@@ -16,6 +16,7 @@ import numpy as np
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
+    DeviceLimits,
     Instance,
     Launch,
     TensorSpec,
@@ -116,6 +117,10 @@ class SeparableFamily(TiledFamily):
             stride=problem.strides[1],
             reach=(problem.kernel[1] - 1) * problem.dilations[1] + 1,
         )
+
+    def pays(self, problem: SeparableProblem, limits: DeviceLimits) -> bool:
+        """On CPUs, where a strip of the map between the two stays in a cache."""
+        return limits.device_type == "cpu"
 
     def render(self, problem: SeparableProblem, configuration: Configuration) -> Instance:
         strips, filters = self.tiling(problem), _filters(problem)

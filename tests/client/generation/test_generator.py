@@ -20,6 +20,7 @@ from gputune.runtime.context.format import read_header
 from gputune.server.protocol.connection import Connection
 from tests.client import models
 from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.model.test_alternatives import two_blocks
 
 
 @pytest.fixture
@@ -182,6 +183,16 @@ def test_effort_none_uses_defaults_and_no_cache(gputune: Gputune, model: Path, t
     assert summary["totals"]["compile_requests"] == len(summary["tasks"])
     assert all(task["trials"] == {} and task["tuned_ns"] is None for task in summary["tasks"])
     assert (tmp_path / "plain.bin").exists()
+
+
+def test_effort_none_fuses_what_is_expected_to_be_faster(gputune: Gputune, tmp_path: Path) -> None:
+    ran = gputune(
+        "context-binary-generator", "--model", models.save(two_blocks(), tmp_path), "--binary_file", tmp_path / "plain",
+        "--device", "null", "--tuning_effort", "none", "--summary_json", tmp_path / "summary.json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    weights = {task["op"]: task["weight"] for task in read_json(tmp_path / "summary.json")["tasks"]}
+    assert weights.keys() == {"Transpose", "SeparableConv"}
 
 
 def test_net_run_says_that_a_null_context_computes_nothing(generate: Any, gputune: Gputune, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from gputune.client.model.plan import Plan, Task
 from gputune.client.model.reference import evaluate
 from gputune.kernels.catalogue import family_of
 from tests.client.models import build, save
+from tests.kernels.problems import CPU, GPU
 
 SIGNATURE = "(float[1,4,8,8] x) => (float[1,6,4,4] y)"
 DEPTHWISE = "d = Conv<group=4, pads=[1,1,1,1], strides=[2,2]>(x, v, b) r = Relu(d)"
@@ -89,6 +90,25 @@ def test_a_depthwise_and_the_pointwise_convolution_that_reads_it_are_a_group(alt
     assert fused.operations[1].nodes == (*both.plan.operations[1].nodes, *both.plan.operations[2].nodes)
     assert_same(both.plan, fused)
     assert both.plan_with([]) == both.plan
+
+
+def test_a_group_that_saves_more_launches_is_the_likely_one(
+    alternated: Alternated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = alternated(block())
+    assert [group.task.op for group in both.likely(CPU)] == ["InvertedResidual"]
+    assert both.likely(GPU) == ()
+    monkeypatch.setattr(type(family_of("InvertedResidual")), "pays", lambda *arguments: False)
+    assert [group.task.op for group in both.likely(CPU)] == ["SeparableConv"]
+
+
+def test_what_does_not_fit_is_not_likely(alternated: Alternated, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unfit(*arguments: Any) -> None:
+        raise ValueError("no room")
+
+    for op in ("InvertedResidual", "SeparableConv"):
+        monkeypatch.setattr(type(family_of(op)), "default", unfit)
+    assert alternated(block()).likely(CPU) == ()
 
 
 def test_a_node_called_as_its_output_shares_its_name_with_no_conversion(alternated: Alternated) -> None:
