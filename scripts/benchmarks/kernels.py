@@ -15,9 +15,21 @@ import onnx
 
 from benchmarks.peers.comparing import Table, chosen, compare, deviation_cell, geomean, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
-from benchmarks.peers.comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Case, Measured, Settings
+from benchmarks.peers.comparison import (
+    DEFAULTS,
+    NAIVE,
+    PEER,
+    PEER_ALONE,
+    TINYGRAD,
+    TUNED,
+    Case,
+    Measured,
+    Settings,
+    is_settled,
+)
 from benchmarks.peers.entrants import entries_of, flops_of
 from benchmarks.peers.turns import Entry
+from benchmarks.tuning.tools import Ratio
 from models.classic_models import INVERTED_RESIDUALS, saved
 from models.layered import Network
 
@@ -164,11 +176,10 @@ def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tu
     rows = []
     for case, one in zip(cases, measured, strict=True):
         rate = case.flops / one.median_ns(TUNED)
-        share = share_of(case, one)
         rows.append(
             (
                 *(case.name, str(case.weight), f"{one.median_ns(TUNED) / 1e3:.1f}", f"{rate:.0f}"),
-                *("" if share is None else f"{share:.1%}", f"{one.median_ns(PEER) / 1e3:.1f}"),
+                *(share_cell(one.share_of_limit(case.flops)), f"{one.median_ns(PEER) / 1e3:.1f}"),
                 shown(one.speed(TUNED, PEER), interval=True),
                 *(shown(one.speed(TUNED, other)) for other in others),
                 deviation_cell(one, TUNED),
@@ -177,12 +188,12 @@ def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tu
     return (head, rows), conclusions_of(cases, measured)
 
 
-def share_of(case: Case, one: Measured) -> float | None:
+def share_cell(share: Ratio | None) -> str:
     """The share of the multiply-add limit, by the operations of the definition: Winograd's are fewer, so it may be more
     than 1."""
-    if not one.fma_gflops:
-        return None
-    return case.flops / one.median_ns(TUNED) / float(np.median(one.fma_gflops))
+    if share is None:
+        return ""
+    return f"{share.value:.1%}" if is_settled(share) else f"not measured ({share.low:.0%}-{share.high:.0%})"
 
 
 def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[str]:
@@ -191,9 +202,9 @@ def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[
     lines = []
     for case, one in both:
         promised = next((mark for sizes, mark in GEMMS.items() if case.name == "GEMM {}x{}x{}".format(*sizes)), None)
-        share = share_of(case, one)
+        share = one.share_of_limit(case.flops)
         if promised and share is not None:
-            lines.append(f"{case.name}: {share:.1%} of the limit, mark: at least {promised:.0%}")
+            lines.append(f"{case.name}: {share_cell(share)} of the limit, mark: at least {promised:.0%}")
     for group, mark in MARKS.items():
         speeds = [(one.speed(TUNED, PEER), case.weight) for case, one in both if case.group == group]
         if speeds:

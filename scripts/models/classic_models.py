@@ -1,6 +1,6 @@
-"""Classic networks as ONNX files under build/models, none of them trained: ResNet-18 and MobileNetV2 of any width and
-size made layer by layer, nine others from the topologies that onnx ships, with seeded weights in the place of the ones
-that it leaves out."""
+"""Classic networks as ONNX files under build/models, none of them trained: ResNets, MobileNets and a detector made
+layer by layer, nine others from the topologies that onnx ships, with seeded weights in the place of the ones that it
+leaves out."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from models import material
-from models.layered import Network
+from models import detectors, material, mobilenet_v3
+from models.layered import Network, round_channels
 from models.tune_models import Model
 
 CLASSES = 1000
@@ -43,6 +43,21 @@ def mobilenet_v2(width: float = 1.0, side: int = 224) -> Model:
 def resnet50() -> Model:
     """ResNet-50 for maps of 224 x 224, with its batch normalisations."""
     return light("ResNet-50")
+
+
+def resnet50_of(side: int) -> Model:
+    """ResNet-50 for maps of any size, without batch normalisations."""
+    return saved(f"ResNet-50 {side}", f"resnet50_{side}", lambda: _resnet50(side))
+
+
+def mobilenet_v3_large() -> Model:
+    """MobileNetV3-Large for maps of 224 x 224."""
+    return saved("MobileNetV3-Large 224", "mobilenet_v3_large", mobilenet_v3.mobilenet_v3)
+
+
+def yolo_tiny() -> Model:
+    """YOLOv3-tiny for maps of 416 x 416."""
+    return saved("YOLOv3-tiny 416", "yolov3_tiny", detectors.yolo_tiny)
 
 
 def squeezenet() -> Model:
@@ -94,14 +109,49 @@ def _resnet18(side: int) -> onnx.ModelProto:
     return network.model("resnet18")
 
 
+def _resnet50(side: int) -> onnx.ModelProto:
+    network = Network(3, side)
+    network.conv("stem", 64, kernel=7, stride=2)
+    network.relu("stem")
+    network.pool("stem_pool", 3, 2)
+    for number, (channels, repeats) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
+        for repeat in range(repeats):
+            _bottleneck(network, f"layer{number}_{repeat}", channels, 2 if number > 1 and repeat == 0 else 1)
+    network.classes(CLASSES)
+    return network.model("resnet50")
+
+
 def _basic_block(network: Network, name: str, channels: int, stride: int) -> None:
-    """Two 3x3 convolutions beside the input, which a 1x1 one makes fit where it does not."""
+    """Two 3x3 convolutions beside the input."""
+
+    def convolutions() -> None:
+        network.conv(f"{name}_first", channels, kernel=3, stride=stride)
+        network.relu(f"{name}_first")
+        network.conv(f"{name}_second", channels, kernel=3)
+
+    _residual(network, name, stride, convolutions)
+
+
+def _bottleneck(network: Network, name: str, channels: int, stride: int) -> None:
+    """A 3x3 convolution between two 1x1 ones, the last of which has four times as many channels, beside the input."""
+
+    def convolutions() -> None:
+        network.conv(f"{name}_first", channels)
+        network.relu(f"{name}_first")
+        network.conv(f"{name}_second", channels, kernel=3, stride=stride)
+        network.relu(f"{name}_second")
+        network.conv(f"{name}_third", 4 * channels)
+
+    _residual(network, name, stride, convolutions)
+
+
+def _residual(network: Network, name: str, stride: int, convolutions: Callable[[], None]) -> None:
+    """The sum of what convolutions make of the input, and of the input itself, which a 1x1 one makes fit where it does
+    not."""
     source, before, side = network.tensor, network.channels, network.side
-    network.conv(f"{name}_first", channels, kernel=3, stride=stride)
-    network.relu(f"{name}_first")
-    network.conv(f"{name}_second", channels, kernel=3)
-    if stride > 1 or before != channels:
-        main, after = network.tensor, network.side
+    convolutions()
+    if stride > 1 or before != network.channels:
+        main, channels, after = network.tensor, network.channels, network.side
         network.tensor, network.channels, network.side = source, before, side
         network.conv(f"{name}_beside", channels, stride=stride)
         source, network.tensor = network.tensor, main
@@ -112,22 +162,18 @@ def _basic_block(network: Network, name: str, channels: int, stride: int) -> Non
 
 def _mobilenet_v2(width: float, side: int) -> onnx.ModelProto:
     network = Network(3, side)
-    network.conv("stem", _channels(32 * width), kernel=3, stride=2)
+    network.conv("stem", round_channels(32 * width), kernel=3, stride=2)
     network.relu6("stem")
     for number, (expansion, channels, repeats, stride) in enumerate(INVERTED_RESIDUALS, 1):
         for repeat in range(repeats):
             name = f"stage{number}_{repeat}"
-            network.inverted_residual(name, 3, stride if repeat == 0 else 1, expansion, _channels(channels * width))
-    network.conv("head", _channels(1280 * max(width, 1.0)))
+            network.inverted_residual(
+                name, 3, stride if repeat == 0 else 1, expansion, round_channels(channels * width)
+            )
+    network.conv("head", round_channels(1280 * max(width, 1.0)))
     network.relu6("head")
     network.classes(CLASSES)
     return network.model("mobilenet_v2")
-
-
-def _channels(count: float) -> int:
-    """The nearest multiple of 8 that is not below nine tenths of it, as the paper's authors round."""
-    rounded = max(8, int(count + 4) // 8 * 8)
-    return rounded + 8 if rounded < 0.9 * count else rounded
 
 
 def refilled(path: Path) -> onnx.ModelProto:

@@ -72,6 +72,36 @@ class Network:
         if stride == 1 and before == channels:
             self.add("Add", f"{name}_add", source)
 
+    def squeeze_excite(self, name: str) -> None:
+        """Multiplies each channel by a factor between 0 and 1 that follows from the means of all."""
+        source, side = self.tensor, self.side
+        channels, squeezed = self.channels, round_channels(self.channels / 4)
+        self.add("GlobalAveragePool", f"{name}_mean")
+        self.side = 1
+        self.conv(f"{name}_down", squeezed)
+        self.add("Relu", f"{name}_relu")
+        self.conv(f"{name}_up", channels)
+        self.add("HardSigmoid", f"{name}_gate", alpha=1 / 6, beta=0.5)
+        gate, self.tensor, self.side = self.tensor, source, side
+        self.add("Mul", f"{name}_scale", gate)
+
+    def pool_even(self, name: str) -> None:
+        """A maximum over 2 x 2 pixels each, of an even side."""
+        self.add("MaxPool", name, kernel_shape=[2, 2], strides=[2, 2])
+        self.side //= 2
+
+    def doubled(self, name: str) -> None:
+        """Each pixel four times."""
+        self.weights.append(onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), f"{name}_scales"))
+        self.add("Resize", f"{name}_doubled", "", f"{name}_scales", mode="nearest", nearest_mode="floor",
+                 coordinate_transformation_mode="asymmetric")  # fmt: skip
+        self.side *= 2
+
+    def joined(self, name: str, other: str, channels: int) -> None:
+        """The channels of another map of this size behind the ones there are."""
+        self.add("Concat", name, other, axis=1)
+        self.channels += channels
+
     def classes(self, count: int) -> None:
         """The mean of each channel, and a matrix product to so many classes."""
         self.add("GlobalAveragePool", "pool")
@@ -80,18 +110,22 @@ class Network:
         self.add("Gemm", "classes", weight, self.constant("classes_b", count))
         self.channels, self.side = count, 0
 
-    def model(self, name: str) -> onnx.ModelProto:
-        """The network as a model: input "x", output whatever the last layer wrote."""
+    def model(self, name: str, *others: tuple[str, int, int], opset: int = 13) -> onnx.ModelProto:
+        """The network as a model: input "x", outputs whatever the last layer wrote, behind other maps: name, channels
+        and side of each."""
         tensor = onnx.helper.make_tensor_value_info
-        output = [1, self.channels, *([self.side] * 2 if self.side else [])]
+        outputs = [*others, (self.tensor, self.channels, self.side)]
         graph = onnx.helper.make_graph(
             self.nodes,
             name,
             [tensor("x", onnx.TensorProto.FLOAT, self._input)],
-            [tensor(self.tensor, onnx.TensorProto.FLOAT, output)],
+            [
+                tensor(each, onnx.TensorProto.FLOAT, [1, channels, *([side] * 2 if side else [])])
+                for each, channels, side in outputs
+            ],
             self.weights,
         )
-        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
 
     def _pads(self, kernel: int, stride: int) -> list[int]:
         if not self._same:
@@ -101,3 +135,9 @@ class Network:
 
     def _shrink(self, kernel: int, stride: int, pads: list[int]) -> None:
         self.side = (self.side + pads[0] + pads[2] - kernel) // stride + 1
+
+
+def round_channels(count: float, divisor: int = 8) -> int:
+    """The nearest multiple, at least one of it and at least nine tenths of the count, as MobileNets have it."""
+    rounded = max(divisor, int(count + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * count else rounded

@@ -49,6 +49,9 @@ ENTRIES: Mapping[str, Entry] = {
         {"input_ids": (0, 30522), "attention_mask": (1, 2), "token_type_ids": (0, 1)},
     ),
     "silero-vad 16k": Entry(material.silero_model, {"input": (8, 576)}),
+    "MobileNetV3-Large": Entry(lambda: classic_models.mobilenet_v3_large().path),
+    "ResNet-50 320": Entry(lambda: classic_models.resnet50_of(320).path),
+    "YOLOv3-tiny 416": Entry(lambda: classic_models.yolo_tiny().path),
     **{name: Entry(partial(_light, name)) for name in classic_models.LIGHT_STEMS},
 }
 """By the names that the command line takes."""

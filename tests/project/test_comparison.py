@@ -4,6 +4,8 @@ import argparse
 import json
 import math
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,21 @@ import onnxruntime
 import pytest
 
 from benchmarks import kernels, networks
-from benchmarks.peers import comparing, naive, rivals
-from benchmarks.peers.comparison import DEFAULTS, NAIVE, PEER, PEER_ALONE, TUNED, Case, Measured, digest_of, measure_all
-from benchmarks.peers.limits import Refused
+from benchmarks.peers import comparing, comparison, naive, rivals
+from benchmarks.peers.comparison import (
+    DEFAULTS,
+    MNN,
+    NAIVE,
+    OPENVINO,
+    PEER,
+    PEER_ALONE,
+    TUNED,
+    Case,
+    Measured,
+    Settings,
+    digest_of,
+    measure_all,
+)
 from benchmarks.peers.turns import Contender, Entry
 from benchmarks.tuning.tools import NotTimed, Ratio
 from gputune.client.model.plan import Plan
@@ -28,7 +42,7 @@ from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context, GraphRecord, ProgramRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from models import classic_models
+from models import classic_models, detectors, mobilenet_v3
 from tests.devices import device
 
 
@@ -90,40 +104,56 @@ def test_the_peers_nodes_are_timed_run_by_run(product: Entry) -> None:
         peer.close()
 
 
-def measured(name: str, limit: list[float], key: str = "") -> Measured:
-    rounds = {each: [[100.0] * 3] * 3 for each in (TUNED, DEFAULTS, PEER, PEER_ALONE, NAIVE)}
-    return Measured(name, key or name, rounds, {TUNED: 1e-5}, limit, [40.0, 41.0])
+def measured(name: str, tuned: list[float] | None = None, key: str = "") -> Measured:
+    """tuned: by round the ns of the tuned context beside 100 of all others."""
+    tuned = [100.0] * 3 if tuned is None else tuned
+    rounds = {each: [[100.0] * 3] * len(tuned) for each in (DEFAULTS, PEER, PEER_ALONE, NAIVE)}
+    rounds[TUNED] = [[ns] * 3 for ns in tuned]
+    return Measured(name, key or name, rounds, {TUNED: 1e-5}, [500.0] * (len(tuned) + 2), [40.0, 41.0])
 
 
-@pytest.mark.parametrize("limits", [([500.0, 440.0], [500.0, 499.0]), ([500.0, 499.0], [440.0, 441.0])])
-def test_a_limit_that_drifts_is_refused_or_told(
-    limits: tuple[list[float], list[float]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_ratio_that_does_not_settle_is_told_as_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = [measured("one", limits[0]), measured("two", limits[1])]
-    cases = [Case(one.name, kernels.CONV, [], 1000) for one in found]
+    found = [measured("steady", [50.0, 50.5, 50.0]), measured("shaky", [40.0, 50.0, 60.0])]
+    cases = [Case(one.name, networks.FIRST, [], 1000) for one in found]
     monkeypatch.setattr(comparing, "measure_all", lambda *_: found)
     monkeypatch.setattr(comparing, "machine", lambda _: {"device": "none"})
     page = tmp_path / "page.md"
-    begin, end = (f"<!-- scripts/bench kernels --device null: {word} -->" for word in ("begin", "end"))
+    begin, end = (f"<!-- scripts/bench models --device null: {word} -->" for word in ("begin", "end"))
     page.write_text(f"a\n{begin}\nb\n{end}\nc\n")
     given = ["--device", "null", "--page", str(page), "--json", str(tmp_path / "numbers.json")]
-    with pytest.raises(Refused, match="the multiply-add limit drifted"):
-        comparing.compare("kernels", options_of(*given), lambda settings: cases, kernels.tell)
-    assert "\nb\n" in page.read_text()
-    comparing.compare("kernels", options_of(*given, "--force"), lambda settings: cases, kernels.tell)
-    assert "These numbers prove nothing" in capsys.readouterr().out
+    comparing.compare("models", options_of(*given), lambda settings: cases, networks.tell)
+    steady, shaky = (line for line in capsys.readouterr().out.splitlines() if line.startswith(("| steady", "| shaky")))
+    assert "2.00 (1.98-2.00)" in steady
+    assert "not measured (1.67-2.50)" in shaky
     before, _, after = page.read_text().partition("begin -->")
     assert before.startswith("a\n")
-    assert "| two " in after
+    assert "not measured: 1 of 2" in after
     assert after.endswith("end -->\nc\n")
-    assert json.loads((tmp_path / "numbers.json").read_text())["drift"]
+    assert len(json.loads((tmp_path / "numbers.json").read_text())["cases"]) == 2
+
+
+def test_the_best_engine_is_the_one_to_be_faster_than() -> None:
+    one = measured("one", [50.0, 50.0])
+    assert one.best == PEER
+    one.rounds[OPENVINO], one.rounds[MNN] = [[60.0] * 3] * 2, [[80.0] * 3] * 2
+    assert one.best == OPENVINO
+    speed = one.speed(TUNED, one.best)
+    assert speed is not None
+    assert speed.value == pytest.approx(1.2)
+
+
+def test_the_share_of_the_limit_is_of_the_blocks_beside_each_round() -> None:
+    one = measured("one", [100.0, 200.0])
+    one.fma_gflops = [500.0, 500.0, 250.0, 250.0]  # the device is half as fast from the second round on
+    share = one.share_of_limit(25_000)
+    assert share is not None
+    assert share.value == pytest.approx(0.5, rel=0.3)
 
 
 def test_outputs_that_are_wrong_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = measured("one", [500.0, 501.0])
+    one = measured("one")
     one.deviations[DEFAULTS] = math.nan
     monkeypatch.setattr(comparing, "measure_all", lambda *_: [one])
     monkeypatch.setattr(comparing, "machine", lambda _: {"device": "none"})
@@ -140,21 +170,47 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     assert page.read_text() == "nothing"
 
 
-def test_only_what_has_drifted_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drifts = {"steady": [[500.0, 501.0]], "shaky": [[500.0, 300.0], [500.0, 400.0], [500.0, 500.0]]}
+def test_only_what_has_not_settled_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"steady": [[50.0] * 3], "shaky": [[40.0, 50.0, 60.0], [50.0] * 3]}
     done: list[str] = []
 
     def measure(case: Case, key: str, *_: object) -> Measured:
         done.append(case.name)
-        return measured(case.name, drifts[case.name].pop(0), key)
+        return measured(case.name, times[case.name].pop(0), key)
 
     monkeypatch.setattr("benchmarks.peers.comparison.measure", measure)
     settings = comparing.settings_of(options_of("--device", "null"))
-    cases = [Case(name, "", [], 1) for name in drifts]
+    cases = [Case(name, "", [], 1) for name in times]
     file = tmp_path / "results.jsonl"
-    assert [one.drifted for one in measure_all(cases, settings, file, resume=False, attempts=2)] == [False, True]
-    assert [one.drifted for one in measure_all(cases, settings, file, resume=True, attempts=2)] == [False, False]
-    assert done == ["steady", "shaky", "shaky", "shaky"]
+    assert [one.settled for one in measure_all(cases, settings, file, resume=False)] == [True, False]
+    assert [one.settled for one in measure_all(cases, settings, file, resume=True)] == [True, True]
+    assert done == ["steady", "shaky", "shaky"]
+
+
+def test_rounds_go_on_until_a_case_has_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = {TUNED: [40.0, 60.0, *[50.0] * 40], PEER: [100.0] * 42}
+
+    class Playing:
+        def __init__(self, name: str) -> None:
+            self.name, self.facts = name, {"computes": False}
+
+        def block(self, seconds: float, most: int) -> list[float]:
+            return [turns[self.name].pop(0)] * 3
+
+    monkeypatch.setattr(comparison, "running", lambda entries: nullcontext([Playing(TUNED), Playing(PEER)]))
+    monkeypatch.setattr(comparison, "_deviations", lambda contenders: {})
+    settings = Settings(rounds=2, most_rounds=40, seconds=0, effort="quick", device=None)
+    found = comparison.measure(Case("one", "", [], 1), "key", settings, [])
+    assert found.settled
+    assert 2 < len(found.rounds[TUNED]) < 40
+    assert (
+        len(
+            comparison.measure(Case("one", "", [], 1), "key", replace(settings, rounds=1, most_rounds=1), []).rounds[
+                TUNED
+            ]
+        )
+        == 1
+    )
 
 
 def test_a_context_is_the_same_when_only_its_binaries_differ(tmp_path: Path) -> None:
@@ -193,6 +249,8 @@ def test_the_blocks_of_a_network_are_all_there() -> None:
         (classic_models.resnet18, 1.82e9),
         (classic_models.mobilenet_v2, 300e6),
         (lambda: classic_models.mobilenet_v2(0.5, 160), 50e6),
+        (classic_models.mobilenet_v3_large, mobilenet_v3.MULTIPLY_ADDS),
+        (classic_models.yolo_tiny, detectors.MULTIPLY_ADDS),
     ],
 )
 def test_networks_are_as_large_as_the_originals(make: Any, multiply_adds: float) -> None:
@@ -254,7 +312,9 @@ def test_naive_kernels_are_right(problem: Any, backend: Backend) -> None:
 
 
 @pytest.mark.slow
-def test_kernels_are_compared_without_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernels_are_compared_without_a_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     numbers = tmp_path / "numbers.json"
     given = ["--quick", "--only", "GEMM", "--work", str(tmp_path), "--json", str(numbers)]
     kernels.run(options_of(*given))
@@ -262,6 +322,7 @@ def test_kernels_are_compared_without_a_device(tmp_path: Path, capsys: pytest.Ca
     assert set(case["rounds"]) == {TUNED, DEFAULTS, PEER, PEER_ALONE, NAIVE, kernels.BLAS}
     assert case["deviations"].keys() == {PEER_ALONE, kernels.BLAS}
     assert "[1/1]" in capsys.readouterr().out
+    monkeypatch.setattr(Measured, "settled", True)
     kernels.run(options_of(*given, "--resume"))
     out = capsys.readouterr().out
     assert "[1/1]" not in out

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import tool
-from benchmarks.peers.comparison import ATTEMPTS, Case, Measured, Settings, measure_all
-from benchmarks.peers.limits import LARGEST_DRIFT, Refused, spread
+from benchmarks.peers.chart import draw
+from benchmarks.peers.comparison import Case, Measured, Settings, is_settled, measure_all, versions
 from benchmarks.tuning.tools import NotTimed, Ratio
 from gputune.client.errors import GputuneError
 from gputune.runtime.devices.discovery import NULL, find, wanted_device
@@ -35,15 +35,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What both benchmarks are told."""
     parser.add_argument("--only", default="", metavar="TEXT,...", help="cases whose names hold one of these texts")
     parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal", help="of the tuning")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=0.3, help="of a turn (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=30, help="turns of each contender, at least (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--most_rounds", type=int, default=90, help="turns until the intervals are narrow (default: %(default)s)"
+    )
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a turn (default: %(default)s)")
     parser.add_argument("--device", help="the device to use, as gputune's --device")
     parser.add_argument("--prepare", action="store_true", help="only make the contexts, which may take hours of tuning")
-    parser.add_argument("--resume", action="store_true", help="go on where the last run ended or was refused")
-    parser.add_argument("--force", action="store_true", help="report even when the limit has drifted, and say so")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where the last run ended; what is not settled again"
+    )
     parser.add_argument("--quick", action="store_true", help="only show that everything works; needs no device")
     parser.add_argument("--work", type=Path, default=tool.ROOT / "build" / "bench", metavar="DIR")
     parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
+    parser.add_argument("--chart", type=Path, help="draw an SVG of it with matplotlib, which must be installed")
     parser.add_argument(
         "--page",
         type=Path,
@@ -54,8 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace) -> Settings:
     """What the options ask for."""
     if options.quick:
-        return Settings(2, 0.01, "quick", options.device or NULL, options.device not in (None, NULL), most=5)
-    return Settings(options.rounds, options.seconds, options.effort, options.device, options.device != NULL)
+        return Settings(2, 2, 0.01, "quick", options.device or NULL, options.device not in (None, NULL), most=5)
+    rounds = options.rounds, options.most_rounds
+    return Settings(*rounds, options.seconds, options.effort, options.device, options.device != NULL)
 
 
 def chosen(names: Sequence[str], only: str) -> list[str]:
@@ -74,26 +82,21 @@ def compare(
     tell: Callable[[Sequence[Case], Sequence[Measured], str], tuple[Table, list[str]]],
 ) -> None:
     """`scripts/bench NAME`: the cases that `make` makes are measured, and `tell` tells of them, on a device of that
-    title, in a table and lines below it. Raises Refused, Failed."""
+    title, in a table and lines below it. Raises Failed."""
     settings = settings_of(options)
     try:
         cases = make(settings)
         if options.prepare:
             return
         facts = machine(settings)
-        attempts = 1 if options.force else ATTEMPTS
         file = options.work / f"{name}_{settings.device_stem}.jsonl"
-        measured = measure_all(cases, settings, file, options.resume, attempts)
+        measured = measure_all(cases, settings, file, options.resume)
     except (GputuneError, NotTimed) as error:
         sys.exit(f"scripts/bench {name}: {error}")
-    drift = drift_of(measured)
-    if drift and not options.force:
-        raise Refused(f"{drift}: run this again with --resume on a quiet machine")
     (head, rows), conclusions = tell(cases, measured, facts["device"])
     lines = [
-        *([f"**Drifting: {drift}. These numbers prove nothing.**"] if drift else []),
         "\n".join(f"* {what}: {value}" for what, value in facts.items()),
-        f"{settings.rounds} rounds of {settings.seconds} s for each contender, effort {settings.effort}. "
+        f"{rounds_of(measured)} rounds of {settings.seconds} s for each contender, effort {settings.effort}. "
         + limits_line(measured),
         tool.table(head, rows),
         "\n".join(f"* {line}" for line in conclusions),
@@ -101,8 +104,10 @@ def compare(
     text = "\n\n".join(lines)
     print("\n" + text, flush=True)
     if options.json is not None:
-        figures = {"machine": facts, "settings": asdict(settings), "cases": list(map(asdict, measured)), "drift": drift}
+        figures = {"machine": facts, "settings": asdict(settings), "cases": list(map(asdict, measured))}
         options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+    if options.chart is not None:
+        draw(measured, options.chart, f"{facts['processor']}, {facts['device']}")
     if options.page is not None:
         put_into(options.page, name if options.device is None else f"{name} --device {options.device}", text)
     if wrong := wrong_ones(measured):
@@ -118,8 +123,8 @@ def machine(settings: Settings) -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "device": report.title,
         "driver": f"{report.identity.platform_version}, {report.identity.driver_version}",
-        "onnxruntime": version("onnxruntime"),
         "numpy": version("numpy"),
+        **versions(),
     }
 
 
@@ -130,13 +135,10 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or "unknown processor"
 
 
-def drift_of(measured: Sequence[Measured]) -> str:
-    """How the limit has drifted, in a case or from one to another, where that is too much; else nothing."""
-    found = [f"{one.name} by {spread(one.fma_gflops):.0%}" for one in measured if one.drifted]
-    levels = [statistics.median(one.fma_gflops) for one in measured if one.fma_gflops]
-    if levels and spread(levels) > LARGEST_DRIFT:
-        found.append(f"between the cases by {spread(levels):.0%}")
-    return f"the multiply-add limit drifted, {', '.join(found)} where {LARGEST_DRIFT:.0%} is allowed" if found else ""
+def rounds_of(measured: Sequence[Measured]) -> str:
+    """How many there were, from the fewest to the most."""
+    counts = sorted({len(next(iter(one.rounds.values()))) for one in measured})
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
 
 
 def limits_line(measured: Sequence[Measured]) -> str:
@@ -176,9 +178,11 @@ def put_into(page: Path, command: str, text: str) -> None:
 
 
 def shown(speed: Ratio | None, interval: bool = False) -> str:
-    """A ratio of speeds in a table's cell."""
+    """A ratio of speeds in a table's cell; one that has not settled has only its interval."""
     if speed is None:
         return ""
+    if not is_settled(speed):
+        return f"not measured ({speed.low:.2f}-{speed.high:.2f})"
     return f"{speed.value:.2f} ({speed.low:.2f}-{speed.high:.2f})" if interval else f"{speed.value:.2f}"
 
 

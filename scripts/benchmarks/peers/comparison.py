@@ -5,36 +5,44 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.limits import LARGEST_DRIFT, spread
 from benchmarks.peers.turns import Contender, Entry, running
 from benchmarks.tuning.tools import Ratio, appending, ratio
 from gputune.runtime.context.format import read_header
 
 MOST_SAMPLES = 200
 NAIVE_SAMPLES = 2
-ATTEMPTS = 3
 CONTEXT_SUFFIX = ".bin"
 
 TUNED, DEFAULTS, NAIVE = "tuned", "defaults", "naive"
-PEER, PEER_ALONE, TINYGRAD = "onnxruntime", "1 thread", "tinygrad"
-"""1 thread: of onnxruntime."""
+PEER, OPENVINO, MNN, TINYGRAD = "onnxruntime", "OpenVINO", "MNN", "tinygrad"
+PEER_MODULES = {OPENVINO: "openvino", MNN: "MNN"}
+"""What is installed for them."""
+ENGINES = (PEER, *PEER_MODULES)
+"""With a thread for each core; the best of them, case by case, is the one to be faster than."""
+PEER_ALONE = f"{PEER}, 1 thread"
+SETTLED = 0.03
+"""Half an interval, as a share of its ratio, with which that is measured."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how often each contender runs. most: samples of a turn at most."""
+    """How long and how often each contender runs: so many rounds, and then on until the case is settled, at most
+    most_rounds. most: samples of a turn at most."""
 
     rounds: int
+    most_rounds: int
     seconds: float
     effort: str
     device: str | None
@@ -72,9 +80,27 @@ class Measured:
     gigabytes: list[float] = field(default_factory=list)
 
     @property
-    def drifted(self) -> bool:
-        """Whether the limit's blocks differ too much for the times to mean anything."""
-        return bool(self.fma_gflops) and spread(self.fma_gflops) > LARGEST_DRIFT
+    def best(self) -> str:
+        """The engine that is fastest beside the tuned context."""
+        return min((name for name in ENGINES if name in self.rounds), key=self._behind)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known well enough how many times as fast the tuned context is as the best engine."""
+        return is_settled(self.speed(TUNED, self.best))
+
+    def share_of_limit(self, flops: int) -> Ratio | None:
+        """Of the multiply-adds that the device can do, those of the tuned context, round by round beside the blocks of
+        the limit before and behind it; None where there are none."""
+        if not self.fma_gflops:
+            return None
+        around = zip(self.fma_gflops, self.fma_gflops[1:], strict=False)
+        limits_ns = [[flops / before, flops / behind] for before, behind in around]
+        return ratio(limits_ns[: len(self.rounds[TUNED])], self.rounds[TUNED])
+
+    def _behind(self, engine: str) -> float:
+        speed = self.speed(TUNED, engine)
+        return math.inf if speed is None else speed.value
 
     def blocks_ns(self, contender: str) -> list[float]:
         """The median of each round."""
@@ -91,14 +117,19 @@ class Measured:
         return ratio(self.rounds[other], self.rounds[contender])
 
 
-def measure_all(
-    cases: Sequence[Case], settings: Settings, file: Path, resume: bool, attempts: int = ATTEMPTS
-) -> list[Measured]:
-    """All cases one after the other, each again when the limit drifts meanwhile, so many times at most.
+def is_settled(speed: Ratio | None) -> bool:
+    """Whether a ratio is known well enough; what there is not is."""
+    return speed is None or speed.high - speed.low <= 2 * SETTLED * speed.value
 
-    Each is kept in `file` as soon as it is measured. resume: what is there and has not drifted is not measured again.
-    Raises NotTimed.
-    """
+
+def named(engine: str, threads: int) -> str:
+    """What an engine is called with so many threads."""
+    return f"{engine}, 1 thread" if threads == 1 else engine
+
+
+def measure_all(cases: Sequence[Case], settings: Settings, file: Path, resume: bool) -> list[Measured]:
+    """All cases one after the other. Each is kept in `file` as soon as it is measured. resume: what is there and is
+    settled is not measured again. Raises NotTimed."""
     if not resume:
         file.unlink(missing_ok=True)
     limit = [Entry("limit", "limit", {"device": settings.device})] if settings.with_limits else []
@@ -106,16 +137,12 @@ def measure_all(
         known = {one.key: one for one in (Measured(**line) for line in lines)}
         found = []
         for number, case in enumerate(cases, 1):
-            title, key = f"[{number}/{len(cases)}] {case.name}", key_of(case, settings)
+            key = key_of(case, settings)
             measured = known.get(key)
-            for _ in range(attempts):
-                if measured is not None and not measured.drifted:
-                    break
-                again = f", again: the limit drifted by {spread(measured.fma_gflops):.0%}" if measured else ""
-                print(title + again, flush=True)
+            if measured is None or not measured.settled:
+                print(f"[{number}/{len(cases)}] {case.name}", flush=True)
                 measured = measure(case, key, settings, limits)
                 add(asdict(measured))
-            assert measured is not None
             found.append(measured)
     return found
 
@@ -126,23 +153,31 @@ def measure(case: Case, key: str, settings: Settings, limits: Sequence[Contender
     with running(case.entries) as contenders:
         measured.deviations = _deviations(contenders)
         _add_limits(measured, limits, bandwidth=True)
-        for number in range(settings.rounds):
+        for number in range(max(settings.rounds, settings.most_rounds)):
+            if number >= settings.rounds and measured.settled:
+                break
             for contender in contenders if number % 2 == 0 else reversed(contenders):
                 most = NAIVE_SAMPLES if contender.name == NAIVE else settings.most
                 samples = contender.block(settings.seconds, most)
                 measured.rounds.setdefault(contender.name, []).append(samples)
-            _add_limits(measured, limits, bandwidth=number == settings.rounds - 1)
+            _add_limits(measured, limits, bandwidth=False)
+        _add_limits(measured, limits, bandwidth=True)
     return measured
 
 
 def key_of(case: Case, settings: Settings) -> str:
     """A name of everything that a case's numbers depend on: settings, contenders and what is in their files."""
-    facts: list[Any] = [case.name, asdict(settings), version("onnxruntime")]
+    facts: list[Any] = [case.name, asdict(settings), versions()]
     for entry in case.entries:
         plain = dict(entry.arguments)
         digests = [digest_of(Path(plain.pop(name))) for name in ("context", "model", "inputs") if name in plain]
         facts.append([entry.name, entry.kind, plain, dict(entry.environment), digests])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Of the engines that are installed."""
+    return {name: version(name) for name in (PEER, *PEER_MODULES.values()) if find_spec(name) is not None}
 
 
 def digest_of(file: Path) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.blocks import Arrays, inputs_in, repeated
-from benchmarks.peers.rivals import NumpyKind, OnnxRuntimeKind, TinygradKind
+from benchmarks.peers.rivals import MnnKind, NumpyKind, OnnxRuntimeKind, OpenVinoKind, TinygradKind
 
 BATCH_NS = 20e6
 """How long a batch of launches lasts that is timed as a whole."""
@@ -106,9 +106,11 @@ KINDS: Mapping[str, Callable[..., Any]] = {
     "chain": ChainKind,
     "context": ContextKind,
     "limit": LimitKind,
+    "mnn": MnnKind,
     "naive": NaiveKind,
     "numpy": NumpyKind,
     "onnxruntime": OnnxRuntimeKind,
+    "openvino": OpenVinoKind,
     "tinygrad": TinygradKind,
 }
 

@@ -10,7 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers import naive
-from benchmarks.peers.comparison import CONTEXT_SUFFIX, DEFAULTS, NAIVE, PEER, PEER_ALONE, TINYGRAD, TUNED, Settings
+from benchmarks.peers.comparison import (
+    CONTEXT_SUFFIX,
+    DEFAULTS,
+    NAIVE,
+    PEER,
+    PEER_MODULES,
+    TINYGRAD,
+    TUNED,
+    Settings,
+    named,
+)
 from benchmarks.peers.turns import Entry
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
@@ -23,8 +33,8 @@ from models.tune_models import Model
 
 
 def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels: bool) -> list[Entry]:
-    """Every contender that can run a model: its tuned context, that of its defaults, onnxruntime, tinygrad where it is
-    installed, and naive kernels. Makes the contexts first.
+    """Every contender that can run a model: its tuned context, that of its defaults, onnxruntime, naive kernels, and
+    OpenVINO, MNN and tinygrad where they are installed. Makes the contexts first.
 
     kernels: contexts without copies and conversions of layout, onnxruntime by its nodes' times; else whole inferences.
     Raises GputuneError, CacheError.
@@ -39,14 +49,18 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels
         )
         for name, effort in ((TUNED, settings.effort), (DEFAULTS, "none"))
     ]
-    theirs = [
-        Entry(
-            name,
-            "onnxruntime",
-            files | {"threads": threads, "nodes": kernels},
+    theirs = []
+    for threads in dict.fromkeys((len(os.sched_getaffinity(0)), 1)):
+        theirs.append(Entry(named(PEER, threads), "onnxruntime", files | {"threads": threads, "nodes": kernels}))
+        theirs += (
+            []
+            if kernels
+            else [
+                Entry(named(name, threads), module.lower(), files | {"threads": threads})
+                for name, module in PEER_MODULES.items()
+                if find_spec(module) is not None
+            ]
         )
-        for name, threads in ((PEER, len(os.sched_getaffinity(0))), (PEER_ALONE, 1))
-    ]
     if find_spec("tinygrad") is not None:
         theirs.append(Entry(TINYGRAD, "tinygrad", files | {"kernels": kernels}, {"DEV": "CL", "POCL_AFFINITY": "1"}))
     return [*ours, *theirs, Entry(NAIVE, "naive", {"launches": naive.launches_of(plan)} | device)]
@@ -71,9 +85,14 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Pat
 
 
 def inputs_of(plan: Plan, file: Path) -> Path:
-    """The file, with random inputs of the model in it."""
+    """The file, with random inputs of the model in it: normal numbers, or zeros and ones where they are whole."""
     numbers = np.random.default_rng(5)
-    inputs = {spec.name: numbers.standard_normal(spec.shape, dtype=np.float32) for spec in plan.inputs}
+    inputs = {
+        spec.name: numbers.standard_normal(spec.shape, dtype=np.float32)
+        if spec.dtype == "float32"
+        else numbers.integers(2, size=spec.shape).astype(spec.dtype)
+        for spec in plan.inputs
+    }
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as stream:
         np.savez(stream, **inputs)  # type: ignore[arg-type]  # it takes the arrays for its own options

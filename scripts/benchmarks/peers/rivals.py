@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,6 +77,84 @@ class OnnxRuntimeKind:
             samples = repeated(lambda: timed(lambda: session.run(None, self._inputs)), seconds, most)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         return node_times(events)[-len(samples) :]  # less those of the warm-up
+
+
+class OpenVinoKind:
+    """OpenVINO on the CPU in float32, one stream with so many threads, for the least latency; inputs and outputs are
+    arrays of the application."""
+
+    def __init__(self, model: str, inputs: str, threads: int) -> None:
+        openvino = importlib.import_module("openvino")
+        self._inputs = inputs_in(inputs)
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": True,
+        }
+        compiled = openvino.Core().compile_model(model, "CPU", settings)
+        self._request = compiled.create_infer_request()
+        self._names = [output.get_any_name() for output in compiled.outputs]
+        self.facts = {"computes": True}
+
+    def block(self, seconds: float, most: int) -> list[float]:
+        return repeated(lambda: timed(self._run), seconds, most)
+
+    def outputs(self) -> Arrays:
+        self._run()
+        return {name: np.array(self._request.get_tensor(name).data) for name in self._names}
+
+    def _run(self) -> None:
+        self._request.infer(self._inputs, share_inputs=True)
+
+
+class MnnKind:
+    """MNN on the CPU in float32, from a model that its own converter has made; inputs and outputs are copied, as by its
+    users."""
+
+    def __init__(self, model: str, inputs: str, threads: int) -> None:
+        self._mnn = importlib.import_module("MNN")
+        interpreter = importlib.import_module("MNN.nn")
+        self._expr, self._numpy = importlib.import_module("MNN.expr"), importlib.import_module("MNN.numpy")
+        self._inputs = inputs_in(inputs)
+        self._names = [output.name for output in _graph_of(model).output]
+        manager = interpreter.create_runtime_manager(
+            ({"backend": "CPU", "precision": "high", "numThread": threads, "memory": "normal", "power": "high"},)
+        )
+        self._module = interpreter.load_module_from_file(
+            _converted(model), list(self._inputs), self._names, runtime_manager=manager, shape_mutable=False
+        )
+        self.facts = {"computes": True}
+
+    def block(self, seconds: float, most: int) -> list[float]:
+        return repeated(lambda: timed(self._run), seconds, most)
+
+    def outputs(self) -> Arrays:
+        return dict(zip(self._names, self._run(), strict=True))
+
+    def _run(self) -> list[Any]:
+        formats = self._expr.data_format.NCHW
+        given = [self._expr.const(array, list(array.shape), formats) for array in self._inputs.values()]
+        return [np.array(self._expr.convert(found, formats).read()) for found in self._module.onForward(given)]
+
+
+def _graph_of(model: str) -> Any:
+    import onnx
+
+    return onnx.load(model, load_external_data=False).graph
+
+
+def _converted(model: str) -> str:
+    """The file in MNN's form beside the model; made where the model is newer. Its converter is called by itself, since
+    the program around it installs a package and tells others of each use."""
+    source = Path(model)
+    made = source.with_suffix(".mnn")
+    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+        arguments = ["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", str(made), "--bizCode", "bench"]
+        code = f"import MNN, _tools; _tools.mnnconvert({arguments!r})"
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    return str(made)
 
 
 class NumpyKind:
