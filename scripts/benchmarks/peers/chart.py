@@ -21,6 +21,7 @@ def draw(measured: Sequence[Measured], file: Path, title: str) -> None:
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.hashsalt": "gputune", "svg.fonttype": "none", "font.size": 9}
     plots: Any = importlib.import_module("matplotlib.pyplot")
+    patches: Any = importlib.import_module("matplotlib.patches")
     names = [name for name in (TUNED, DEFAULTS, *ENGINES) if any(name in one.rounds for one in measured)]
     figure, axes = plots.subplots(figsize=(WIDTH_INCHES, 1 + CASE_INCHES * len(measured)), layout="constrained")
     for place, name in enumerate(names):
@@ -29,13 +30,12 @@ def draw(measured: Sequence[Measured], file: Path, title: str) -> None:
             if speed is None or not is_settled(speed):
                 continue
             errors = [[speed.value - speed.low], [speed.high - speed.value]]
-            label = name if row == 0 else None
-            axes.barh(row + place * BAR, speed.value, BAR, color=COLOURS[name], xerr=errors, label=label, capsize=1.5)
+            axes.barh(row + place * BAR, speed.value, BAR, color=COLOURS[name], xerr=errors, capsize=1.5)
     axes.set_yticks([row + BAR * (len(names) - 1) / 2 for row in range(len(measured))], [one.name for one in measured])
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()
     axes.set_xlabel("times as fast as the best of the other engines; more is better")
     axes.set_title(title)
-    axes.legend(loc="lower right")
+    axes.legend(handles=[patches.Patch(color=COLOURS[name], label=name) for name in names], loc="lower right")
     figure.savefig(file, format="svg", metadata={"Date": None})
     plots.close(figure)
