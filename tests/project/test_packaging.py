@@ -31,14 +31,18 @@ def test_every_package_folder_has_an_init_with_a_docstring() -> None:
 
 
 def test_every_other_file_in_the_rooms_is_package_data() -> None:
-    patterns = PROJECT["tool"]["setuptools"]["package-data"]["*"]
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    packages = {name.removeprefix("gputune.").replace(".", "/"): patterns for name, patterns in data.items()}
     others = [
-        path
+        path.relative_to(ROOT).as_posix()
         for room in ROOMS
         for path in (ROOT / room).rglob("*")
         if path.is_file() and path.suffix not in (".py", ".md") and "__pycache__" not in path.parts
     ]
-    assert [path for path in others if not any(fnmatch.fnmatch(path.name, p) for p in patterns)] == []
+    everywhere = packages.pop("*")
+    known = [f"{folder}/{pattern}" for folder, patterns in packages.items() for pattern in patterns]
+    left = [path for path in others if not any(fnmatch.fnmatch(path, pattern) for pattern in known)]
+    assert [path for path in left if not any(fnmatch.fnmatch(Path(path).name, name) for name in everywhere)] == []
 
 
 def test_the_dependencies_are_exactly_what_the_code_imports() -> None:

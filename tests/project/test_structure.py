@@ -36,6 +36,7 @@ BELOW: Mapping[str, set[str]] = {
     "runtime.measuring": {"runtime.devices", "runtime.backends"},
     "runtime.context": set(),
     "runtime.profiling": {"runtime.devices", "runtime.backends", "runtime.context", "runtime.memory"},
+    "runtime.native": set(),
     "runtime.power": {"runtime.devices"},
     "runtime.power.actuators": set(),
     "runtime.power.profiles": set(),

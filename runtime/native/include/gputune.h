@@ -15,6 +15,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* all other symbols of the library are hidden */
+#endif
 
 typedef enum gputune_code {
     GPUTUNE_OK = 0,
@@ -100,7 +103,7 @@ gputune_code gputune_graph_info_of(const gputune_file *file, size_t context, siz
 
 typedef struct gputune_device_options {
     const char *library; /* of OpenCL; NULL: GPUTUNE_OPENCL_LIBRARY, else where systems have it */
-    const char *device;  /* a part of its name or its platform's; NULL: the one that `file` was made for, else the best */
+    const char *device;  /* a part of its name or its platform's; NULL: the one `file` was made for, else the best */
     const gputune_file *file;
 } gputune_device_options;
 
@@ -174,7 +177,8 @@ gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size
 typedef void (*gputune_callback)(void *user, gputune_code code, const gputune_error *error);
 
 /* Returns at once; the callback comes from a thread of the graph when outputs are where they shall be. What the values
- * point to must live until then; inferences begin in the order in which they were asked for. Unloading waits for them. */
+ * point to must live until then; inferences begin in the order in which they were asked for. Unloading waits for
+ * them. */
 gputune_code gputune_run_async(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
                                const gputune_value *outputs, size_t output_count, gputune_callback callback, void *user,
                                gputune_error *error);
@@ -201,6 +205,9 @@ gputune_code gputune_open_profile(gputune_device *device, const char *path, gput
 gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gputune_error *error);
 gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

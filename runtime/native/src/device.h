@@ -3,8 +3,9 @@
 #define GPUTUNE_DEVICE_H
 
 #include "context.h"
-#include "opencl.h" /* own declarations of what is used of OpenCL 1.2 (no headers of the system), and `opencl`, a table of
-                       function pointers that opencl_open fills by dlopen */
+/* Own declarations of what is used of OpenCL 1.2 (no headers of the system), and `opencl`, a table of function pointers
+ * that opencl_open fills by dlopen. */
+#include "opencl.h"
 
 struct gputune_device {
     opencl cl;

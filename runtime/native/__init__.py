@@ -1,0 +1,14 @@
+"""The runtime in C, for applications without Python: sources that build by themselves (`gputune export`)."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+FOLDERS = (".", "include", "src")
+_BUILT_FROM = ("Makefile", "CMakeLists.txt")
+
+
+def files() -> list[Path]:
+    """All that the C runtime is built from, relative to FOLDER."""
+    found = [path for folder in FOLDERS for path in (FOLDER / folder).iterdir()]
+    wanted = [path for path in found if path.suffix in (".c", ".h", ".hpp") or path.name in _BUILT_FROM]
+    return sorted(path.relative_to(FOLDER) for path in wanted)

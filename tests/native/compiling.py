@@ -1,0 +1,55 @@
+"""The C runtime, compiled for the tests: once for a state of the sources, with every warning an error."""
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from gputune.runtime import native
+
+BUILD = Path(__file__).parents[2] / "build" / "native"
+STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+OPTIMISED = ("-O2", "-g", "-fPIC", "-fvisibility=hidden")
+LIBRARIES = ("-lm", "-ldl", "-pthread")
+INCLUDE = native.FOLDER / "include"
+SOURCES = tuple(sorted((native.FOLDER / "src").glob("*.c")))
+SANITIZERS = "GPUTUNE_TEST_SANITIZERS"
+"""The environment variable that names what the library is compiled with beside, such as "address,undefined"."""
+
+
+def compiler() -> str | None:
+    """The system's C compiler."""
+    return shutil.which(os.environ.get("CC", "cc"))
+
+
+@functools.cache
+def sanitizers() -> tuple[str, ...]:
+    """The flags for what the environment asks for."""
+    wanted = os.environ.get(SANITIZERS, "")
+    return (f"-fsanitize={wanted}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer") if wanted else ()
+
+
+@functools.cache
+def library() -> Path:
+    """libgputune.so of these sources. Raises AssertionError with what the compiler says."""
+    return compiled("libgputune", SOURCES, (*OPTIMISED, "-shared", f"-I{INCLUDE}", *sanitizers()))
+
+
+def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: Sequence[str] = STRICT) -> Path:
+    """What the compiler makes of C sources, in a folder that is named after their content and the flags. Raises
+    AssertionError with what the compiler says."""
+    command = [str(compiler()), *strict, *flags, *map(str, sources), *LIBRARIES]
+    headers = sorted({header for source in sources for header in source.parent.glob("*.h")} | set(INCLUDE.iterdir()))
+    texts = [path.read_bytes() for path in (*sources, *headers)]
+    digest = hashlib.sha256(b"\0".join([*map(os.fsencode, command), *texts])).hexdigest()
+    path = BUILD / digest[:16] / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        done = subprocess.run([*command, "-o", str(unfinished)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        unfinished.replace(path)  # another test process may do the same
+    return path

@@ -1,0 +1,18 @@
+"""The C runtime, bound for the tests; without a C compiler they are skipped, and under CI they fail."""
+
+import os
+
+import pytest
+
+from tests.conftest import NO_CI
+from tests.native.binding import Native
+from tests.native.compiling import compiler, library
+
+
+@pytest.fixture(scope="session")
+def native() -> Native:
+    if compiler() is None:
+        if os.environ.get("CI", "").lower() not in NO_CI:
+            pytest.fail("there is no C compiler; under CI this is a failure", pytrace=False)
+        pytest.skip("there is no C compiler")
+    return Native(library())

@@ -1,0 +1,74 @@
+"""The C runtime is small, and so are its functions; what it exports is what its header declares."""
+
+import re
+from pathlib import Path
+
+from gputune.runtime import native
+from tests.native.binding import SIGNATURES
+
+MOST_LINES = 2800
+MOST_LINES_OF_A_FUNCTION = 59
+MOST_COLUMNS = 120
+MOST_FILES = 20
+
+C_FILES = [native.FOLDER / path for path in native.files() if path.suffix in (".c", ".h")]
+
+
+def functions(text: str) -> dict[str, int]:
+    """The lines of each function: from the line where its head begins to the brace that ends it, both at the margin."""
+    found = {}
+    begun, head = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"[A-Za-z_]", line):
+            if not head or head.endswith((";", "}")):
+                begun, head = number, ""
+            head += line
+        elif head and not head.endswith((";", "}", "{")):
+            head += line
+        if line.startswith("}") and (name := re.search(r"(\w+)\s*\(", head)) and " = " not in head:
+            found[name[1]] = number - begun + 1
+        if line.startswith("}"):
+            head = ""
+    return found
+
+
+def test_the_lines_of_a_function_are_counted() -> None:
+    text = (
+        "int a;\nstatic int f(int x,\n             int y) {\n    if (x) {\n    }\n}\nstruct s {\n};\nint g(void) {\n}\n"
+    )
+    assert functions(text) == {"f": 5, "g": 2}
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{path.name}: {name} has {count} lines"
+        for path in C_FILES
+        for name, count in functions(path.read_text(encoding="utf-8")).items()
+        if count > MOST_LINES_OF_A_FUNCTION
+    ]
+    assert long == []
+
+
+def test_all_of_it_is_short() -> None:
+    counts = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in C_FILES}
+    assert sum(counts.values()) <= MOST_LINES, counts
+    wide = [
+        f"{path.name}:{number}"
+        for path in C_FILES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > MOST_COLUMNS or "\t" in line
+    ]
+    assert wide == []
+
+
+def test_folders_hold_few_files() -> None:
+    folders: dict[Path, int] = {}
+    for path in native.files():
+        folders[path.parent] = folders.get(path.parent, 0) + 1
+    assert max(folders.values()) <= MOST_FILES
+
+
+def test_the_binding_has_every_function_of_the_header() -> None:
+    header = (native.FOLDER / "include" / "gputune.h").read_text(encoding="utf-8")
+    code = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    assert set(re.findall(r"\bgputune_(\w+)\(", code)) == set(SIGNATURES)
