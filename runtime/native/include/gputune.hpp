@@ -1,0 +1,94 @@
+// gputune.hpp: gputune.h for C++11. What fails throws gputune::Error; objects close themselves, in the reverse order of
+// their making as C++ does it: a graph must not outlive its device, group and memory.
+#ifndef GPUTUNE_HPP
+#define GPUTUNE_HPP
+
+#include "gputune.h"
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace gputune {
+
+struct Error : std::runtime_error {
+    explicit Error(const gputune_error &error) : std::runtime_error(error.message), code(error.code) {}
+    gputune_code code;
+};
+
+// Calls what returns a code and takes an error as its last argument.
+template <typename Function, typename... Arguments>
+void call(Function function, Arguments... arguments) {
+    gputune_error error;
+    if (function(arguments..., &error) != GPUTUNE_OK) throw Error(error);
+}
+
+// An object of gputune.h with the function that ends it: one owner, which can be moved.
+template <typename Object, void (*close)(Object *)>
+class Owned {
+public:
+    Object *get() const { return owned.get(); }
+
+protected:
+    template <typename Function, typename... Arguments>
+    explicit Owned(Function function, Arguments... arguments) : owned(nullptr, close) {
+        Object *made = nullptr;
+        call(function, arguments..., &made);
+        owned.reset(made);
+    }
+
+private:
+    std::unique_ptr<Object, void (*)(Object *)> owned;
+};
+
+struct File : Owned<gputune_file, gputune_close> {
+    explicit File(const std::string &path) : Owned(gputune_open, path.c_str()) {}
+};
+
+struct Device : Owned<gputune_device, gputune_close_device> {
+    explicit Device(const gputune_device_options &options = {}) : Owned(gputune_open_device, &options) {}
+    explicit Device(const File &file) : Device(gputune_device_options{nullptr, nullptr, file.get()}) {}
+    std::string name() const { return gputune_device_name(get()); }
+};
+
+struct Memory : Owned<gputune_memory, gputune_free> {
+    Memory(Device &device, std::size_t nbytes) : Owned(gputune_allocate, device.get(), nbytes) {}
+    Memory(Device &device, void *data, std::size_t nbytes) : Owned(gputune_wrap, device.get(), data, nbytes) {}
+    Memory(Device &device, int fd, std::size_t nbytes) : Owned(gputune_import, device.get(), fd, nbytes) {}
+    void *data() const { return gputune_memory_data(get()); }
+};
+
+struct Group : Owned<gputune_group, gputune_close_group> {
+    Group(Device &device, const std::vector<const gputune_file *> &files)
+        : Owned(gputune_open_group, device.get(), files.data(), files.size()) {}
+};
+
+inline void close_profile(gputune_profile *profile) { gputune_close_profile(profile, nullptr); }
+
+struct Profile : Owned<gputune_profile, close_profile> {
+    Profile(Device &device, const std::string &path, gputune_level level = GPUTUNE_DETAILED)
+        : Owned(gputune_open_profile, device.get(), path.c_str(), level) {}
+};
+
+inline gputune_value value(void *data, const char *name = nullptr) { return {name, data, nullptr}; }
+inline gputune_value value(const Memory &memory, const char *name = nullptr) { return {name, nullptr, memory.get()}; }
+using Values = std::vector<gputune_value>;
+
+struct Graph : Owned<gputune_graph, gputune_unload> {
+    Graph(Device &device, const File &file, const gputune_load_options &options = {})
+        : Owned(gputune_load, device.get(), file.get(), &options) {}
+    const gputune_graph_info &info() const { return *gputune_info(get()); }
+    void run(const Values &inputs, const Values &outputs) {
+        call(gputune_run, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size());
+    }
+    void run_async(const Values &inputs, const Values &outputs, gputune_callback callback, void *user) {
+        call(gputune_run_async, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size(), callback, user);
+    }
+    void record(const Profile *profile) { call(gputune_record, get(), profile == nullptr ? nullptr : profile->get()); }
+    void set_perf_profile(const char *preset) { call(gputune_set_perf_profile, get(), preset); }
+};
+
+} // namespace gputune
+
+#endif
