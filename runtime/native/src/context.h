@@ -37,15 +37,17 @@ typedef struct graph_record {
     size_t persistent_count; /* how many launches there are says info */
     const size_t *arenas;    /* bytes of each */
     size_t arena_count, counter_bytes;
+    uint64_t arena_bound_bytes; /* what no plan of the arenas can do without; 0: unknown */
     const bool *input_handles, *output_handles; /* memory_type "memhandle": no memory of its own before it is needed */
 } graph_record;
 
 typedef struct section {
     const char *kind;
     const uint8_t *data; /* in the map */
+    uint64_t offset;     /* in the section area of a file of its own */
     size_t nbytes;
-    uint8_t sha256[32];
-    int verified; /* with atomics: 0 not yet, 1 is what was written */
+    const char *sha256; /* in hex */
+    int verified;       /* with atomics: 0 not yet, 1 is what was written */
 } section;
 
 typedef struct program_entry {
@@ -64,14 +66,21 @@ typedef struct context {
     size_t graph_count, program_count, weight_count, section_count;
 } context;
 
+/* The same file once more, which gputune_close gives back: records and sections live as long as an owner. */
+gputune_file *another_owner(const gputune_file *file);
 /* The context at a place of a file: read and checked when it is asked for first. */
 gputune_code context_at(const gputune_file *file, size_t place, const context **found, gputune_error *error);
 /* Of a package the device of an entry is known without opening it. */
 const identity *context_identity(const gputune_file *file, size_t place);
 bool context_computes(const gputune_file *file, size_t place);
+/* Where a graph of this name is; NULL: the first one. Of an ONNX file the name is a node's, and `graph` becomes that of
+ * the context; of a package it's in each context, and `place` stays as it is. */
+gputune_code find_graph(const gputune_file *file, const char *name, size_t *place, size_t *graph, gputune_error *error);
 /* The bytes of a section, which are those that were written. */
 gputune_code section_bytes(const context *context, size_t place, const uint8_t **data, size_t *nbytes,
                            gputune_error *error);
+/* Whether a launch's sizes are such as a device allows; else why not. */
+bool sizes_fit(const launch *launch, const identity *device, char *why, size_t nbytes);
 /* The arenas of a file's contexts: the largest of each place, at most `most` of them; as memory_need.py. */
 gputune_code needed_arenas(const gputune_file *file, size_t *arenas, size_t most, size_t *count, gputune_error *error);
 

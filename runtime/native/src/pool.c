@@ -1,0 +1,85 @@
+/* Memory that is freed at once, and errors. */
+#include "context.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef POOL_BLOCK_BYTES
+#define POOL_BLOCK_BYTES 8192 /* 0 gives each piece a block of its own, for tools that watch over their ends */
+#endif
+
+struct block {
+    struct block *next;
+    size_t used, nbytes;
+    size_t unused; /* so that what follows is aligned for anything */
+};
+
+void *pool_take(pool *pool, size_t count, size_t nbytes) {
+    if (count > (SIZE_MAX / 2) / (nbytes ? nbytes : 1)) return NULL;
+    size_t wanted = (count * nbytes + 15) / 16 * 16;
+    struct block *block = pool->blocks;
+    if (block == NULL || wanted > block->nbytes - block->used) {
+        size_t size = wanted > POOL_BLOCK_BYTES ? wanted : POOL_BLOCK_BYTES;
+        if ((block = calloc(1, sizeof *block + size)) == NULL) return NULL;
+        block->nbytes = size;
+        bool full = wanted == size && pool->blocks != NULL; /* the first one has space for others */
+        block->next = full ? pool->blocks->next : pool->blocks;
+        *(full ? &pool->blocks->next : &pool->blocks) = block;
+    }
+    void *taken = (uint8_t *)(block + 1) + block->used;
+    block->used += wanted;
+    return taken;
+}
+
+const char *pool_text(pool *pool, const char *text, size_t length) {
+    char *copy = pool_take(pool, length + 1, 1);
+    return copy == NULL ? NULL : memcpy(copy, text, length);
+}
+
+void pool_free(pool *pool) {
+    for (struct block *block = pool->blocks, *next; block != NULL; block = next) {
+        next = block->next;
+        free(block);
+    }
+    pool->blocks = NULL;
+}
+
+gputune_code fail(gputune_error *error, gputune_code code, const char *format, ...) {
+    if (error == NULL) return code;
+    va_list values;
+    va_start(values, format);
+    vsnprintf(error->message, sizeof error->message, format, values);
+    va_end(values);
+    for (char *each = error->message; *each; each++)
+        if ((unsigned char)*each < ' ') *each = '?'; /* names from files: it stays one line */
+    error->code = code;
+    return code;
+}
+
+const char *gputune_code_name(gputune_code code) {
+    static const char *const NAMES[] = {
+        "ok",
+        "invalid_argument",
+        "io_error",
+        "out_of_memory",
+        "not_a_context",
+        "unsupported_format_version",
+        "truncated",
+        "checksum_mismatch",
+        "malformed_header",
+        "malformed_ep_context",
+        "malformed_package",
+        "wrong_device",
+        "arena_too_small",
+        "untrusted_file",
+        "device_not_found",
+        "build_failed",
+        "limit_exceeded",
+        "launch_failed",
+        "unusable_memory",
+        "cannot_import",
+    };
+    return (size_t)code < sizeof NAMES / sizeof *NAMES ? NAMES[code] : "unknown";
+}

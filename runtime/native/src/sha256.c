@@ -1,0 +1,65 @@
+/* SHA-256 (FIPS 180-4). */
+#include "context.h"
+
+#include <string.h>
+
+static const uint32_t ROUND[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t turned(uint32_t value, int bits) {
+    return value >> bits | value << (32 - bits);
+}
+
+/* Which variable is which letter moves on with each step, so that none has to be copied. */
+#define STEP(a, b, c, d, e, f, g, h, at)                                                                               \
+    h += (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & f) ^ (~e & g)) + ROUND[at] + words[at];                \
+    d += h;                                                                                                            \
+    h += (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+
+static void add_block(uint32_t state[8], const uint8_t *data) {
+    uint32_t words[64];
+    for (int at = 0; at < 16; at++)
+        words[at] = (uint32_t)data[4 * at] << 24 | (uint32_t)data[4 * at + 1] << 16 | (uint32_t)data[4 * at + 2] << 8 |
+                    data[4 * at + 3];
+    for (int at = 16; at < 64; at++) {
+        uint32_t near = words[at - 2], far = words[at - 15];
+        words[at] = (turned(near, 17) ^ turned(near, 19) ^ near >> 10) + words[at - 7] +
+                    (turned(far, 7) ^ turned(far, 18) ^ far >> 3) + words[at - 16];
+    }
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int at = 0; at < 64; at += 8) {
+        STEP(a, b, c, d, e, f, g, h, at)
+        STEP(h, a, b, c, d, e, f, g, at + 1)
+        STEP(g, h, a, b, c, d, e, f, at + 2)
+        STEP(f, g, h, a, b, c, d, e, at + 3)
+        STEP(e, f, g, h, a, b, c, d, at + 4)
+        STEP(d, e, f, g, h, a, b, c, at + 5)
+        STEP(c, d, e, f, g, h, a, b, at + 6)
+        STEP(b, c, d, e, f, g, h, a, at + 7)
+    }
+    const uint32_t now[8] = {a, b, c, d, e, f, g, h};
+    for (int at = 0; at < 8; at++) state[at] += now[at];
+}
+
+void sha256(const uint8_t *data, size_t nbytes, uint8_t digest[32]) {
+    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    size_t whole = nbytes / 64 * 64, left = nbytes - whole;
+    for (size_t at = 0; at < whole; at += 64) add_block(state, data + at);
+    uint8_t end[128] = {0};
+    if (left) memcpy(end, data + whole, left);
+    end[left] = 0x80;
+    size_t last = left < 56 ? 64 : 128;
+    for (size_t at = 0; at < 8; at++) end[last - 1 - at] = (uint8_t)((uint64_t)nbytes * 8 >> 8 * at);
+    for (size_t at = 0; at < last; at += 64) add_block(state, end + at);
+    for (size_t at = 0; at < 32; at++) digest[at] = (uint8_t)(state[at / 4] >> (24 - 8 * (at % 4)));
+}
