@@ -7,11 +7,12 @@ once that is read.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gputune.core.errors import MalformedHeader, shortened
+from gputune.core.errors import MalformedHeader
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import Fields, GraphRecord
 
@@ -77,7 +78,7 @@ def largest_arenas(needs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 def _graph(item: object) -> GraphNeed:
     if not isinstance(item, list) or len(item) != 3:
-        raise MalformedHeader(f"memory block: {shortened([repr(item)])} is no name, arenas and bound")
+        raise MalformedHeader(f"memory block: {reprlib.repr(item)[:80]} is no name, arenas and bound")
     fields = Fields(dict(zip(("name", "arena_bytes", "bound_bytes"), item, strict=True)), "memory block")
     need = GraphNeed(fields.text("name"), fields.counts("arena_bytes"), fields.count("bound_bytes"))
     if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in need.arena_bytes):

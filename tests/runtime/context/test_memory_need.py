@@ -124,7 +124,10 @@ def test_a_hostile_need_is_refused_by_name(context_path: Path, graph: object, wo
     assert str(context_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("block", [b"", b"\xc1", b"\x90", msgpack.packb({"alignment": 0, "graphs": []})])
+DEEP = b"\x82" + msgpack.packb("alignment") + b"\x01" + msgpack.packb("graphs") + b"\x91" * 1015 + b"\x90"
+
+
+@pytest.mark.parametrize("block", [b"", b"\xc1", b"\x90", msgpack.packb({"alignment": 0, "graphs": []}), DEEP])
 def test_a_block_that_is_nonsense_is_refused(context_path: Path, block: bytes) -> None:
     with_block(context_path, block)
     with pytest.raises(MalformedHeader, match="memory block"):
