@@ -50,11 +50,11 @@ class DeviceIdentity:
         for field in dataclasses.fields(cls):
             value = fields[field.name]
             if field.type == "str":
-                good = isinstance(value, str)
+                good = is_text(value)
             elif field.type == "int":
                 good = is_count(value)
             elif field.type == "tuple[str, ...]":
-                good = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+                good = isinstance(value, list | tuple) and all(map(is_text, value))
             else:
                 good = isinstance(value, list | tuple) and len(value) == 3 and all(map(is_count, value))
             if not good:
@@ -79,6 +79,11 @@ class DeviceIdentity:
         names = ("platform", "platform_version", "name", "driver_version", "device_version", "compute_units")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
         return "; ".join(f"{name} is {mine!r}, not {theirs!r}" for name, mine, theirs in pairs if mine != theirs)
+
+
+def is_text(value: object) -> bool:
+    """Whether a value read from outside is a text that programs in C can hold: none has a character 0."""
+    return isinstance(value, str) and "\0" not in value
 
 
 def is_count(value: object) -> bool:

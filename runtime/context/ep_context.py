@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from gputune.core.errors import MalformedEpContext, shortened
+from gputune.core.identity import is_text
 from gputune.runtime.context.format import ContextFile, context_of, open_context
 
 DOMAIN, OPERATOR, SOURCE = "com.microsoft", "EPContext", "gputune"
@@ -324,9 +325,12 @@ def _text(value: memoryview, what: str) -> str:
     if value.nbytes > LONGEST_TEXT:
         raise MalformedEpContext(f"{what} has {value.nbytes} bytes, at most {LONGEST_TEXT} are allowed")
     try:
-        return bytes(value).decode()
+        text = bytes(value).decode()
     except UnicodeDecodeError:
         raise MalformedEpContext(f"{what} is no UTF-8") from None
+    if not is_text(text):
+        raise MalformedEpContext(f"{what} has a character 0")
+    return text
 
 
 def _varint(message: memoryview, place: int, longest: int) -> tuple[int, int]:

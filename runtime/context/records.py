@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from gputune.core.dtypes import ITEM_BYTES
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, shortened
-from gputune.core.identity import DeviceIdentity, is_count
+from gputune.core.identity import DeviceIdentity, is_count, is_text
 from gputune.core.launches import check_sizes
 
 BufferKind = Literal["input", "output", "arena", "weights", "counters", "status", "marks"]
@@ -229,7 +229,7 @@ class Fields:
         return name in self._value
 
     def text(self, name: str) -> str:
-        return str(self._take(name, isinstance(self._value.get(name), str), "a text"))
+        return str(self._take(name, is_text(self._value.get(name)), "a text"))
 
     def count(self, name: str) -> int:
         return int(self._take(name, is_count(self._value.get(name)), "a number from 0"))
@@ -249,7 +249,7 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         values = self.items(name)
-        return tuple(self._take(name, all(isinstance(value, str) for value in values), "a list of texts"))
+        return tuple(self._take(name, all(map(is_text, values)), "a list of texts"))
 
     def integer(self, name: str) -> int:
         value = self._value.get(name)

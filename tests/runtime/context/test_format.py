@@ -188,6 +188,8 @@ def nested(levels: int) -> Any:
         (at("configuration"), {"a": float("inf")}, "'configuration' has inf"),
         (at("configuration"), {"a": {"b": {b"c": 1}}}, "keys are not all texts"),
         (at("configuration"), {"a": nested(31)}, "more than 32 levels"),
+        (at("graphs", 0, "name"), "main\0", "'name' is 'main"),
+        (at("device", "name"), "a\0b", "field 'name' is "),
         (at("tier"), nested(500), "'tier' is "),
         (at("device", "name"), nested(500), "field 'name' is "),
     ],
