@@ -32,7 +32,7 @@ static void read_tensor(const fields *tensor, gputune_tensor *into, bool *handle
     *handle = !strcmp(type, "memhandle");
     if (!nbytes || (!*handle && strcmp(type, "raw")))
         malformed(tensor->reader, "tensor '%s': dtype '%s' as '%s' is not supported", into->name, dtype, type);
-    bool good = into->rank <= GPUTUNE_MOST_DIMENSIONS;
+    bool good = nbytes && into->rank <= GPUTUNE_MOST_DIMENSIONS;
     for (size_t at = 0; good && at < into->rank; at++) {
         good = shape[at] > 0 && shape[at] <= LARGEST_TENSOR_BYTES / nbytes;
         nbytes = good ? nbytes * shape[at] : 0;
@@ -216,7 +216,7 @@ static void check(reader *reader, const context *context) {
     for (size_t at = 0; at < context->graph_count && !reader->code; at++) {
         const graph_record *graph = &context->graphs[at];
         bool *read = pool_take(reader->pool, context->weight_count, sizeof *read);
-        if (read == NULL) reader->code = fail(reader->error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", reader->path);
+        if (read == NULL) out_of_memory(reader);
         for (size_t one = 0; one < graph->info.launch_count && !reader->code; one++)
             check_launch(reader, context, graph, &graph->launches[one], false, read);
         for (size_t one = 0; one < graph->persistent_count && !reader->code; one++)
@@ -348,13 +348,13 @@ size_t aligned(size_t offset) {
     return (offset + 63) / 64 * 64;
 }
 
-item checked_part(reader *reader, slice file, size_t place, uint32_t nbytes, size_t most, const uint8_t *digest,
+item checked_part(reader *reader, slice file, size_t place, size_t nbytes, size_t most, const uint8_t *digest,
                   const char *what) {
     const char *path = reader->path;
     uint8_t found[32];
     if (reader->code) return (item){MISSING, 0, {NULL, 0}};
     if (nbytes > most) {
-        malformed(reader, "its %s has %u bytes, at most %zu are allowed", what, nbytes, most);
+        malformed(reader, "its %s has %zu bytes, at most %zu are allowed", what, nbytes, most);
     } else if (nbytes > file.nbytes - place) {
         reader->code = fail(reader->error, GPUTUNE_TRUNCATED, "%s: the file ends after %zu bytes, within its %s", path,
                             file.nbytes, what);
@@ -406,23 +406,25 @@ void read_head(reader *reader, slice file, context *context, size_t *end) {
         malformed(reader, "the memory block and the header disagree");
 }
 
-void read_context(reader *reader, slice file, context *context) {
-    size_t start = 0;
+void place_sections(reader *reader, slice file, size_t head_bytes, section *sections, size_t count) {
+    size_t start = aligned(head_bytes);
     uint64_t end = 0;
-    read_head(reader, file, context, &start);
-    start = aligned(start);
-    for (size_t at = 0; at < context->section_count && !reader->code; at++) {
-        section *section = &context->sections[at];
-        if (section->offset % 64 || section->offset < end)
+    for (size_t at = 0; at < count && !reader->code; at++) {
+        if (sections[at].offset % 64 || sections[at].offset < end)
             malformed(reader, "section %zu overlaps the one before or is not aligned", at);
-        end = section->offset + section->nbytes;
+        end = sections[at].offset + sections[at].nbytes;
     }
     if (reader->code) return;
     if (start > file.nbytes || end > file.nbytes - start)
-        reader->code = fail(reader->error, GPUTUNE_TRUNCATED, "%s: %zu bytes, the header tells of more", reader->path,
+        reader->code = fail(reader->error, GPUTUNE_TRUNCATED, "%s: %zu bytes, it tells of more", reader->path,
                             file.nbytes);
     else if (end < file.nbytes - start)
-        malformed(reader, "%llu bytes behind the last section", (unsigned long long)(file.nbytes - start - end));
-    for (size_t at = 0; at < context->section_count && !reader->code; at++)
-        context->sections[at].data = file.data + start + context->sections[at].offset;
+        malformed(reader, "%zu bytes behind the last section", (size_t)(file.nbytes - start - end));
+    for (size_t at = 0; at < count && !reader->code; at++) sections[at].data = file.data + start + sections[at].offset;
+}
+
+void read_context(reader *reader, slice file, context *context) {
+    size_t head_bytes = 0;
+    read_head(reader, file, context, &head_bytes);
+    place_sections(reader, file, head_bytes, context->sections, context->section_count);
 }

@@ -18,6 +18,10 @@ void malformed(reader *reader, const char *format, ...) {
     if (!reader->code) reader->code = fail(reader->error, reader->malformed, "%s: %s", reader->path, text);
 }
 
+void out_of_memory(reader *reader) {
+    if (!reader->code) reader->code = fail(reader->error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", reader->path);
+}
+
 /* Writes where a map is, such as "header: graphs[3]". */
 static size_t place_of(const fields *fields, char text[LONGEST_PLACE]) {
     size_t used = 0;
@@ -81,7 +85,7 @@ static const char *text_of(const fields *fields, const char *name, item value) {
         wrong(fields, name, "%s: '%s' is not %s", "a text");
     const char *text = reader->code ? ""
                                     : pool_text(reader->pool, (const char *)value.content.data, value.content.nbytes);
-    if (text == NULL) reader->code = fail(reader->error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", reader->path);
+    if (text == NULL) out_of_memory(reader);
     return text == NULL ? "" : text;
 }
 
@@ -114,7 +118,7 @@ void *field_rows(const fields *fields, const char *name, size_t row_bytes, size_
     void *rows = pool_take(reader->pool, *count, row_bytes);
     if (rows != NULL) return rows;
     *count = 0;
-    if (!reader->code) reader->code = fail(reader->error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", reader->path);
+    out_of_memory(reader);
     return NULL;
 }
 
@@ -149,7 +153,7 @@ bool texts_differ(reader *reader, const void *rows, size_t count, size_t row_byt
     if (count < 2) return true;
     const char *const **sorted = calloc(count, sizeof *sorted);
     if (sorted == NULL) {
-        reader->code = fail(reader->error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", reader->path);
+        out_of_memory(reader);
         return true;
     }
     for (size_t at = 0; at < count; at++) sorted[at] = (const char *const *)(const void *)(first + at * row_bytes);

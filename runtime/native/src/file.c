@@ -49,14 +49,14 @@ static gputune_code open_file(const char *path, bool any_form, gputune_file **op
     file->owners = 1;
     reader reader = {&file->pool, error, path, GPUTUNE_MALFORMED_HEADER, map(path, &file->bytes, error)};
     file->path = pool_text(&file->pool, path, strlen(path));
-    if (!reader.code && file->path == NULL) reader.code = fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
+    if (!reader.code && file->path == NULL) out_of_memory(&reader);
     if (any_form && !reader.code && file->bytes.nbytes >= 8 && !memcmp(file->bytes.data, "GPUTPKG", 8)) {
         read_package(&reader, file);
     } else if (any_form && !reader.code && is_onnx(path)) {
         read_nodes(&reader, file);
     } else if (!reader.code) {
         file->parts = pool_take(&file->pool, file->part_count = 1, sizeof *file->parts);
-        if (file->parts == NULL) reader.code = fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
+        if (file->parts == NULL) out_of_memory(&reader);
         else *file->parts = (part){.name = "", .bytes = file->bytes};
     }
     const context *first;
@@ -140,13 +140,17 @@ bool context_computes(const gputune_file *file, size_t place) {
     return !context_at(file, place, &context, NULL) && context->computes;
 }
 
+void hex(const uint8_t digest[32], char text[65]) {
+    for (size_t at = 0; at < 64; at++) text[at] = "0123456789abcdef"[digest[at / 2] >> (at % 2 ? 0 : 4) & 15];
+    text[64] = 0;
+}
+
 bool verified(section *section) {
-    static const char DIGITS[] = "0123456789abcdef";
     uint8_t digest[32];
-    char text[65] = "";
+    char text[65];
     if (__atomic_load_n(&section->verified, __ATOMIC_ACQUIRE)) return true;
     sha256(section->data, section->nbytes, digest);
-    for (size_t at = 0; at < 64; at++) text[at] = DIGITS[digest[at / 2] >> (at % 2 ? 0 : 4) & 15];
+    hex(digest, text);
     if (strcmp(text, section->sha256)) return false;
     __atomic_store_n(&section->verified, 1, __ATOMIC_RELEASE);
     return true;

@@ -72,8 +72,7 @@ static bool next(slice *rest, item *found) {
     }
 }
 
-/* UTF-8 without surrogates and without longer forms than needed. */
-static bool is_utf8(slice text) {
+bool is_utf8(slice text) {
     for (size_t at = 0; at < text.nbytes;) {
         uint32_t first = text.data[at++], code = first;
         if (first < 0x80) continue;

@@ -48,8 +48,7 @@ static const char *changeable(const struct stat *status) {
     return NULL;
 }
 
-/* Whether a path is a folder or lies in it, both without links. */
-static bool lies_in(const char *path, const char *folder) {
+bool lies_in(const char *path, const char *folder) {
     size_t length = strlen(folder);
     if (length == 1) return true; /* the root */
     return !strncmp(path, folder, length) && (path[length] == '/' || path[length] == 0);

@@ -35,7 +35,8 @@ void *pool_take(pool *pool, size_t count, size_t nbytes) {
 
 const char *pool_text(pool *pool, const char *text, size_t length) {
     char *copy = pool_take(pool, length + 1, 1);
-    return copy == NULL ? NULL : memcpy(copy, text, length);
+    if (copy != NULL && length) memcpy(copy, text, length);
+    return copy;
 }
 
 void pool_free(pool *pool) {

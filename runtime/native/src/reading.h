@@ -26,6 +26,8 @@ typedef struct item {
     slice content;
 } item;
 
+/* UTF-8 without surrogates and without longer forms than needed. */
+bool is_utf8(slice text);
 /* Whether bytes are one value as Python's msgpack reads it: whole, texts in UTF-8, keys texts or bytes, and at most
  * 1024 levels deep. The rest is for bytes that are. */
 bool msgpack_valid(slice bytes);
@@ -63,6 +65,7 @@ void malformed(reader *reader, const char *format, ...)
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
+void out_of_memory(reader *reader);
 fields fields_of(reader *reader, const fields *parent, const char *place, size_t number, item value,
                  const char *const *names);
 bool field_there(const fields *fields, const char *name);
@@ -83,14 +86,18 @@ bool texts_differ(reader *reader, const void *rows, size_t count, size_t row_byt
 uint32_t little_endian(const uint8_t *bytes);
 size_t aligned(size_t offset);
 /* The MsgPack of a part of a file: at most `most` bytes at a place in it, with this digest. */
-item checked_part(reader *reader, slice file, size_t place, uint32_t nbytes, size_t most, const uint8_t *digest,
+item checked_part(reader *reader, slice file, size_t place, size_t nbytes, size_t most, const uint8_t *digest,
                   const char *what);
 void read_identity(reader *reader, item value, identity *device);
 bool same_identity(const identity *one, const identity *other);
+/* Says of sections where they lie behind a head; the last one ends the file. */
+void place_sections(reader *reader, slice file, size_t head_bytes, section *sections, size_t count);
 /* Reads what stands in front of a context binary's section area, and says where it ends. */
 void read_head(reader *reader, slice file, context *context, size_t *end);
 /* Reads a context binary, whose sections lie behind its head. */
 void read_context(reader *reader, slice file, context *context);
+/* A digest as a text. */
+void hex(const uint8_t digest[32], char text[65]);
 /* Whether a section's bytes have its digest. */
 bool verified(section *section);
 
@@ -133,6 +140,8 @@ struct gputune_file {
     size_t node_count;
 };
 
+/* Whether a path is a folder or lies in it, both without links. */
+bool lies_in(const char *path, const char *folder);
 /* Refuses a file that another user could change. */
 gputune_code check_trusted(const char *path, gputune_error *error);
 void read_package(reader *reader, gputune_file *file);
