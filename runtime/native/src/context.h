@@ -3,6 +3,10 @@
 #ifndef GPUTUNE_CONTEXT_H
 #define GPUTUNE_CONTEXT_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* for POSIX beside C99, and what Linux has of descriptors and processors */
+#endif
+
 #include "gputune.h"
 
 typedef struct identity {

@@ -3,9 +3,8 @@
 #define GPUTUNE_DEVICE_H
 
 #include "context.h"
-/* Own declarations of what is used of OpenCL 1.2 (no headers of the system), and `opencl`, a table of function pointers
- * that opencl_open fills by dlopen. */
 #include "opencl.h"
+#include "threads.h"
 
 struct gputune_device {
     opencl cl;
@@ -13,16 +12,38 @@ struct gputune_device {
     cl_device_id id;
     cl_context context;
     cl_command_queue queue;
-    identity identity;
+    identity identity; /* its `driver` is "": which .icd file a platform is of, OpenCL does not say */
     pool pool;
-    bool is_cpu;
+    bool is_cpu, is_unified; /* unified: without memory of its own */
+    bool fine_grain_buffers, fine_grain_system; /* shared virtual memory that needs no commands */
     bool shares_memory; /* a CPU device that reads and writes the host's memory itself */
-    void *turn;         /* mutex: what uses the queue holds it (threads.h) */
+    mutex turn; /* what uses the queue or changes what follows holds it */
+    gputune_graph *graphs;
 };
 
 void device_take(gputune_device *device);
 void device_leave(gputune_device *device);
 /* A code for a status of OpenCL, with what was done and the status in the message. */
 gputune_code opencl_failed(gputune_error *error, const char *what, cl_int status);
+
+/* New memory of the device, which clReleaseMemObject gives back. content: what it is to have, or NULL. */
+gputune_code allocate(gputune_device *device, size_t nbytes, const void *content, cl_mem *memory, gputune_error *error);
+/* The same; where host and device share memory, *host is where the host sees it, and clSVMFree frees that. */
+gputune_code allocate_shared(gputune_device *device, size_t nbytes, cl_mem *memory, void **host, gputune_error *error);
+/* Both return when it is done, filling at once: commands run in the order in which they are given. */
+gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
+                          gputune_error *error);
+gputune_code read_buffer(gputune_device *device, cl_mem memory, size_t offset, void *data, size_t nbytes,
+                         gputune_error *error);
+gputune_code fill_buffer(gputune_device *device, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error);
+gputune_code finish(gputune_device *device, gputune_error *error);
+
+/* verdict.c. How a context's graph (NULL: all of them) fits the device, and why it does not fit best. */
+typedef enum verdict { OPTIMAL, PREFER_RECOMPILATION, UNSUPPORTED } verdict;
+enum { REASON_BYTES = 400 };
+verdict verdict_on(const context *context, const char *graph, const identity *device, char reason[REASON_BYTES]);
+/* The context of a package that fits the device best, with the choice in words. */
+gputune_code choose_context(const gputune_file *file, const identity *device, const char *graph, size_t *place,
+                            char choice[REASON_BYTES], gputune_error *error);
 
 #endif

@@ -10,17 +10,47 @@ typedef struct bound {
     size_t global_size[3], local_size[3];
 } bound;
 
-typedef struct place { /* what a tensor, an arena, a section or a status has for memory, and which arguments use it */
-    cl_mem memory;     /* not owned here */
+/* Memory or a program, given back with its owner; with a key it is found again. host: shared virtual memory. */
+typedef struct held {
+    struct held *next;
+    const char *key;
+    cl_mem memory;
+    void *host;
+    cl_program program;
+} held;
+typedef struct holdings {
+    held *first;
+    pool pool;
+} holdings;
+
+/* What a tensor, an arena or a section has for memory, and which ranges of it launches use. */
+typedef struct place {
+    cl_mem memory; /* not owned here */
     size_t nbytes;
-    struct use {
-        bound *bound;
-        cl_uint argument;
+    struct range {
+        struct range *next;
         size_t offset, nbytes;
-        cl_mem part;
-    } *uses;
-    size_t use_count;
+        bool whole;            /* whatever the place has */
+        cl_mem memory, wanted; /* the place's, or a part of it that is owned here */
+        struct use {
+            struct use *next;
+            cl_kernel kernel;
+            cl_uint argument;
+        } *uses;
+    } *ranges;
 } place;
+
+/* An input or output. own: memory of its own, once it is needed. In an inference: data: what is copied; memory: what is
+ * used as it lies, or copied where the device cannot. */
+typedef struct tensor {
+    const gputune_tensor *record;
+    bool for_handles, given;
+    size_t index;
+    place *place;
+    held *own;
+    void *data;
+    gputune_memory *memory;
+} tensor;
 
 typedef struct persistent persistent; /* persistent.c: breaker, calibration, counts of runs */
 typedef struct recorder recorder;     /* profile.c */
@@ -28,15 +58,26 @@ typedef struct async async;           /* async.c: a thread and a queue of infere
 typedef struct votes votes;           /* power.c */
 
 struct gputune_graph {
+    gputune_graph *next; /* of the device's */
     gputune_device *device;
     gputune_group *group;
-    context *context; /* what is kept of the file: records, and the sections of programs that are loaded later */
-    graph_record *record;
+    holdings own, *shared; /* shared: weights and programs, a group's or its own */
+    gputune_file *file;    /* the graph is one of its owners */
+    const context *context;
+    const graph_record *record;
     pool pool;
-    bound *launches; /* kernel 0 until they are loaded (launches_needed) */
-    size_t launch_count;
+    char choice[REASON_BYTES];
+    bool strict, from_binaries;
+    cl_program *programs; /* by their index, those that are loaded */
+    bound *launches, *kernels; /* kernels: of the persistent form; NULL until they are loaded (launches_needed) */
     place *places[BUFFER_KINDS];
     size_t place_counts[BUFFER_KINDS];
+    tensor *tensors; /* inputs, then outputs */
+    size_t tensor_count;
+    struct warning {
+        struct warning *next;
+        const char *text;
+    } *warnings;
     persistent *persistent; /* NULL: launches one by one */
     recorder *recorder;
     async *async;
@@ -44,14 +85,63 @@ struct gputune_graph {
     gputune_counters total, last;
 };
 
+enum { MOST_ARENAS = 64 };
+struct gputune_group {
+    gputune_device *device;
+    holdings shared;
+    cl_mem arenas[MOST_ARENAS];
+    size_t arena_bytes[MOST_ARENAS], arena_count;
+};
+
+struct gputune_memory {
+    gputune_device *device;
+    void *data;
+    size_t nbytes, mapped_bytes; /* mapped_bytes: of the address space, to be given back */
+    cl_mem memory;               /* NULL: it is copied */
+    bool coherent, of_host, is_shared, told; /* of_host: mapped; is_shared: shared virtual memory of its own */
+    int descriptor;
+    char kind[REASON_BYTES];
+};
+
 /* graph.c: loads the programs of the launches where they are not the usual form. The turn is held. */
 gputune_code launches_needed(gputune_graph *graph, gputune_error *error);
-/* graph.c: enqueues launches from one on. */
+/* graph.c: enqueues kernels; events: for each, or NULL. */
+gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events, gputune_error *error);
+/* graph.c: the same of the launches from one on, which it loads where that is needed. */
 gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
+/* graph.c: the same in the form that pays, as inferences run without a recorder; those of persistent kernels are
+ * finished when it returns. */
+gputune_code start_inference(gputune_graph *graph, gputune_error *error);
 /* graph.c: adds a line that gputune_warning gives. */
 void warn(gputune_graph *graph, const char *format, ...);
 
-/* persistent.c. kernels: bound launches of record->persistent; counters and status: their buffers. */
+/* binding.c: has launches use this memory in a place from now on; where that fails all is as before. */
+gputune_code use_memory(gputune_graph *graph, place *place, cl_mem memory, size_t nbytes, gputune_error *error);
+/* binding.c: the kernels of launches, whose programs are loaded, with their arguments. */
+gputune_code bind_launches(gputune_graph *graph, const launch *launches, size_t count, bound *bounds,
+                           gputune_error *error);
+void unbind(gputune_graph *graph);
+held *held_of(const holdings *holdings, const char *key);
+/* Takes over what is given, also where there is no memory to note it: then NULL. */
+held *hold(const gputune_device *device, holdings *holdings, held given, gputune_error *error);
+void release_all(const gputune_device *device, holdings *holdings);
+
+/* programs.c: loads those of launches, and where `weights` the weights that they read, all at the same time. strict: a
+ * binary that the driver refuses is an error, else a warning and built from source. */
+gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict, bool weights,
+                           gputune_error *error);
+size_t processors(void);
+
+/* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */
+gputune_code give_to_host(gputune_memory *memory, gputune_error *error);
+gputune_code give_to_device(gputune_memory *memory, gputune_error *error);
+bool memories_meet(const gputune_memory *one, const gputune_memory *other);
+
+/* async.c: what gputune_run_async needs; closing waits for all that was asked for. */
+gputune_code async_open(gputune_graph *graph, gputune_error *error);
+void async_close(async *async);
+
+/* persistent.c. kernels: bound launches of record.persistent; counters and status: their buffers. */
 gputune_code persistent_open(gputune_graph *graph, bound *kernels, cl_mem counters, cl_mem status, int32_t *status_host,
                              gputune_error *error);
 /* An inference on what lies in the buffers; everything is finished when it returns. */
