@@ -12,25 +12,31 @@ struct gputune_device {
     cl_device_id id;
     cl_context context;
     cl_command_queue queue;
-    identity identity; /* its `driver` is "": which .icd file a platform is of, OpenCL does not say */
+    identity identity; /* its `driver` is "": of which .icd file a platform is, OpenCL does not say */
     pool pool;
     bool is_cpu, is_unified; /* unified: without memory of its own */
     bool fine_grain_buffers, fine_grain_system; /* shared virtual memory that needs no commands */
     bool shares_memory; /* a CPU device that reads and writes the host's memory itself */
-    mutex turn; /* what uses the queue or changes what follows holds it */
+    mutex turn;         /* what uses the queue or changes what follows holds it */
     gputune_graph *graphs;
 };
 
+#define TRY(call) \
+    do { \
+        const gputune_code failed_code = (call); \
+        if (failed_code) return failed_code; \
+    } while (0)
+#define NO_MEMORY fail(error, GPUTUNE_OUT_OF_MEMORY, "there is not enough memory")
+
 void device_take(gputune_device *device);
 void device_leave(gputune_device *device);
-/* A code for a status of OpenCL, with what was done and the status in the message. */
-gputune_code opencl_failed(gputune_error *error, const char *what, cl_int status);
+/* A code for a status of OpenCL, with what was done and the status in the message where it is an error. */
+gputune_code checked(gputune_error *error, const char *what, cl_int status);
 
-/* New memory of the device, which clReleaseMemObject gives back. content: what it is to have, or NULL. */
-gputune_code allocate(gputune_device *device, size_t nbytes, const void *content, cl_mem *memory, gputune_error *error);
-/* The same; where host and device share memory, *host is where the host sees it, and clSVMFree frees that. */
-gputune_code allocate_shared(gputune_device *device, size_t nbytes, cl_mem *memory, void **host, gputune_error *error);
-/* Both return when it is done, filling at once: commands run in the order in which they are given. */
+/* New memory of the device, which clReleaseMemObject gives back; host: NULL, or what flags say about it. */
+gputune_code allocate(gputune_device *device, cl_bitfield flags, size_t nbytes, const void *host, cl_mem *memory,
+                      gputune_error *error);
+/* These return when it is done, but for filling: commands run in the order in which they are given. */
 gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
                           gputune_error *error);
 gputune_code read_buffer(gputune_device *device, cl_mem memory, size_t offset, void *data, size_t nbytes,

@@ -44,8 +44,8 @@ typedef struct place {
  * used as it lies, or copied where the device cannot. */
 typedef struct tensor {
     const gputune_tensor *record;
+    const char *kind; /* "input" or "output" */
     bool for_handles, given;
-    size_t index;
     place *place;
     held *own;
     void *data;
@@ -60,16 +60,15 @@ typedef struct votes votes;           /* power.c */
 struct gputune_graph {
     gputune_graph *next; /* of the device's */
     gputune_device *device;
-    gputune_group *group;
-    holdings own, *shared; /* shared: weights and programs, a group's or its own */
     gputune_file *file;    /* the graph is one of its owners */
     const context *context;
     const graph_record *record;
+    holdings own, *shared; /* shared: weights and programs, a group's or its own */
     pool pool;
     char choice[REASON_BYTES];
-    bool strict, from_binaries;
-    cl_program *programs; /* by their index, those that are loaded */
-    bound *launches, *kernels; /* kernels: of the persistent form; NULL until they are loaded (launches_needed) */
+    bool strict, from_binaries, is_ready; /* ready: launches are */
+    cl_program *programs;                 /* by their index, those that are loaded */
+    bound *launches, *kernels;            /* kernels: of the persistent form; a kernel of NULL behind the last */
     place *places[BUFFER_KINDS];
     size_t place_counts[BUFFER_KINDS];
     tensor *tensors; /* inputs, then outputs */
@@ -85,12 +84,11 @@ struct gputune_graph {
     gputune_counters total, last;
 };
 
-enum { MOST_ARENAS = 64 };
 struct gputune_group {
     gputune_device *device;
-    holdings shared;
-    cl_mem arenas[MOST_ARENAS];
-    size_t arena_bytes[MOST_ARENAS], arena_count;
+    holdings shared; /* weights and programs of all its graphs, and arenas */
+    place *arenas;
+    size_t arena_count;
 };
 
 struct gputune_memory {
@@ -103,32 +101,36 @@ struct gputune_memory {
     char kind[REASON_BYTES];
 };
 
-/* graph.c: loads the programs of the launches where they are not the usual form. The turn is held. */
-gputune_code launches_needed(gputune_graph *graph, gputune_error *error);
-/* graph.c: enqueues kernels; events: for each, or NULL. */
-gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events, gputune_error *error);
-/* graph.c: the same of the launches from one on, which it loads where that is needed. */
-gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
-/* graph.c: the same in the form that pays, as inferences run without a recorder; those of persistent kernels are
- * finished when it returns. */
-gputune_code start_inference(gputune_graph *graph, gputune_error *error);
 /* graph.c: adds a line that gputune_warning gives. */
 void warn(gputune_graph *graph, const char *format, ...);
+/* inference.c: new memory for a place, of which the graph holds what is given; it is shared with the host where the
+ * device can, if `shared`. */
+gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bool shared, held **own,
+                           gputune_error *error);
+/* inference.c: loads the programs of the launches where they are not the usual form. The turn is held. */
+gputune_code launches_needed(gputune_graph *graph, gputune_error *error);
+/* inference.c: enqueues kernels; events: for each, or NULL. */
+gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
+                     gputune_error *error);
+/* inference.c: the same of the launches from one on, which it loads where that is needed. */
+gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
+/* inference.c: the same of an inference in the form that pays; persistent kernels are finished when it returns. */
+gputune_code start_inference(gputune_graph *graph, gputune_error *error);
 
 /* binding.c: has launches use this memory in a place from now on; where that fails all is as before. */
 gputune_code use_memory(gputune_graph *graph, place *place, cl_mem memory, size_t nbytes, gputune_error *error);
-/* binding.c: the kernels of launches, whose programs are loaded, with their arguments. */
-gputune_code bind_launches(gputune_graph *graph, const launch *launches, size_t count, bound *bounds,
+/* binding.c: the kernels of launches, whose programs are loaded, with their arguments; unbind takes them back. */
+gputune_code bind_launches(gputune_graph *graph, const launch *launches, size_t count, bound **bounds,
                            gputune_error *error);
 void unbind(gputune_graph *graph);
 held *held_of(const holdings *holdings, const char *key);
-/* Takes over what is given, also where there is no memory to note it: then NULL. */
-held *hold(const gputune_device *device, holdings *holdings, held given, gputune_error *error);
+/* A new one with nothing in it, or NULL. */
+held *hold(holdings *holdings, const char *key);
 void release_all(const gputune_device *device, holdings *holdings);
 
-/* programs.c: loads those of launches, and where `weights` the weights that they read, all at the same time. strict: a
- * binary that the driver refuses is an error, else a warning and built from source. */
-gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict, bool weights,
+/* programs.c: loads those of launches and all weights that are not there. strict: a binary that the driver refuses is
+ * an error, else a warning and built from source. */
+gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict,
                            gputune_error *error);
 size_t processors(void);
 

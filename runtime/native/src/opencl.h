@@ -1,5 +1,5 @@
 /* What is used of OpenCL 1.2, and of later versions where a device has them: own declarations, since phones' toolchains
- * have no headers of it, and a table of functions that opencl_open fills by dlopen. Values are those of CL/cl.h. */
+ * have no headers of it, and a table of functions that is filled by dlopen. Values are those of CL/cl.h. */
 #ifndef GPUTUNE_OPENCL_H
 #define GPUTUNE_OPENCL_H
 
@@ -22,55 +22,23 @@ typedef struct cl_buffer_region {
 } cl_buffer_region;
 
 enum {
-    CL_SUCCESS = 0,
-    CL_MEM_OBJECT_ALLOCATION_FAILURE = -4,
-    CL_OUT_OF_RESOURCES = -5,
-    CL_OUT_OF_HOST_MEMORY = -6,
-    CL_INVALID_WORK_GROUP_SIZE = -54,
-    CL_INVALID_WORK_ITEM_SIZE = -55,
-    CL_INVALID_BUFFER_SIZE = -61,
-    CL_DEVICE_TYPE_CPU = 1 << 1,
-    CL_DEVICE_TYPE_GPU = 1 << 2,
-    CL_DEVICE_TYPE = 0x1000,
-    CL_DEVICE_MAX_COMPUTE_UNITS = 0x1002,
-    CL_DEVICE_MAX_WORK_GROUP_SIZE = 0x1004,
-    CL_DEVICE_MAX_WORK_ITEM_SIZES = 0x1005,
-    CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT = 0x100A,
-    CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010,
-    CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019,
-    CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F,
-    CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
-    CL_DEVICE_NAME = 0x102B,
-    CL_DEVICE_VENDOR = 0x102C,
-    CL_DRIVER_VERSION = 0x102D,
-    CL_DEVICE_VERSION = 0x102F,
-    CL_DEVICE_EXTENSIONS = 0x1030,
-    CL_DEVICE_PLATFORM = 0x1031,
-    CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
-    CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT = 0x103A,
-    CL_DEVICE_SVM_CAPABILITIES = 0x1053, /* 2.0 */
-    CL_SVM_FINE_GRAIN_BUFFER = 1 << 1,
-    CL_SVM_FINE_GRAIN_SYSTEM = 1 << 2,
-    CL_PLATFORM_VERSION = 0x0901,
-    CL_PLATFORM_NAME = 0x0902,
-    CL_QUEUE_PROFILING_ENABLE = 1 << 1,
-    CL_MEM_READ_WRITE = 1 << 0,
-    CL_MEM_USE_HOST_PTR = 1 << 3,
-    CL_MEM_ALLOC_HOST_PTR = 1 << 4,
-    CL_MEM_COPY_HOST_PTR = 1 << 5,
-    CL_MEM_SVM_FINE_GRAIN_BUFFER = 1 << 10, /* 2.0 */
-    CL_MEM_USES_SVM_POINTER = 0x1109,       /* 2.0 */
-    CL_MAP_READ = 1 << 0,
-    CL_MAP_WRITE = 1 << 1,
-    CL_BUFFER_CREATE_TYPE_REGION = 0x1220,
-    CL_PROGRAM_BUILD_LOG = 0x1183,
-    CL_KERNEL_NUM_ARGS = 0x1191,
-    CL_KERNEL_WORK_GROUP_SIZE = 0x11B0,
-    CL_KERNEL_LOCAL_MEM_SIZE = 0x11B2,
-    CL_PROFILING_COMMAND_QUEUED = 0x1280,
-    CL_PROFILING_COMMAND_SUBMIT = 0x1281,
-    CL_PROFILING_COMMAND_START = 0x1282,
-    CL_PROFILING_COMMAND_END = 0x1283
+    CL_MEM_OBJECT_ALLOCATION_FAILURE = -4, CL_OUT_OF_RESOURCES = -5, CL_OUT_OF_HOST_MEMORY = -6,
+    CL_INVALID_WORK_GROUP_SIZE = -54, CL_INVALID_WORK_ITEM_SIZE = -55, CL_INVALID_BUFFER_SIZE = -61,
+    CL_DEVICE_TYPE_CPU = 1 << 1, CL_DEVICE_TYPE_GPU = 1 << 2, CL_QUEUE_PROFILING_ENABLE = 1 << 1,
+    CL_PLATFORM_VERSION = 0x0901, CL_PLATFORM_NAME = 0x0902, CL_DEVICE_TYPE = 0x1000,
+    CL_DEVICE_MAX_COMPUTE_UNITS = 0x1002, CL_DEVICE_MAX_WORK_GROUP_SIZE = 0x1004,
+    CL_DEVICE_MAX_WORK_ITEM_SIZES = 0x1005, CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT = 0x100A,
+    CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010, CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019, CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F,
+    CL_DEVICE_LOCAL_MEM_SIZE = 0x1023, CL_DEVICE_NAME = 0x102B, CL_DEVICE_VENDOR = 0x102C, CL_DRIVER_VERSION = 0x102D,
+    CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030, CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
+    CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT = 0x103A, CL_MEM_READ_WRITE = 1 << 0, CL_MEM_USE_HOST_PTR = 1 << 3,
+    CL_MEM_ALLOC_HOST_PTR = 1 << 4, CL_MEM_COPY_HOST_PTR = 1 << 5, CL_MAP_READ = 1 << 0, CL_MAP_WRITE = 1 << 1,
+    CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BUILD_LOG = 0x1183, CL_KERNEL_NUM_ARGS = 0x1191,
+    CL_KERNEL_WORK_GROUP_SIZE = 0x11B0, CL_KERNEL_LOCAL_MEM_SIZE = 0x11B2, CL_PROFILING_COMMAND_QUEUED = 0x1280,
+    CL_PROFILING_COMMAND_SUBMIT = 0x1281, CL_PROFILING_COMMAND_START = 0x1282, CL_PROFILING_COMMAND_END = 0x1283,
+    /* of OpenCL 2.0: */
+    CL_DEVICE_SVM_CAPABILITIES = 0x1053, CL_SVM_FINE_GRAIN_BUFFER = 1 << 1, CL_SVM_FINE_GRAIN_SYSTEM = 1 << 2,
+    CL_MEM_SVM_FINE_GRAIN_BUFFER = 1 << 10, CL_MEM_USES_SVM_POINTER = 0x1109
 };
 
 #define CL_EVENTS cl_uint, const cl_event *, cl_event *
@@ -82,12 +50,11 @@ enum {
     X(GetPlatformInfo, cl_int, (cl_platform_id, cl_uint, CL_ANSWER)) \
     X(GetDeviceIDs, cl_int, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id *, cl_uint *)) \
     X(GetDeviceInfo, cl_int, (cl_device_id, cl_uint, CL_ANSWER)) \
-    X(CreateContext, cl_context, (const intptr_t *, cl_uint, const cl_device_id *, \
-                                  void (*)(const char *, const void *, size_t, void *), void *, cl_int *)) \
+    X(CreateContext, cl_context, (const intptr_t *, cl_uint, const cl_device_id *, void *, void *, cl_int *)) \
     X(ReleaseContext, cl_int, (cl_context)) \
     X(CreateCommandQueue, cl_command_queue, (cl_context, cl_device_id, cl_bitfield, cl_int *)) \
     X(ReleaseCommandQueue, cl_int, (cl_command_queue)) \
-    X(CreateBuffer, cl_mem, (cl_context, cl_bitfield, size_t, void *, cl_int *)) \
+    X(CreateBuffer, cl_mem, (cl_context, cl_bitfield, size_t, const void *, cl_int *)) \
     X(CreateSubBuffer, cl_mem, (cl_mem, cl_bitfield, cl_uint, const void *, cl_int *)) \
     X(ReleaseMemObject, cl_int, (cl_mem)) \
     X(GetMemObjectInfo, cl_int, (cl_mem, cl_uint, CL_ANSWER)) \
@@ -100,8 +67,7 @@ enum {
     X(CreateProgramWithSource, cl_program, (cl_context, cl_uint, const char **, const size_t *, cl_int *)) \
     X(CreateProgramWithBinary, cl_program, (cl_context, cl_uint, const cl_device_id *, const size_t *, \
                                             const unsigned char **, cl_int *, cl_int *)) \
-    X(BuildProgram, cl_int, (cl_program, cl_uint, const cl_device_id *, const char *, \
-                             void (*)(cl_program, void *), void *)) \
+    X(BuildProgram, cl_int, (cl_program, cl_uint, const cl_device_id *, const char *, void *, void *)) \
     X(GetProgramBuildInfo, cl_int, (cl_program, cl_device_id, cl_uint, CL_ANSWER)) \
     X(ReleaseProgram, cl_int, (cl_program)) \
     X(CreateKernel, cl_kernel, (cl_program, const char *, cl_int *)) \
@@ -113,19 +79,17 @@ enum {
                                      const size_t *, CL_EVENTS)) \
     X(ReleaseEvent, cl_int, (cl_event)) \
     X(GetEventProfilingInfo, cl_int, (cl_event, cl_uint, CL_ANSWER))
-
 /* ...and these may be missing (NULL). */
 #define OPENCL_LATER_FUNCTIONS(X) \
     X(SVMAlloc, void *, (cl_context, cl_bitfield, size_t, cl_uint)) \
     X(SVMFree, void, (cl_context, void *)) \
     X(GetDeviceAndHostTimer, cl_int, (cl_device_id, cl_ulong *, cl_ulong *))
 
+#define OPENCL_MEMBER(name, type, arguments) type(*name) arguments;
 typedef struct opencl {
     void *library;
-#define OPENCL_MEMBER(name, type, arguments) type(*name) arguments;
     OPENCL_FUNCTIONS(OPENCL_MEMBER)
     OPENCL_LATER_FUNCTIONS(OPENCL_MEMBER)
-#undef OPENCL_MEMBER
 } opencl;
 
 #endif

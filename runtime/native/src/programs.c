@@ -1,5 +1,5 @@
 /* The programs of a graph, from the binaries of its file, or from source where the driver refuses one or the device is
- * another; and its weights, whose checksums and copies take as long. As runtime/execution/programs.py. */
+ * another; beside them its weights, whose checksums and copies take as long. As runtime/execution/programs.py. */
 #include "graph.h"
 
 #include <sched.h>
@@ -10,11 +10,14 @@
 
 enum { MOST_THREADS = 8, LOG_BYTES = 1 << 14 };
 
-typedef struct job { /* a program, or weights, and what became of it */
-    bool is_weights, known, refused;
+typedef enum job_kind { PROGRAM, UPLOAD, CHECK } job_kind; /* check: of a program that may be loaded later */
+typedef struct job {
+    job_kind kind;
+    bool known, refused;
     size_t index;
-    const char *key;
-    held made;
+    char *key; /* equal programs and equal weights have equal ones */
+    cl_mem memory;
+    cl_program program;
     gputune_code code;
     gputune_error error;
 } job;
@@ -30,17 +33,15 @@ size_t processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef CPU_COUNT
     cpu_set_t allowed;
-    if (!sched_getaffinity(0, sizeof allowed, &allowed))
-        count = CPU_COUNT(&allowed);
+    if (!sched_getaffinity(0, sizeof allowed, &allowed)) count = CPU_COUNT(&allowed);
 #endif
     return count > 1 ? (size_t)count : 1;
 }
 
-/* A log without what comes before its first error. */
+/* What the compiler says, from its first error on. */
 static gputune_code build_failed(const gputune_device *device, cl_program program, cl_int status, gputune_error *error) {
     char *log = calloc(1, LOG_BYTES);
-    if (log)
-        device->cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, LOG_BYTES - 1, log, NULL);
+    if (log) device->cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, LOG_BYTES - 1, log, NULL);
     const char *from = log ? strstr(log, "error") : NULL;
     fail(error, GPUTUNE_BUILD_FAILED, "building a program failed: OpenCL's error %d: %.400s", status,
          from ? from : log ? log : "");
@@ -48,15 +49,14 @@ static gputune_code build_failed(const gputune_device *device, cl_program progra
     return GPUTUNE_BUILD_FAILED;
 }
 
-static gputune_code build(const gputune_graph *graph, const program_entry *entry, bool binary, cl_program *program,
+static gputune_code build(const gputune_graph *graph, size_t index, bool binary, cl_program *program,
                           gputune_error *error) {
+    const program_entry *entry = &graph->context->programs[index];
     const gputune_device *device = graph->device;
     const uint8_t *data;
     size_t nbytes;
-    cl_int status = CL_SUCCESS, loaded = CL_SUCCESS;
-    gputune_code code = section_bytes(graph->context, binary ? entry->binary : entry->source, &data, &nbytes, error);
-    if (code)
-        return code;
+    cl_int status = 0, loaded = 0;
+    TRY(section_bytes(graph->context, binary ? entry->binary : entry->source, &data, &nbytes, error));
     const char *text = (const char *)data;
     *program = binary ? device->cl.CreateProgramWithBinary(device->context, 1, &device->id, &nbytes, &data, &loaded,
                                                            &status)
@@ -64,82 +64,66 @@ static gputune_code build(const gputune_graph *graph, const program_entry *entry
     if (!*program || status || loaded)
         return fail(error, GPUTUNE_BUILD_FAILED, "OpenCL's error %d", status ? status : loaded);
     status = device->cl.BuildProgram(*program, 1, &device->id, binary ? "" : entry->options, NULL, NULL);
-    if (!status)
-        return GPUTUNE_OK;
-    code = build_failed(device, *program, status, error);
+    if (!status) return GPUTUNE_OK;
+    build_failed(device, *program, status, error);
     device->cl.ReleaseProgram(*program);
     *program = NULL;
-    return code;
+    return GPUTUNE_BUILD_FAILED;
 }
 
-static void do_job(const jobs *jobs, job *job) {
+static gputune_code done(const jobs *jobs, job *job, gputune_error *error) {
     const gputune_graph *graph = jobs->graph;
     const context *context = graph->context;
-    if (job->known)
-        return;
-    if (job->is_weights) {
-        const uint8_t *data;
-        size_t nbytes;
-        job->code = section_bytes(context, context->weights[job->index], &data, &nbytes, &job->error);
-        if (!job->code)
-            job->code = allocate(graph->device, nbytes, data, &job->made.memory, &job->error);
-        return;
+    const uint8_t *data;
+    size_t nbytes;
+    if (job->kind == CHECK) {
+        TRY(section_bytes(context, context->programs[job->index].binary, &data, &nbytes, error));
+        return section_bytes(context, context->programs[job->index].source, &data, &nbytes, error);
     }
-    const program_entry *entry = &context->programs[job->index];
+    if (job->kind == UPLOAD) {
+        TRY(section_bytes(context, context->weights[job->index], &data, &nbytes, error));
+        return allocate(graph->device, CL_MEM_COPY_HOST_PTR, nbytes, data, &job->memory, error);
+    }
     if (graph->from_binaries) {
-        job->code = build(graph, entry, true, &job->made.program, &job->error);
-        job->refused = job->code == GPUTUNE_BUILD_FAILED;
-        if (!job->refused || jobs->strict)
-            return;
+        const gputune_code code = build(graph, job->index, true, &job->program, error);
+        job->refused = code == GPUTUNE_BUILD_FAILED;
+        if (!job->refused || jobs->strict) return code;
     }
-    job->code = build(graph, entry, false, &job->made.program, &job->error);
+    return build(graph, job->index, false, &job->program, error);
 }
 
 static void *work(void *argument) {
     jobs *jobs = argument;
-    size_t place;
-    while ((place = __atomic_fetch_add(&jobs->next, 1, __ATOMIC_RELAXED)) < jobs->count)
-        do_job(jobs, &jobs->all[place]);
+    size_t i;
+    while ((i = __atomic_fetch_add(&jobs->next, 1, __ATOMIC_RELAXED)) < jobs->count)
+        if (!jobs->all[i].known) jobs->all[i].code = done(jobs, &jobs->all[i], &jobs->all[i].error);
     return NULL;
 }
 
-static void do_all(jobs *jobs) {
+static void work_together(jobs *jobs) {
     thread threads[MOST_THREADS];
     size_t count = 0, most = processors() < MOST_THREADS ? processors() : MOST_THREADS;
-    while (count + 1 < most && count + 1 < jobs->count && thread_start(&threads[count], work, jobs))
-        count++;
+    while (count + 1 < most && count + 1 < jobs->count && thread_start(&threads[count], work, jobs)) count++;
     work(jobs);
-    while (count)
-        thread_join(threads[--count]);
+    while (count) thread_join(threads[--count]);
 }
 
-/* Equal programs and equal weights have equal ones. */
-static const char *key_of(gputune_graph *graph, bool is_weights, size_t index) {
-    const context *context = graph->context;
-    if (is_weights)
-        return context->sections[context->weights[index]].sha256;
-    const program_entry *entry = &context->programs[index];
-    const size_t nbytes = 2 * 64 + strlen(entry->options) + 2;
-    char *key = pool_take(&graph->pool, nbytes, 1);
-    if (key)
-        snprintf(key, nbytes, "%d%s%s%s", graph->from_binaries, context->sections[entry->binary].sha256,
-                 context->sections[entry->source].sha256, entry->options);
-    return key;
-}
-
-static bool add_job(jobs *jobs, bool is_weights, size_t index) {
-    for (size_t i = 0; i < jobs->count; i++)
-        if (jobs->all[i].is_weights == is_weights && jobs->all[i].index == index)
-            return true;
+/* Adds a job unless it is there; one whose result is there, or will be, has nothing to do. */
+static void add_job(jobs *jobs, job_kind kind, size_t index) {
+    const context *context = jobs->graph->context;
+    const program_entry *entry = kind == UPLOAD ? NULL : &context->programs[index];
     job *job = &jobs->all[jobs->count];
-    job->is_weights = is_weights;
-    job->index = index;
-    job->key = key_of(jobs->graph, is_weights, index);
-    job->known = job->key && held_of(jobs->graph->shared, job->key);
-    for (size_t i = 0; i < jobs->count && job->key; i++)
-        job->known |= !strcmp(jobs->all[i].key, job->key);
+    for (size_t i = 0; i < jobs->count; i++)
+        if (jobs->all[i].kind == kind && jobs->all[i].index == index) return;
+    const char *first = context->sections[entry ? entry->binary : context->weights[index]].sha256,
+               *second = entry ? context->sections[entry->source].sha256 : "", *third = entry ? entry->options : "";
+    const size_t nbytes = strlen(first) + strlen(second) + strlen(third) + 3;
+    *job = (struct job){.kind = kind, .index = index, .key = pool_take(&jobs->graph->pool, nbytes, 1)};
+    if (!job->key) return; /* which is seen when it is kept */
+    snprintf(job->key, nbytes, "%d%d%s%s%s", kind, entry && jobs->graph->from_binaries, first, second, third);
+    job->known = held_of(jobs->graph->shared, job->key);
+    for (size_t i = 0; i < jobs->count; i++) job->known |= jobs->all[i].key && !strcmp(jobs->all[i].key, job->key);
     jobs->count++;
-    return job->key;
 }
 
 /* Keeps what was made, all of it, and says what the first failure was. */
@@ -148,51 +132,44 @@ static gputune_code keep(jobs *jobs, gputune_error *error) {
     gputune_code code = GPUTUNE_OK;
     for (size_t i = 0; i < jobs->count; i++) {
         job *job = &jobs->all[i];
-        if (!code && job->code && job->refused && jobs->strict)
-            code = fail(error, GPUTUNE_WRONG_DEVICE, "%s: the driver refuses the binary of program %zu: %s",
-                        graph->context->path, job->index, job->error.message);
-        else if (!code && job->code)
-            code = fail(error, job->code, "%s", job->error.message);
-        else if (job->refused && !jobs->strict)
+        held *held = job->program || job->memory ? hold(graph->shared, job->key) : NULL;
+        if (held) {
+            held->program = job->program;
+            held->memory = job->memory;
+        }
+        if (!code && job->code)
+            code = job->refused && jobs->strict
+                       ? fail(error, GPUTUNE_WRONG_DEVICE, "%s: the driver refuses the binary of program %zu: %s",
+                              graph->context->path, job->index, job->error.message)
+                       : fail(error, job->code, "%s", job->error.message);
+        else if (job->refused && !job->code)
             warn(graph, "the driver refuses the binary of program %zu; building it from source", job->index);
-        job->made.key = pool_text(&graph->shared->pool, job->key, strlen(job->key));
-        if ((job->made.program || job->made.memory) && !hold(graph->device, graph->shared, job->made, error))
-            code = GPUTUNE_OUT_OF_MEMORY;
     }
     for (size_t i = 0; i < jobs->count && !code; i++) {
         const job *job = &jobs->all[i];
-        const held *held = held_of(graph->shared, job->key);
-        if (!held)
-            code = fail(error, GPUTUNE_OUT_OF_MEMORY, "no memory for programs");
-        else if (job->is_weights)
-            graph->places[WEIGHTS][job->index].memory = held->memory;
-        else
-            graph->programs[job->index] = held->program;
+        const held *held = job->kind == CHECK ? NULL : held_of(graph->shared, job->key);
+        if (job->kind != CHECK && !held) return NO_MEMORY;
+        if (job->kind == UPLOAD) graph->places[WEIGHTS][job->index].memory = held->memory;
+        if (job->kind == PROGRAM) graph->programs[job->index] = held->program;
     }
     return code;
 }
 
-gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict, bool weights,
+gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict,
                            gputune_error *error) {
-    const size_t most = graph->context->program_count + graph->context->weight_count;
-    jobs jobs = {graph, strict, calloc(most + 1, sizeof *jobs.all), 0, 0};
-    bool good = jobs.all;
-    for (size_t i = 0; i < count && good; i++) {
-        good = add_job(&jobs, false, launches[i].program);
-    }
-    for (size_t i = 0; i < graph->record->info.launch_count && weights; i++) {
-        const launch *launch = &graph->record->launches[i];
-        for (size_t j = 0; j < launch->argument_count && good; j++)
-            if (launch->arguments[j].is_buffer && launch->arguments[j].kind == WEIGHTS)
-                good = add_job(&jobs, true, launch->arguments[j].index);
-    }
-    gputune_code code = GPUTUNE_OK;
-    if (good) {
-        do_all(&jobs);
-        code = keep(&jobs, error);
-    } else {
-        code = fail(error, GPUTUNE_OUT_OF_MEMORY, "no memory for %zu programs and weights", most);
-    }
+    const graph_record *record = graph->record;
+    const size_t most = 2 * graph->context->program_count + graph->context->weight_count + 1;
+    jobs jobs = {graph, strict, calloc(most, sizeof *jobs.all), 0, 0};
+    if (!jobs.all) return NO_MEMORY;
+    for (size_t i = 0; i < count; i++) add_job(&jobs, PROGRAM, launches[i].program);
+    for (size_t i = 0; i < record->info.launch_count; i++)
+        for (size_t j = 0; j < record->launches[i].argument_count; j++)
+            if (record->launches[i].arguments[j].is_buffer && record->launches[i].arguments[j].kind == WEIGHTS)
+                add_job(&jobs, UPLOAD, record->launches[i].arguments[j].index);
+    for (size_t i = 0; i < record->info.launch_count && launches != record->launches; i++)
+        add_job(&jobs, CHECK, record->launches[i].program);
+    work_together(&jobs);
+    const gputune_code code = keep(&jobs, error);
     free(jobs.all);
     return code;
 }

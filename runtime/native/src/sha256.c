@@ -50,11 +50,96 @@ static void add_block(uint32_t state[8], const uint8_t *data) {
     for (int at = 0; at < 8; at++) state[at] += now[at];
 }
 
+/* Processors that have it in hardware, without which the checksums of weights would take most of a load: so many blocks
+ * by steps of four rounds. Each takes four words, in whose place it leaves those for four steps later. */
+#if defined(__GNUC__) && defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+static bool in_hardware(void) {
+    static int known; /* 1: no, 2: yes; asking takes microseconds in a virtual machine */
+    int found = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    unsigned a, b = 0, c, d;
+    if (!found) found = 1 + (__get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 29 & 1); /* these have SSE 4.1, too */
+    __atomic_store_n(&known, found, __ATOMIC_RELAXED);
+    return found == 2;
+}
+
+__attribute__((target("sha,sse4.1"))) static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
+    const __m128i swapped = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    __m128i abef = _mm_set_epi32((int)state[0], (int)state[1], (int)state[4], (int)state[5]);
+    __m128i cdgh = _mm_set_epi32((int)state[2], (int)state[3], (int)state[6], (int)state[7]), words[4];
+    for (; count; count--, data += 64) {
+        const __m128i first = abef, second = cdgh;
+        for (int at = 0; at < 4; at++)
+            words[at] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(data + 16 * at)), swapped);
+#pragma GCC unroll 16
+        for (int at = 0; at < 16; at++) {
+            __m128i *own = &words[at % 4], next = words[(at + 1) % 4], last = words[(at + 3) % 4];
+            __m128i sum = _mm_add_epi32(*own, _mm_loadu_si128((const __m128i *)(const void *)(ROUND + 4 * at)));
+            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
+            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
+            sum = _mm_add_epi32(_mm_sha256msg1_epu32(*own, next), _mm_alignr_epi8(last, words[(at + 2) % 4], 4));
+            *own = _mm_sha256msg2_epu32(sum, last);
+        }
+        abef = _mm_add_epi32(abef, first);
+        cdgh = _mm_add_epi32(cdgh, second);
+    }
+    uint32_t left[4], right[4];
+    _mm_storeu_si128((__m128i *)(void *)left, abef);
+    _mm_storeu_si128((__m128i *)(void *)right, cdgh);
+    const uint32_t now[8] = {left[3], left[2], right[3], right[2], left[1], left[0], right[1], right[0]};
+    memcpy(state, now, sizeof now);
+}
+#elif defined(__GNUC__) && defined(__aarch64__) && defined(__linux__)
+#include <arm_neon.h>
+#include <sys/auxv.h>
+
+static bool in_hardware(void) {
+    return getauxval(AT_HWCAP) >> 6 & 1;
+}
+
+#ifdef __clang__
+__attribute__((target("sha2")))
+#else
+__attribute__((target("+crypto")))
+#endif
+static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
+    uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4), words[4];
+    for (; count; count--, data += 64) {
+        const uint32x4_t first = abcd, second = efgh;
+        for (int at = 0; at < 4; at++)
+            words[at] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(data + 16 * at)));
+#pragma GCC unroll 16
+        for (int at = 0; at < 16; at++) {
+            uint32x4_t *own = &words[at % 4], sum = vaddq_u32(*own, vld1q_u32(ROUND + 4 * at)), before = abcd;
+            abcd = vsha256hq_u32(abcd, efgh, sum);
+            efgh = vsha256h2q_u32(efgh, before, sum);
+            *own = vsha256su1q_u32(vsha256su0q_u32(*own, words[(at + 1) % 4]), words[(at + 2) % 4], words[(at + 3) % 4]);
+        }
+        abcd = vaddq_u32(abcd, first);
+        efgh = vaddq_u32(efgh, second);
+    }
+    vst1q_u32(state, abcd);
+    vst1q_u32(state + 4, efgh);
+}
+#else
+static bool in_hardware(void) {
+    return false;
+}
+
+static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
+    for (size_t at = 0; at < count; at++) add_block(state, data + 64 * at);
+}
+#endif
+
 void sha256(const uint8_t *data, size_t nbytes, uint8_t digest[32]) {
     uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     size_t whole = nbytes / 64 * 64, left = nbytes - whole;
-    for (size_t at = 0; at < whole; at += 64) add_block(state, data + at);
+    if (in_hardware()) add_blocks(state, data, whole / 64);
+    else
+        for (size_t at = 0; at < whole; at += 64) add_block(state, data + at);
     uint8_t end[128] = {0};
     if (left) memcpy(end, data + whole, left);
     end[left] = 0x80;

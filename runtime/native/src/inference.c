@@ -1,0 +1,255 @@
+/* Inferences: each gives the device its inputs, launches and takes its outputs, and allocates nothing that was there
+ * before. As runtime/execution/tensor_memory.py. */
+#include "graph.h"
+
+#include <string.h>
+
+/* --- launches ------------------------------------------------------------------------------------------------------ */
+
+gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
+                     gputune_error *error) {
+    for (size_t i = 0; i < count; i++) {
+        const bound *one = &kernels[i];
+        const cl_int status =
+            device->cl.EnqueueNDRangeKernel(device->queue, one->kernel, one->dimensions, NULL, one->global_size,
+                                            one->local_size, 0, NULL, events ? &events[i] : NULL);
+        if (status) return checked(error, "a launch", status);
+    }
+    return GPUTUNE_OK;
+}
+
+gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
+    const graph_record *record = graph->record;
+    if (graph->is_ready) return GPUTUNE_OK;
+    if (graph->launches) return fail(error, GPUTUNE_BUILD_FAILED, "the launches of graph '%s' could not be loaded",
+                                     record->info.name);
+    TRY(load_programs(graph, record->launches, record->info.launch_count, graph->strict, error));
+    TRY(bind_launches(graph, record->launches, record->info.launch_count, &graph->launches, error));
+    graph->is_ready = true;
+    return GPUTUNE_OK;
+}
+
+gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error) {
+    if (!graph->is_ready) TRY(launches_needed(graph, error));
+    return enqueue(graph->device, graph->launches + first, graph->record->info.launch_count - first, NULL, error);
+}
+
+gputune_code start_inference(gputune_graph *graph, gputune_error *error) {
+    if (graph->persistent) return persistent_run(graph, error);
+    graph->last.launches++;
+    graph->total.launches++;
+    return enqueue_launches(graph, 0, error);
+}
+
+/* --- one tensor ---------------------------------------------------------------------------------------------------- */
+
+gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bool shared, held **own,
+                           gputune_error *error) {
+    gputune_device *device = graph->device;
+    held *made = hold(&graph->own, NULL);
+    if (!made) return NO_MEMORY;
+    if (shared && device->shares_memory) {
+        const cl_bitfield flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER;
+        made->host = device->cl.SVMAlloc(device->context, flags, nbytes, 0);
+        if (!made->host) return fail(error, GPUTUNE_LIMIT_EXCEEDED, "%zu bytes of shared memory cannot be had", nbytes);
+    }
+    TRY(allocate(device, made->host ? CL_MEM_USE_HOST_PTR : 0, nbytes, made->host, &made->memory, error));
+    *own = made;
+    return use_memory(graph, place, made->memory, nbytes, error);
+}
+
+/* Has the launches use the memory of a value, or the tensor's own with an input's value in it. */
+static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gputune_error *error) {
+    gputune_device *device = graph->device;
+    gputune_memory *memory = tensor->memory;
+    place *place = tensor->place;
+    const size_t nbytes = tensor->record->nbytes;
+    if (memory && memory->memory) {
+        if (place->memory != memory->memory)
+            TRY(use_memory(graph, place, memory->memory, memory->nbytes, error));
+        if (memory->coherent || !memory->of_host) return GPUTUNE_OK;
+        graph->last.maps++;
+        return give_to_device(memory, error);
+    }
+    if (!tensor->own) {
+        TRY(new_memory_in(graph, place, nbytes, true, &tensor->own, error));
+        graph->last.allocations++;
+        warn(graph, "%s '%s' was prepared for memory handles and is given as an array: %zu bytes are allocated now, and "
+             "copied in every such inference", tensor->kind, tensor->record->name, nbytes);
+    }
+    if (place->memory != tensor->own->memory) TRY(use_memory(graph, place, tensor->own->memory, nbytes, error));
+    if (output) return GPUTUNE_OK;
+    graph->last.writes++;
+    graph->last.bytes_copied += nbytes;
+    if (tensor->own->host) {
+        memcpy(tensor->own->host, tensor->data, nbytes);
+        return GPUTUNE_OK;
+    }
+    return checked(error, "writing a buffer", device->cl.EnqueueWriteBuffer(device->queue, place->memory, 0, 0, nbytes,
+                                                                            tensor->data, 0, NULL, NULL));
+}
+
+/* Copies an output to where it is wanted; where that takes a command, it is over when the queue is finished. */
+static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *error) {
+    gputune_device *device = graph->device;
+    const size_t nbytes = tensor->record->nbytes;
+    graph->last.reads++;
+    graph->last.bytes_copied += nbytes;
+    if (tensor->own->host) {
+        memcpy(tensor->data, tensor->own->host, nbytes);
+        return GPUTUNE_OK;
+    }
+    return checked(error, "reading a buffer", device->cl.EnqueueReadBuffer(device->queue, tensor->own->memory, 0, 0,
+                                                                           nbytes, tensor->data, 0, NULL, NULL));
+}
+
+/* --- an inference -------------------------------------------------------------------------------------------------- */
+
+/* The recorder's stamp of what was done since the last one. */
+static void stamp(gputune_graph *graph, enum part part, int64_t tensor, uint64_t *since_ns) {
+    if (!graph->recorder) return;
+    const uint64_t now = now_ns();
+    record_part(graph->recorder, part, tensor, *since_ns, now);
+    *since_ns = now;
+}
+
+/* What was given to the device becomes the host's again, once the queue is finished. */
+static gputune_code give_back(gputune_graph *graph, gputune_error *error) {
+    gputune_code code = GPUTUNE_OK;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        gputune_memory *memory = graph->tensors[i].memory;
+        if (!memory || !memory->memory || memory->coherent || memory->of_host) continue;
+        const gputune_code failed = give_to_host(memory, code ? NULL : error);
+        code = code ? code : failed;
+    }
+    return code;
+}
+
+/* Reads that take commands stand behind the launches, so that there is one wait for everything. A recorder waits for the
+ * launches alone. */
+static gputune_code infer(gputune_graph *graph, gputune_error *error) {
+    const size_t inputs = graph->record->info.input_count;
+    tensor *tensors = graph->tensors;
+    uint64_t since_ns = graph->recorder ? now_ns() : 0;
+    gputune_code code = GPUTUNE_OK;
+    for (size_t i = 0; i < graph->tensor_count && !code; i++) {
+        code = give(graph, &tensors[i], i >= inputs, error);
+        stamp(graph, PART_WRITE, i < inputs ? (int64_t)i : -1, &since_ns);
+    }
+    if (!code) code = graph->recorder ? record_launches(graph, error) : start_inference(graph, error);
+    stamp(graph, PART_ENQUEUE, -1, &since_ns);
+    if (graph->recorder && !code) code = finish(graph->device, error);
+    stamp(graph, PART_WAIT, -1, &since_ns);
+    for (size_t i = inputs; i < graph->tensor_count && !code; i++)
+        if (tensors[i].data && !tensors[i].own->host) code = take(graph, &tensors[i], error);
+    const gputune_code given_back = give_back(graph, code ? NULL : error);
+    code = code ? code : given_back;
+    const gputune_code finished = finish(graph->device, code ? NULL : error); /* also of one that has failed */
+    code = code ? code : finished;
+    stamp(graph, PART_READ, -1, &since_ns);
+    for (size_t i = inputs; i < graph->tensor_count && !code; i++) {
+        if (!tensors[i].data || !tensors[i].own->host) continue;
+        code = take(graph, &tensors[i], error);
+        stamp(graph, PART_READ, (int64_t)(i - inputs), &since_ns);
+    }
+    return code;
+}
+
+/* --- what is given for it ------------------------------------------------------------------------------------------ */
+
+/* The tensor that a value is for: that of its name, or the one in its place. */
+static tensor *tensor_for(tensor *tensors, size_t count, const char *name, size_t place) {
+    if (place < count && (!name || !strcmp(tensors[place].record->name, name))) return &tensors[place];
+    for (size_t i = 0; i < count && name; i++)
+        if (!strcmp(tensors[i].record->name, name)) return &tensors[i];
+    return NULL;
+}
+
+static gputune_code set_value(gputune_graph *graph, tensor *tensor, const gputune_value *value, gputune_error *error) {
+    gputune_memory *memory = value->memory;
+    const char *const name = tensor->record->name;
+    if (tensor->given) return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' is given twice", tensor->kind, name);
+    if (!memory == !value->data)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' needs either data or memory", tensor->kind, name);
+    if (memory && (memory->nbytes < tensor->record->nbytes || memory->device != graph->device))
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "tensor '%s' needs memory of %zu bytes of this device, its handle "
+                    "has %zu%s", name, tensor->record->nbytes, memory->nbytes,
+                    memory->device == graph->device ? "" : " of another one");
+    tensor->given = true;
+    tensor->memory = memory;
+    tensor->data = !memory ? value->data : memory->memory ? NULL : memory->data;
+    if (memory && !memory->memory && !memory->told) {
+        memory->told = true;
+        warn(graph, "%s '%s' is copied: %s", tensor->kind, name, memory->kind);
+    }
+    return GPUTUNE_OK;
+}
+
+static gputune_code set_values(gputune_graph *graph, const gputune_value *values, size_t count, bool outputs,
+                               gputune_error *error) {
+    const gputune_graph_info *info = &graph->record->info;
+    tensor *tensors = graph->tensors + (outputs ? info->input_count : 0);
+    const size_t has = outputs ? info->output_count : info->input_count;
+    for (size_t i = 0; i < has; i++) {
+        tensors[i].given = false;
+        tensors[i].data = NULL;
+        tensors[i].memory = NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        tensor *tensor = tensor_for(tensors, has, values[i].name, i);
+        if (!tensor)
+            return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' has no %s '%s'", info->name,
+                        outputs ? "output" : "input", values[i].name ? values[i].name : "behind its last one");
+        TRY(set_value(graph, tensor, &values[i], error));
+    }
+    for (size_t i = 0; i < has && !outputs; i++)
+        if (!tensors[i].given)
+            return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' needs the input '%s'", info->name,
+                        tensors[i].record->name);
+    return GPUTUNE_OK;
+}
+
+/* No output may have memory that another tensor uses, too. */
+static gputune_code check_apart(const gputune_graph *graph, gputune_error *error) {
+    const tensor *tensors = graph->tensors;
+    for (size_t i = graph->record->info.input_count; i < graph->tensor_count; i++)
+        for (size_t j = 0; j < graph->tensor_count && tensors[i].memory; j++)
+            if (j != i && tensors[j].memory && memories_meet(tensors[i].memory, tensors[j].memory))
+                return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' and %s '%s' of graph '%s' would use the same "
+                            "memory, of which one is written while the other may still be read", tensors[j].kind,
+                            tensors[j].record->name, tensors[i].kind, tensors[i].record->name, graph->record->info.name);
+    return GPUTUNE_OK;
+}
+
+/* In which form it ran is counted where it runs. */
+static void count_inference(gputune_counters *total, gputune_counters *last) {
+    last->inferences = 1;
+    total->inferences++;
+    total->bytes_copied += last->bytes_copied;
+    total->writes += last->writes;
+    total->reads += last->reads;
+    total->maps += last->maps;
+    total->allocations += last->allocations;
+}
+
+static gputune_code run(gputune_graph *graph, gputune_error *error) {
+    memset(&graph->last, 0, sizeof graph->last);
+    if (graph->votes) votes_begin(graph->votes, "execute");
+    if (graph->recorder) record_begin(graph->recorder);
+    gputune_code code = infer(graph, error);
+    if (!code) count_inference(&graph->total, &graph->last);
+    if (graph->recorder && !code) code = record_end(graph, error);
+    if (graph->votes) votes_end(graph->votes, "execute");
+    return code;
+}
+
+gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
+                         const gputune_value *outputs, size_t output_count, gputune_error *error) {
+    device_take(graph->device);
+    gputune_code code = set_values(graph, inputs, input_count, false, error);
+    if (!code) code = set_values(graph, outputs, output_count, true, error);
+    if (!code) code = check_apart(graph, error);
+    if (!code) code = run(graph, error);
+    device_leave(graph->device);
+    return code;
+}
