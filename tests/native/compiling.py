@@ -1,5 +1,6 @@
 """The C runtime, compiled for the tests: once for a state of the sources, with every warning an error."""
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -38,11 +39,21 @@ def library() -> Path:
     return compiled("libgputune", SOURCES, (*OPTIMISED, "-shared", f"-I{INCLUDE}", *sanitizers()))
 
 
+@functools.cache
+def driver(name: str, *sources: str) -> ctypes.CDLL:
+    """A file of drivers/ with some of the library's sources, as a library of its own. Raises AssertionError with what
+    the compiler says."""
+    folder = native.FOLDER / "src"
+    files = [Path(__file__).parent / "drivers" / f"{name}.c", *(folder / f"{each}.c" for each in sources)]
+    flags = (*OPTIMISED, "-fvisibility=default", "-shared", f"-I{INCLUDE}", f"-I{folder}", *sanitizers())
+    return ctypes.CDLL(str(compiled(f"{name}.so", files, flags)))
+
+
 def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: Sequence[str] = STRICT) -> Path:
     """What the compiler makes of C sources, in a folder that is named after their content and the flags. Raises
     AssertionError with what the compiler says."""
     command = [str(compiler()), *strict, *flags, *map(str, sources), *LIBRARIES]
-    headers = sorted({header for source in sources for header in source.parent.glob("*.h")} | set(INCLUDE.iterdir()))
+    headers = sorted({*(native.FOLDER / "src").iterdir(), *INCLUDE.iterdir()})
     texts = [path.read_bytes() for path in (*sources, *headers)]
     digest = hashlib.sha256(b"\0".join([*map(os.fsencode, command), *texts])).hexdigest()
     path = BUILD / digest[:16] / name

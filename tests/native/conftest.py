@@ -10,9 +10,13 @@ from tests.native.compiling import compiler, library
 
 
 @pytest.fixture(scope="session")
-def native() -> Native:
+def c_compiler() -> None:
     if compiler() is None:
         if os.environ.get("CI", "").lower() not in NO_CI:
             pytest.fail("there is no C compiler; under CI this is a failure", pytrace=False)
         pytest.skip("there is no C compiler")
+
+
+@pytest.fixture(scope="session")
+def native(c_compiler: None) -> Native:
     return Native(library())

@@ -1,0 +1,279 @@
+/* Inferences by persistent kernels that may be given up, and by launches where those do better: the same rules as in
+ * runtime/execution/persistent.py and breaker.py, which give the reasons, so that equal times lead to equal decisions. */
+#include "graph.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAIT 3.0
+#define LEAST_COST_NS 1e5
+#define FIRST_WAIT_NS 1e8
+#define ALIKE 1.1
+enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN = 1 << 30 };
+#define MOST_ROUNDS 2147483647.0
+
+#define ATTEMPTS (0.8 * 0.005)
+#define LAUNCHES (1.0 / 64)
+#define CLEAR 1.5
+#define CHANGED 1.3
+enum { TRIES = 3, LEAST = 8, KEPT = 64, MOST = 32, EARLY = 100, FIRST_WAIT = 1000, DOUBLINGS = 3, RECENT = 16 };
+
+typedef struct form {
+    double usual, samples[KEPT]; /* the samples are a ring */
+    size_t added;
+} form;
+
+typedef struct breaker {
+    bool closed, comparing, other, confirmed;
+    double bucket, mean, level;
+    int64_t wait;
+    int doublings;
+    form forms[2]; /* launches, persistent */
+} breaker;
+
+struct persistent {
+    gputune_graph *graph;
+    bound *kernels;
+    cl_mem counters, status;
+    int32_t *status_host;
+    breaker breaker;
+    double usual_wait, rounds_per_ns; /* the longest wait in a kernel that was not given up, in rounds */
+    bool begun, launched;
+};
+
+/* --- the breaker --------------------------------------------------------------------------------------------------- */
+
+/* Moves a running estimate towards a sample: falls fast, rises slowly. */
+static void add_usual(double *usual, double sample) {
+    if (*usual == 0)
+        *usual = sample;
+    else if (sample < *usual)
+        *usual += (sample - *usual) / 4;
+    else
+        *usual = fmin(sample, *usual * (1 + 1.0 / 256));
+}
+
+static size_t kept(const form *form) { return form->added < KEPT ? form->added : KEPT; }
+
+static double mean_of(const form *form) {
+    long double sum = 0;
+    for (size_t i = 0; i < kept(form); i++)
+        sum += form->samples[i];
+    return (double)sum / (double)kept(form);
+}
+
+/* Of the mean. */
+static double variance_of(const form *form) {
+    const double mean = mean_of(form), count = (double)kept(form);
+    long double sum = 0;
+    for (size_t i = 0; i < kept(form); i++) {
+        const double off = form->samples[i] - mean, square = off * off;
+        sum += square;
+    }
+    return (double)sum / (count * (count - 1));
+}
+
+static void breaker_open(breaker *breaker) {
+    memset(breaker, 0, sizeof *breaker);
+    breaker->closed = breaker->confirmed = true;
+    breaker->bucket = MOST;
+    breaker->wait = EARLY;
+}
+
+static double least(const breaker *breaker) { return breaker->closed ? LEAST : TRIES; }
+
+static void decide(breaker *breaker, bool closed) {
+    if (closed && !breaker->closed) {
+        breaker->wait = 0; /* to be confirmed at once */
+        breaker->bucket = LEAST;
+    } else {
+        const bool held = breaker->closed && !closed && breaker->confirmed;
+        breaker->doublings = held ? 0 : breaker->doublings < DOUBLINGS ? breaker->doublings + 1 : DOUBLINGS;
+        breaker->wait = (int64_t)FIRST_WAIT << breaker->doublings;
+        breaker->bucket = closed == breaker->closed ? breaker->bucket : 0;
+    }
+    breaker->confirmed = closed && breaker->closed;
+    breaker->closed = closed;
+    breaker->mean = breaker->level = mean_of(&breaker->forms[closed]);
+    breaker->comparing = breaker->other = false;
+    breaker->forms[0].added = breaker->forms[1].added = 0;
+}
+
+static void compare(breaker *breaker) {
+    const form *launches = &breaker->forms[0], *persistent = &breaker->forms[1];
+    if ((double)kept(launches) < least(breaker))
+        return;
+    const double more = mean_of(persistent) - mean_of(launches);
+    if (!breaker->closed || fabs(more) >= CLEAR * sqrt(variance_of(persistent) + variance_of(launches)))
+        decide(breaker, more <= 0);
+}
+
+static void watch(breaker *breaker, double elapsed_ns) {
+    breaker->mean += breaker->mean != 0 ? (elapsed_ns - breaker->mean) / RECENT : elapsed_ns;
+    breaker->bucket = fmin(MOST, breaker->bucket + (breaker->closed ? LAUNCHES : ATTEMPTS));
+    breaker->wait--;
+    const double level = fmax(breaker->level, breaker->forms[1].usual);
+    const bool changed = breaker->closed ? breaker->mean > CHANGED * level : CHANGED * breaker->mean < breaker->level;
+    breaker->comparing = breaker->other = (changed || breaker->wait <= 0) && breaker->bucket >= least(breaker);
+}
+
+/* An inference that was begun in one form, and all that it took. */
+static void breaker_record(breaker *breaker, bool persistent, double elapsed_ns) {
+    form *form = &breaker->forms[persistent];
+    add_usual(&form->usual, elapsed_ns);
+    if (!breaker->comparing) {
+        watch(breaker, elapsed_ns);
+        return;
+    }
+    form->samples[form->added++ % KEPT] = elapsed_ns;
+    breaker->bucket = fmax(0, breaker->bucket - breaker->other);
+    breaker->other = !breaker->other;
+    if (breaker->other)
+        compare(breaker);
+}
+
+/* Whether the next inference is to be persistent. */
+static bool breaker_persistent(const breaker *breaker) { return breaker->closed != breaker->other; }
+
+/* What an undisturbed inference takes more by launches; 0 where that is not known. */
+static double cost_ns(const breaker *breaker) {
+    const double launches = breaker->forms[0].usual, persistent = breaker->forms[1].usual;
+    return persistent != 0 && launches != 0 ? fmax(0, launches - persistent) : 0;
+}
+
+/* --- the kernels --------------------------------------------------------------------------------------------------- */
+
+/* How many rounds a group may wait. */
+static int32_t rounds_of(const persistent *persistent) {
+    double rounds = FIRST_WAIT_NS * persistent->rounds_per_ns;
+    if (persistent->usual_wait != 0) { /* on average half of the launches remain */
+        const double cost = fmax(cost_ns(&persistent->breaker) / 2, LEAST_COST_NS);
+        rounds = WAIT * persistent->usual_wait + cost * persistent->rounds_per_ns;
+    }
+    return (int32_t)fmin(fmax(1, rounds), MOST_ROUNDS);
+}
+
+/* Lowers the flag and says how many rounds a group may wait. */
+static gputune_code prepare(persistent *persistent, int32_t rounds, gputune_error *error) {
+    int32_t status[STATUS_BYTES / 4] = {0};
+    status[ROUNDS] = rounds;
+    if (!persistent->status_host)
+        return write_buffer(persistent->graph->device, persistent->status, 0, status, sizeof status, error);
+    memcpy(persistent->status_host, status, sizeof status);
+    return GPUTUNE_OK;
+}
+
+static gputune_code status_after(const persistent *persistent, int32_t status[STATUS_BYTES / 4], gputune_error *error) {
+    if (!persistent->status_host)
+        return read_buffer(persistent->graph->device, persistent->status, 0, status, STATUS_BYTES, error);
+    memcpy(status, persistent->status_host, STATUS_BYTES);
+    return GPUTUNE_OK;
+}
+
+/* Enqueues persistent kernels, or where there are none the graph's launches from one on, and waits for them. */
+static gputune_code timed(persistent *persistent, const bound *kernels, size_t count, size_t first, double *elapsed_ns,
+                          gputune_error *error) {
+    gputune_graph *graph = persistent->graph;
+    const uint64_t begun_ns = now_ns();
+    gputune_code code = kernels ? enqueue(graph->device, kernels, count, NULL, error)
+                                : enqueue_launches(graph, first, error);
+    if (!code)
+        code = finish(graph->device, error);
+    *elapsed_ns += (double)(now_ns() - begun_ns);
+    return code;
+}
+
+/* Measures how many rounds of waiting a nanosecond has. The kernel finds all its groups taken and waits in vain until
+ * the flag is raised; what disturbs it makes it slower, so the quickest launches count. */
+static gputune_code calibrate(persistent *persistent, const bound *kernel, gputune_error *error) {
+    gputune_device *device = persistent->graph->device;
+    const size_t nbytes = persistent->graph->record->counter_bytes;
+    const int32_t never = NEVER;
+    double quickest = INFINITY, second = INFINITY;
+    for (int i = 0; i < CALIBRATIONS && !(second < ALIKE * quickest); i++) {
+        double elapsed_ns = 0;
+        gputune_code code;
+        if ((code = fill_buffer(device, persistent->counters, TAKEN, nbytes, error)) ||
+            (code = write_buffer(device, persistent->counters, 0, &never, sizeof never, error)) ||
+            (code = prepare(persistent, CALIBRATING_ROUNDS, error)) ||
+            (code = timed(persistent, kernel, 1, 0, &elapsed_ns, error)))
+            return code;
+        second = fmin(second, fmax(quickest, elapsed_ns));
+        quickest = fmin(quickest, elapsed_ns);
+    }
+    persistent->rounds_per_ns = CALIBRATING_ROUNDS / fmax(quickest, 1);
+    return fill_buffer(device, persistent->counters, 0, nbytes, error);
+}
+
+/* Runs launches from one on. before_ns: what the inference, which began in this form, has taken before. */
+static gputune_code run_launches(persistent *persistent, size_t first, double before_ns, bool form, gputune_error *error) {
+    gputune_code code = launches_needed(persistent->graph, error);
+    if (!code) /* drivers load code at a first launch: all at once, and the time says nothing */
+        code = timed(persistent, NULL, 0, persistent->launched ? first : 0, &before_ns, error);
+    if (!code && persistent->launched)
+        breaker_record(&persistent->breaker, form, before_ns);
+    persistent->launched |= !code;
+    return code;
+}
+
+static gputune_code run_persistently(persistent *persistent, gputune_error *error) {
+    gputune_graph *graph = persistent->graph;
+    const int32_t rounds = rounds_of(persistent);
+    int32_t status[STATUS_BYTES / 4];
+    double elapsed_ns = 0;
+    gputune_code code;
+    if ((code = prepare(persistent, rounds, error)) ||
+        (code = timed(persistent, persistent->kernels, graph->record->persistent_count, 0, &elapsed_ns, error)) ||
+        (code = status_after(persistent, status, error)))
+        return code;
+    const int32_t flag = status[FLAG];
+    const bool first = !persistent->begun; /* no time of it is judged by: drivers load code, and caches are empty */
+    persistent->begun = true;
+    if (!first)
+        add_usual(&persistent->usual_wait, flag ? rounds : status[LONGEST] > 1 ? status[LONGEST] : 1);
+    if (!flag) {
+        if (!first)
+            breaker_record(&persistent->breaker, true, elapsed_ns);
+        graph->total.persistent++, graph->last.persistent++;
+        return GPUTUNE_OK;
+    }
+    graph->total.aborted++, graph->last.aborted++;
+    code = fill_buffer(graph->device, persistent->counters, 0, graph->record->counter_bytes, error);
+    return code ? code : run_launches(persistent, (size_t)flag - 1, elapsed_ns, true, error);
+}
+
+/* --- for graph.c --------------------------------------------------------------------------------------------------- */
+
+gputune_code persistent_open(gputune_graph *graph, bound *kernels, cl_mem counters, cl_mem status, int32_t *status_host,
+                             gputune_error *error) {
+    persistent *made = calloc(1, sizeof *made);
+    if (!made)
+        return fail(error, GPUTUNE_OUT_OF_MEMORY, "no memory for persistent kernels");
+    made->graph = graph;
+    made->kernels = kernels;
+    made->counters = counters;
+    made->status = status;
+    made->status_host = status_host;
+    breaker_open(&made->breaker);
+    size_t waiting = 0; /* its counters lie at the beginning */
+    while (waiting + 1 < graph->record->persistent_count && !graph->record->persistent[waiting].counts)
+        waiting++;
+    const gputune_code code = calibrate(made, &kernels[waiting], error);
+    if (code)
+        free(made);
+    else
+        graph->persistent = made;
+    return code;
+}
+
+gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
+    persistent *persistent = graph->persistent;
+    if (breaker_persistent(&persistent->breaker))
+        return run_persistently(persistent, error);
+    graph->total.launches++, graph->last.launches++;
+    persistent->begun = true;
+    return run_launches(persistent, 0, 0, false, error);
+}
+
+void persistent_close(persistent *persistent) { free(persistent); }

@@ -1,0 +1,88 @@
+/* persistent.c on a made-up device: commands take the times of a script, kernels end with its flags, and what was asked
+ * of the device is noted for a comparison with runtime/execution/persistent.py. */
+#include "persistent.c"
+
+typedef struct script {
+    const int64_t *kernels_ns, *launches_ns; /* of the command of each number */
+    const int32_t *flags, *longest;
+    int64_t *noted; /* -rounds of kernels, or the first launch that was enqueued */
+    size_t done, most;
+} script;
+
+static script *played;
+static uint64_t clock_ns;
+static int32_t status_bytes[STATUS_BYTES / 4];
+static bool kernels_last;
+
+uint64_t now_ns(void) {
+    return clock_ns;
+}
+
+gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events, gputune_error *error) {
+    (void)device, (void)kernels, (void)count, (void)events, (void)error;
+    kernels_last = true;
+    played->noted[played->done] = -(int64_t)status_bytes[ROUNDS];
+    return GPUTUNE_OK;
+}
+
+gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error) {
+    (void)graph, (void)error;
+    kernels_last = false;
+    played->noted[played->done] = (int64_t)first;
+    return GPUTUNE_OK;
+}
+
+gputune_code finish(gputune_device *device, gputune_error *error) {
+    (void)device, (void)error;
+    if (played->done == played->most) return GPUTUNE_LAUNCH_FAILED;
+    clock_ns += (uint64_t)(kernels_last ? played->kernels_ns : played->launches_ns)[played->done];
+    if (kernels_last) {
+        status_bytes[FLAG] = played->flags[played->done];
+        status_bytes[LONGEST] = played->longest[played->done];
+    }
+    played->done++;
+    return GPUTUNE_OK;
+}
+
+gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
+    (void)graph, (void)error;
+    return GPUTUNE_OK;
+}
+
+gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
+                          gputune_error *error) {
+    (void)device, (void)memory, (void)offset, (void)data, (void)nbytes, (void)error;
+    if (nbytes == STATUS_BYTES) memcpy(status_bytes, data, nbytes);
+    return GPUTUNE_OK;
+}
+
+gputune_code read_buffer(gputune_device *device, cl_mem memory, size_t offset, void *data, size_t nbytes,
+                         gputune_error *error) {
+    (void)device, (void)memory, (void)offset, (void)error;
+    memcpy(data, status_bytes, nbytes);
+    return GPUTUNE_OK;
+}
+
+gputune_code fill_buffer(gputune_device *device, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error) {
+    (void)device, (void)memory, (void)pattern, (void)nbytes, (void)error;
+    return GPUTUNE_OK;
+}
+
+gputune_code fail(gputune_error *error, gputune_code code, const char *format, ...) {
+    (void)error, (void)format;
+    return code;
+}
+
+/* So many inferences, or fewer where the script ends; the counts of those that ran in each form. */
+void play(script *script, size_t inferences, bool shared, uint64_t runs[3]) {
+    static const launch launches[1] = {{.counts = true}};
+    graph_record record = {.persistent = launches, .persistent_count = 1, .counter_bytes = 64};
+    gputune_graph graph = {.record = &record};
+    bound kernel = {0};
+    played = script;
+    clock_ns = 0;
+    gputune_code code = persistent_open(&graph, &kernel, NULL, NULL, shared ? status_bytes : NULL, NULL);
+    for (size_t i = 0; i < inferences && !code; i++) code = persistent_run(&graph, NULL);
+    persistent_close(graph.persistent);
+    runs[0] = graph.total.persistent, runs[1] = graph.total.aborted, runs[2] = graph.total.launches;
+}

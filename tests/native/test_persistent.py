@@ -1,0 +1,174 @@
+"""The C runtime decides between persistent kernels and launches as Python's does: both play the same scripts of times
+and flags on a made-up device, and ask the same of it."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gputune.runtime.backends import Backend, Bound, Buffer
+from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES
+from gputune.runtime.execution import persistent
+from gputune.runtime.execution.persistent import PersistentRuns
+from tests.native.compiling import driver
+
+Times = npt.NDArray[np.int64]
+LAUNCHES = 5
+CALIBRATIONS = persistent.CALIBRATIONS
+
+
+class Ended(Exception):
+    """The script has no more commands."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """Inferences under one load of the machine. share: of kernels that are given up."""
+
+    commands: int
+    kernels_ns: int
+    launches_ns: int
+    noise: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Script:
+    """What each command takes as kernels and as launches, and how kernels end."""
+
+    kernels_ns: Times
+    launches_ns: Times
+    flags: npt.NDArray[np.int32]
+    longest: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, periods: Sequence[Period], seed: int) -> "Script":
+        random = np.random.default_rng(seed)
+
+        def times(name: str) -> Times:
+            rows = [
+                getattr(period, name) * (1 + period.noise * random.exponential(size=period.commands))
+                for period in periods
+            ]
+            return np.concatenate(rows).astype(np.int64)
+
+        given_up = [random.random(period.commands) < period.share for period in periods]
+        flags = np.concatenate(given_up) * random.integers(1, LAUNCHES + 1, sum(map(len, given_up)))
+        flags[:CALIBRATIONS] = 1
+        return cls(
+            times("kernels_ns"),
+            times("launches_ns"),
+            flags.astype(np.int32),
+            random.integers(0, 3000, flags.size).astype(np.int32),
+        )
+
+
+@dataclass
+class Device:
+    """A backend that plays a script."""
+
+    script: Script
+    shared: bool
+    noted: list[int] = field(default_factory=list)
+    clock_ns: int = 0
+    status: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(STATUS_BYTES // 4, np.int32))
+    kernels_last: bool = False
+
+    def in_order(self, bounds: Sequence[Any]) -> Callable[[], None]:
+        return lambda: self.start(True, -int(self.status[ROUNDS]))
+
+    def start(self, kernels: bool, noted: int) -> None:
+        self.kernels_last = kernels
+        self.noted.append(noted)
+
+    def finish(self) -> None:
+        done = len(self.noted) - 1
+        if done >= self.script.flags.size:
+            self.noted.pop()
+            raise Ended
+        self.clock_ns += int((self.script.kernels_ns if self.kernels_last else self.script.launches_ns)[done])
+        if self.kernels_last:
+            self.status[FLAG], self.status[LONGEST] = self.script.flags[done], self.script.longest[done]
+
+    def fill(self, buffer: object, pattern: int) -> None:
+        pass
+
+    def write(self, buffer: Any, data: npt.NDArray[np.int32]) -> None:
+        if buffer.name == "status":
+            self.status[...] = data
+
+    def read(self, buffer: object) -> npt.NDArray[np.uint8]:
+        return self.status.view(np.uint8)
+
+    def play(self, inferences: int) -> tuple[list[int], list[int]]:
+        """What was asked of it, and how many inferences ran in each form."""
+        host = self.status.view(np.uint8) if self.shared else None
+        counters, status = SimpleNamespace(name="counters", nbytes=64), SimpleNamespace(name="status", host=host)
+        bound = cast(Bound, object())
+        runs = PersistentRuns(cast(Backend, self), [bound], bound, cast(Buffer, counters), cast(Buffer, status))
+        try:
+            for _ in range(inferences):
+                runs.run(lambda first: lambda: self.start(False, first))
+        except Ended:
+            pass
+        return self.noted, [runs.runs.persistent, runs.runs.aborted, runs.runs.launches]
+
+
+def play_in_c(script: Script, inferences: int, shared: bool) -> tuple[list[int], list[int]]:
+    """The same of the C runtime."""
+    noted = np.zeros(script.flags.size + 1, np.int64)
+    arrays = (script.kernels_ns, script.launches_ns, script.flags, script.longest, noted)
+    fields = [(f"f{place}", ctypes.c_void_p) for place in range(5)]
+    made = type(
+        "Played", (ctypes.Structure,), {"_fields_": [*fields, ("done", ctypes.c_size_t), ("most", ctypes.c_size_t)]}
+    )
+    played = made(*(each.ctypes.data for each in arrays), 0, script.flags.size)
+    runs = (ctypes.c_uint64 * 3)()
+    library = driver("script")
+    library.play(ctypes.byref(played), ctypes.c_size_t(inferences), ctypes.c_bool(shared), runs)
+    return noted[: played.done].tolist(), list(runs)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(c_compiler: None) -> None:
+    driver("script")
+
+
+periods = st.builds(
+    Period,
+    commands=st.integers(40, 1500),
+    kernels_ns=st.integers(10, 40).map(lambda each: each * 10_000),
+    launches_ns=st.integers(10, 40).map(lambda each: each * 10_000),
+    noise=st.sampled_from([0.0, 0.01, 0.1, 1.0]),
+    share=st.sampled_from([0.0, 0.0, 0.01, 0.5]),
+)
+
+
+@settings(max_examples=60)
+@example(load=[Period(40_000, 100_000, 110_000, 0.1, 0.0)], seed=0, shared=True)  # waits double until they no longer do
+@given(load=st.lists(periods, min_size=1, max_size=4), seed=st.integers(0, 99), shared=st.booleans())
+def test_equal_times_lead_to_equal_decisions(load: list[Period], seed: int, shared: bool) -> None:
+    script = Script.of(load, seed)
+    device = Device(script, shared)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(persistent, "time", SimpleNamespace(perf_counter_ns=lambda: device.clock_ns))
+        expected = device.play(100_000)
+    assert play_in_c(script, 100_000, shared) == expected
+
+
+def test_the_scripts_reach_every_form() -> None:
+    slow = Period(6000, 300_000, 200_000, 0.01, 0.3)
+    quick = Period(20_000, 100_000, 200_000, 0.01, 0.0)
+    noted, runs = play_in_c(Script.of([slow, quick], 1), 100_000, True)
+    assert min(runs) > 0
+    forms = [each < 0 for each in noted]
+    assert forms[4000:6000].count(False) > 1900, "the breaker opens"
+    assert forms[-2000:].count(True) > 1900, "the breaker closes again"
+    assert any(0 < each < LAUNCHES for each in noted), "launches end what kernels have begun"
