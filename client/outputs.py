@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +62,24 @@ def write_json(path: Path, content: Any) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json_text(content, indent=1) + "\n", encoding="utf-8")
+
+
+def file_stems(tensors: Iterable[str]) -> dict[str, str]:
+    """A file name for each tensor; where two would share one, the later in the list gets a number."""
+    stems: dict[str, str] = {}
+    taken: set[str] = set()
+    for tensor in tensors:
+        wanted = stem = file_stem(tensor)
+        number = 1
+        while stem.casefold() in taken:  # some file systems do not tell A from a
+            number += 1
+            stem = f"{wanted}.{number}"
+        taken.add(stem.casefold())
+        stems[tensor] = stem
+    return stems
+
+
+def file_stem(tensor: str) -> str:
+    """A tensor's name as a file name: what separates folders, or hides a file, becomes an underscore."""
+    stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in tensor)
+    return f"_{stem[1:]}" if stem.startswith(".") else stem

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputune.client.run.net_run import file_stem
+from gputune.client.outputs import file_stem
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts"

@@ -27,6 +27,7 @@ COMMANDS = {
     "throughput-net-run": ("throughput_net_run", "Run several contexts beside each other for a time, and measure it."),
     "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
     "package": ("package", "Put contexts of one model for several devices into one file."),
+    "export": ("export", "Write a folder with a context and a program in C that runs it."),
     "target-server": ("target_server", "Serve this machine's device to hosts."),
     "target-status": ("target_status", "Say how a target server is."),
     "doctor": ("doctor", "Say why a device or a target is not found."),

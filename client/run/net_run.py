@@ -1,7 +1,7 @@
 """Runs a context binary over an input list and writes the results."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ import numpy as np
 
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list
-from gputune.client.outputs import writing
+from gputune.client.outputs import file_stems, writing
 from gputune.client.run.inferences import Array, Extent, Infer
 from gputune.client.run.percentiles import percentiles_ns
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -113,27 +113,6 @@ def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
             (folder / f"{stems[name]}.raw").write_bytes(np.ascontiguousarray(value).tobytes())
             if npy:
                 np.save(folder / f"{stems[name]}.npy", value, allow_pickle=False)
-
-
-def file_stems(tensors: Iterable[str]) -> dict[str, str]:
-    """A file name for each tensor; where two would share one, the later in the list gets a number."""
-    stems: dict[str, str] = {}
-    taken: set[str] = set()
-    for tensor in tensors:
-        wanted = stem = file_stem(tensor)
-        number = 1
-        while stem.casefold() in taken:  # some file systems do not tell A from a
-            number += 1
-            stem = f"{wanted}.{number}"
-        taken.add(stem.casefold())
-        stems[tensor] = stem
-    return stems
-
-
-def file_stem(tensor: str) -> str:
-    """A tensor's name as a file name: what separates folders, or hides a file, becomes an underscore."""
-    stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in tensor)
-    return f"_{stem[1:]}" if stem.startswith(".") else stem
 
 
 def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -> dict[str, Any]:

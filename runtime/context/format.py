@@ -283,6 +283,11 @@ def context_of(data: memoryview, name: str) -> ContextFile:
     return ContextFile(data.cast("B"), name)
 
 
+def version_of(head: memoryview) -> int:
+    """The format version of a context binary, from its head."""
+    return int(_PREFIX.unpack_from(head)[1])
+
+
 def aligned(offset: int) -> int:
     """The next multiple of ALIGNMENT."""
     return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +24,6 @@ static const char HELP[] =
     "  --output_dir DIR     for Result_N/NAME.raw, N counting the lines of the input list; default: output\n"
     "  --num_inferences N   starts over in the list when it is used up; default: one a line\n"
     "  --duration SECONDS   instead of a number: as many as begin within that time\n"
-    "  --warmup N           so many before, which are neither counted nor written\n"
     "  --graph NAME         of the context; default: its first\n"
     "  --device NAME        a part of the device's or its platform's name; default: the one of the context\n"
     "  --strict             refuse a context for another device or driver, which is built from source otherwise\n"
@@ -38,8 +36,9 @@ static const char HELP[] =
 typedef struct run {
     const char *context, *input_list, *output_dir, *device, *profile;
     gputune_load_options load;
+    bool help;
     double seconds;
-    size_t count, warmup, lines, inputs, outputs, done, file_count;
+    size_t count, lines, done, inputs, outputs;
     char **files; /* of each line those of the inputs, in their order */
     gputune_value *values, *results;
     const gputune_graph_info *info;
@@ -74,77 +73,63 @@ static uint64_t now_ns(void) {
 }
 
 static int parse(run *run, int argc, char **argv) {
-    static const struct option options[] = {
-        {"context", 1, NULL, 'c'},        {"input_list", 1, NULL, 'i'}, {"output_dir", 1, NULL, 'o'},
-        {"num_inferences", 1, NULL, 'n'}, {"duration", 1, NULL, 't'},   {"warmup", 1, NULL, 'w'},
-        {"graph", 1, NULL, 'g'},          {"device", 1, NULL, 'd'},     {"strict", 0, NULL, 's'},
-        {"one_by_one", 0, NULL, '1'},     {"profile", 1, NULL, 'l'},    {"perf_profile", 1, NULL, 'p'},
-        {"help", 0, NULL, 'h'},           {NULL, 0, NULL, 0}};
-    for (int option; (option = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        char *end = optarg;
-        double value = strchr("ntw", option) != NULL ? strtod(optarg, &end) : 0;
-        if (strchr("ntw", option) != NULL && (end == optarg || *end || !(value >= 0 && value < 1e9)))
-            return failed(BAD_OPTION, "'%s' is no number that fits here; see --help", optarg);
-        switch (option) {
-        case 'c': run->context = optarg; break;
-        case 'i': run->input_list = optarg; break;
-        case 'o': run->output_dir = optarg; break;
-        case 'n': run->count = (size_t)value; break;
-        case 't': run->seconds = value; break;
-        case 'w': run->warmup = (size_t)value; break;
-        case 'g': run->load.graph = optarg; break;
-        case 'd': run->device = optarg; break;
-        case 's': run->load.strict = true; break;
-        case '1': run->load.one_by_one = true; break;
-        case 'l': run->profile = optarg; break;
-        case 'p': run->load.perf_profile = optarg; break;
-        case 'h': exit(fputs(HELP, stdout) < 0 ? BAD_OUTPUT : 0);
-        default: return BAD_OPTION; /* getopt has said why */
-        }
+    const char *count = "0", *seconds = "0";
+    const struct { const char *name, **text; bool *flag; } options[] = {
+        {"--context", &run->context, NULL},       {"--input_list", &run->input_list, NULL},
+        {"--output_dir", &run->output_dir, NULL}, {"--num_inferences", &count, NULL},
+        {"--duration", &seconds, NULL},           {"--perf_profile", &run->load.perf_profile, NULL},
+        {"--graph", &run->load.graph, NULL},      {"--device", &run->device, NULL},
+        {"--profile", &run->profile, NULL},       {"--strict", NULL, &run->load.strict},
+        {"--help", NULL, &run->help},             {"--one_by_one", NULL, &run->load.one_by_one}};
+    enum { OPTIONS = sizeof options / sizeof *options };
+    int place = 1;
+    for (size_t option = 0; place < argc && strncmp(argv[place], "--", 2) == 0; place++, option = 0) {
+        while (option < OPTIONS && strcmp(argv[place], options[option].name) != 0) option++;
+        if (option == OPTIONS || (options[option].flag == NULL && place + 1 == argc))
+            return failed(BAD_OPTION, "%s is no option, or lacks a value; see --help", argv[place]);
+        if (options[option].flag != NULL) *options[option].flag = true;
+        else *options[option].text = argv[++place];
     }
-    run->files = argv + optind;
-    run->file_count = (size_t)(argc - optind);
-    if (run->context == NULL) return failed(BAD_OPTION, "--context names what to run; see --help");
+    run->files = argv + place;
+    run->inputs = (size_t)(argc - place);
+    run->count = strtoul(count, NULL, 10);
+    run->seconds = strtod(seconds, NULL);
+    if (run->context == NULL && !run->help) return failed(BAD_OPTION, "--context names what to run; see --help");
     if (run->count && run->seconds > 0) return failed(BAD_OPTION, "--num_inferences or --duration: give one of them");
     return 0;
 }
 
-/* Files of the inputs, which are named on a line: NAME:=FILE, or FILE where there is one input. */
+/* The files of the inputs that a line names: NAME:=FILE, or FILE where there is one input. */
 static int read_line(run *run, char *line, size_t number) {
     char **files = memset(run->files + run->lines++ * run->inputs, 0, run->inputs * sizeof *files), *rest = NULL;
-    size_t found = 0;
+    size_t found = 0, place;
     for (char *word = strtok_r(line, " \t\r\n", &rest); word != NULL; word = strtok_r(NULL, " \t\r\n", &rest)) {
         char *file = strstr(word, ":=");
-        size_t place = 0, length = file != NULL ? (size_t)(file - word) : 0;
-        for (; file != NULL && place < run->inputs; place++) {
-            const char *name = run->info->inputs[place].name;
-            if (strlen(name) == length && memcmp(name, word, length) == 0) break;
-        }
-        if ((file == NULL && run->inputs != 1) || place >= run->inputs || files[place] != NULL)
-            return failed(BAD_OPTION, "%s:%zu: '%s' is not NAME:=FILE of an input that has none yet", run->input_list,
-                          number, word);
+        if (file != NULL) *file = 0;
+        for (place = 0; file != NULL && place < run->inputs; place++)
+            if (strcmp(run->info->inputs[place].name, word) == 0) break;
+        if ((file == NULL && run->inputs != 1) || place == run->inputs || files[place] != NULL) break;
         files[place] = file != NULL ? file + 2 : word;
         found++;
     }
     if (found == run->inputs) return 0;
-    return failed(BAD_OPTION, "%s:%zu: files for %zu of %zu inputs", run->input_list, number, found, run->inputs);
+    return failed(BAD_OPTION, "%s:%zu: give NAME:=FILE once for each input; see --help", run->input_list, number);
 }
 
 static int read_list(run *run) {
     FILE *file = fopen(run->input_list, "r");
-    if (file == NULL) return failed(BAD_OPTION, "input list %s cannot be read: %s", run->input_list, strerror(errno));
+    if (file == NULL) return failed(BAD_OPTION, "%s cannot be read: %s", run->input_list, strerror(errno));
     int code = 0;
     size_t room = 0, number = 0;
     run->files = NULL;
     for (char *line = NULL; !code && getline(&line, &room, file) != -1; line = NULL, room = 0) { /* its words stay */
-        const char *first = line + strspn(line, " \t\r\n");
         number++;
-        if (*first == 0 || *first == '#') continue;
+        if (strchr("#\r\n", line[strspn(line, " \t")]) != NULL) continue; /* empty, or a comment */
         run->files = more(run->files, (run->lines + 1) * run->inputs, sizeof *run->files);
         code = read_line(run, line, number);
     }
     fclose(file);
-    return code || run->lines ? code : failed(BAD_OPTION, "input list %s names no inputs", run->input_list);
+    return code || run->lines ? code : failed(BAD_OPTION, "%s names no inputs", run->input_list);
 }
 
 static int read_input(const char *path, const gputune_tensor *tensor, char *to) {
@@ -153,20 +138,20 @@ static int read_input(const char *path, const gputune_tensor *tensor, char *to) 
     bool whole = fread(to, 1, tensor->nbytes, file) == tensor->nbytes && fgetc(file) == EOF;
     fclose(file);
     if (whole) return 0;
-    return failed(BAD_OPTION, "%s has not %zu bytes, which input '%s' takes", path, tensor->nbytes, tensor->name);
+    return failed(BAD_OPTION, "%s has not the %zu bytes that input '%s' takes", path, tensor->nbytes, tensor->name);
 }
 
-/* In names of files, what separates folders or hides a file becomes an underscore. */
-static int write_output(const run *run, size_t number, const gputune_tensor *tensor, const char *data) {
+/* What separates folders, or hides a file, is an underscore in names of files. */
+static int write_output(const run *run, const gputune_tensor *tensor, const char *data) {
     char path[LONGEST_PATH];
-    int begin = snprintf(path, sizeof path, "%s/Result_%zu", run->output_dir, number);
+    int begin = snprintf(path, sizeof path, "%s/Result_%zu", run->output_dir, run->done);
     if (begin < 0 || (size_t)begin + strlen(tensor->name) + 6 > sizeof path)
         return failed(BAD_OUTPUT, "--output_dir: the path of output '%s' is too long", tensor->name);
     if ((mkdir(run->output_dir, 0777) && errno != EEXIST) || (mkdir(path, 0777) && errno != EEXIST))
         return failed(BAD_OUTPUT, "--output_dir: %s cannot be made: %s", path, strerror(errno));
     sprintf(path + begin, "/%s.raw", tensor->name);
-    for (char *letter = path + begin + 1; *letter; letter++)
-        if ((*letter > 0 && !isalnum(*letter) && !strchr("._-", *letter)) || (letter == path + begin + 1 && *letter == '.'))
+    for (unsigned char *letter = (unsigned char *)path + begin + 1; *letter; letter++)
+        if (*letter < 128 && !isalnum(*letter) && (!strchr("._-", *letter) || (*letter == '.' && letter[-1] == '/')))
             *letter = '_';
     FILE *file = fopen(path, "wb");
     bool whole = file != NULL && fwrite(data, 1, tensor->nbytes, file) == tensor->nbytes;
@@ -174,21 +159,19 @@ static int write_output(const run *run, size_t number, const gputune_tensor *ten
     return failed(BAD_OUTPUT, "%s cannot be written: %s", path, strerror(errno));
 }
 
-/* The inference of a number, on a line of the list; those below 0 warm up. */
-static int infer(run *run, gputune_graph *graph, long long number, gputune_error *error) {
-    size_t line = number < 0 ? 0 : (size_t)number % run->lines;
+static int infer(run *run, gputune_graph *graph, gputune_error *error) {
+    char **files = run->files + run->done % run->lines * run->inputs;
     int code = 0;
-    for (size_t place = 0; !code && place < run->inputs && (run->lines > 1 || number <= 0); place++)
-        code = read_input(run->files[line * run->inputs + place], &run->info->inputs[place], run->values[place].data);
+    for (size_t place = 0; !code && place < run->inputs && (run->lines > 1 || run->done == 0); place++)
+        code = read_input(files[place], &run->info->inputs[place], run->values[place].data);
     if (code) return code;
     uint64_t begun_ns = now_ns();
     if (gputune_run(graph, run->values, run->inputs, run->results, run->outputs, error)) return refused(error);
     uint64_t took_ns = now_ns() - begun_ns;
-    if (number < 0) return 0;
+    for (size_t place = 0; !code && run->done < run->lines && place < run->outputs; place++)
+        code = write_output(run, &run->info->outputs[place], run->results[place].data);
     if ((run->done & (run->done - 1)) == 0) run->took_ns = more(run->took_ns, 2 * run->done, sizeof took_ns);
     run->took_ns[run->done++] = took_ns;
-    for (size_t place = 0; !code && (size_t)number < run->lines && place < run->outputs; place++)
-        code = write_output(run, (size_t)number, &run->info->outputs[place], run->results[place].data);
     return code;
 }
 
@@ -200,56 +183,55 @@ static gputune_value *values_of(const gputune_tensor *tensors, size_t count) {
 
 static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
     int code = 0;
+    size_t named = run->inputs;
     run->info = gputune_info(graph);
-    run->inputs = run->info->input_count, run->outputs = run->info->output_count;
+    run->inputs = run->info->input_count;
+    run->outputs = run->info->output_count;
     run->values = values_of(run->info->inputs, run->inputs);
     run->results = values_of(run->info->outputs, run->outputs);
-    for (size_t place = 0; gputune_warning(graph, place) != NULL; place++)
-        fprintf(stderr, "warning: %s\n", gputune_warning(graph, place));
+    for (size_t number = 0; gputune_warning(graph, number) != NULL; number++)
+        fprintf(stderr, "warning: %s\n", gputune_warning(graph, number));
+    if (run->input_list == NULL && named != run->inputs)
+        code = failed(BAD_OPTION, "the graph takes %zu files, not %zu; see --help", run->inputs, named);
     if (run->input_list != NULL && run->inputs) code = read_list(run);
-    else if (run->file_count != run->inputs)
-        code = failed(BAD_OPTION, "graph '%s' takes %zu inputs, and %zu files are named; see --help", run->info->name,
-                      run->inputs, run->file_count);
     if (run->lines == 0) run->lines = 1;
-    for (long long number = -(long long)run->warmup; !code && number < 0; number++)
-        code = infer(run, graph, number, error);
+    size_t count = run->count ? run->count : run->lines;
     uint64_t begun_ns = now_ns();
-    do {
-        if (!code) code = infer(run, graph, (long long)run->done, error);
-    } while (!code && (run->seconds > 0 ? (double)(now_ns() - begun_ns) < run->seconds * 1e9
-                                        : run->done < (run->count ? run->count : run->lines)));
+    while (!code && (run->seconds > 0 ? run->done == 0 || (double)(now_ns() - begun_ns) < run->seconds * 1e9
+                                      : run->done < count))
+        code = infer(run, graph, error);
     return code;
 }
 
-static int ascending(const void *a, const void *b) {
-    uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
-    return (one > other) - (one < other);
+static int ascending(const void *one, const void *other) {
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+    return (a > b) - (a < b);
 }
 
-/* Percentiles lie between two values that are next to each other, as those of numpy.percentile do. */
+/* A percentile may lie between two inferences, as with numpy.percentile. */
 static void tell(const run *run, const gputune_device *device, uint64_t load_ns) {
     static const double percents[] = {50, 90, 99, 99.9};
-    printf("%zu inferences on %s: load %.2f ms, first %.2f ms", run->done, gputune_device_name(device),
+    printf("%zu inferences on %s: load %.2f ms, first %.3f ms", run->done, gputune_device_name(device),
            (double)load_ns / 1e6, (double)run->took_ns[0] / 1e6);
     qsort(run->took_ns, run->done, sizeof *run->took_ns, ascending);
     for (size_t number = 0; number < sizeof percents / sizeof *percents; number++) {
         double place = percents[number] / 100 * (double)(run->done - 1);
         size_t below = (size_t)place, above = below + (below + 1 < run->done);
         double low = (double)run->took_ns[below], high = (double)run->took_ns[above];
-        printf(", p%g %.2f ms", percents[number], (low + (high - low) * (place - (double)below)) / 1e6);
+        printf(", p%g %.3f ms", percents[number], (low + (high - low) * (place - (double)below)) / 1e6);
     }
     printf("\n");
 }
 
 int main(int argc, char **argv) {
     run run = {.output_dir = "output"};
-    int code = parse(&run, argc, argv);
     gputune_error error;
     gputune_file *file = NULL;
     gputune_device *device = NULL;
     gputune_graph *graph = NULL;
     gputune_profile *profile = NULL;
-    if (code) return code;
+    int code = parse(&run, argc, argv);
+    if (code || run.help) return run.help && fputs(HELP, stdout) < 0 ? BAD_OUTPUT : code;
     if (gputune_open(run.context, &file, &error) ||
         gputune_open_device(&(gputune_device_options){.device = run.device, .file = file}, &device, &error))
         code = refused(&error);

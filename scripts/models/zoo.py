@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 
 import tool
-from gputune.client.run.net_run import file_stem
+from gputune.client.outputs import file_stem
 from models.zoo_models import ENTRIES, Entry, Shape, sample
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -75,6 +75,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.doctor": {"client.target"},
     "client.run": {"client.model", "client.target", "client.context"},
     "client.run.throughput": set(),
+    "client.export": set(),
     "client.farm": {"client.html", "client.target"},
     "client.farm.hosts": {"client.target"},
     "client.generation.config": {"client.context", "client.target", "client.tuning"},
@@ -98,6 +99,7 @@ BELOW: Mapping[str, set[str]] = {
     },
     "client.cli": {
         "client.doctor",
+        "client.export",
         "client.farm",
         "client.generation",
         "client.model",

@@ -11,8 +11,9 @@ import pytest
 
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import InputLine, read_input_list, read_inputs
+from gputune.client.outputs import file_stem, file_stems
 from gputune.client.run.inferences import Extent, run
-from gputune.client.run.net_run import file_stem, file_stems, write_result
+from gputune.client.run.net_run import write_result
 from gputune.client.run.profiling import lines_of
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.runtime.context.records import TensorRecord

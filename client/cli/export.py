@@ -1,0 +1,40 @@
+"""gputune export"""
+
+from pathlib import Path
+
+import click
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.say import say
+from gputune.client.export.contents import read_contents
+from gputune.client.export.exporting import export
+from gputune.client.outputs import check_output
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("export")
+@click.option(
+    "--context",
+    type=_PATH,
+    required=True,
+    metavar="F",
+    help="The context binary, package, or ONNX file with EPContext nodes.",
+)
+@click.option("--output_dir", type=_PATH, required=True, metavar="D", help="The folder to write: new, or empty.")
+def command(context: Path, output_dir: Path) -> None:
+    """Write a folder that builds by itself: the C runtime, a context and a program that runs it on files.
+
+    An application on the device then needs neither Python nor gputune, only libOpenCL.so. The folder's README says how
+    it is built, by make, by CMake and for Android, and how an application of yours takes its place.
+
+    \b
+    gputune export --context output/model.bin --output_dir app
+    make -C app
+    cd app && build/gputune-run --context model.bin --input_list input_list.txt
+    """
+    check_output(output_dir, folder=True)
+    with device_errors(context):
+        contents = read_contents(context)
+    export(contents, output_dir)
+    say(f"{output_dir}: builds with `make -C {output_dir}`; README.md in it says more")

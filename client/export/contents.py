@@ -1,0 +1,67 @@
+"""What a file holds that is to be exported, and whether the C runtime can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputune.client.errors import DeviceOrContextError
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
+from gputune.runtime.context.format import FORMAT_VERSION, ContextFile, open_context, version_of
+from gputune.runtime.context.package import is_package, open_package
+from gputune.runtime.context.records import GraphRecord
+from gputune.runtime.execution.loading import check_trusted
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A file with contexts. files: itself and those that it names, which lie in its folder or below; graphs: those of
+    its first context; devices: what each context was made for."""
+
+    path: Path
+    files: tuple[Path, ...]
+    graphs: tuple[GraphRecord, ...]
+    devices: tuple[DeviceIdentity, ...]
+
+
+def read_contents(path: Path) -> Contents:
+    """What a context binary, package or ONNX file with EPContext nodes holds. Raises DeviceOrContextError for what the
+    C runtime does not run; ContextError subclasses, OSError."""
+    check_trusted(path)
+    files, graphs, devices = [path], [], []
+    for context in _opened(path):
+        with context:
+            _check(context)
+            devices.append(context.header.device)
+            graphs.append(context.header.graphs)
+    if is_ep_context(path):
+        named = {node.content for node in ep_contexts(path) if isinstance(node.content, Path)}
+        files += sorted(named)
+    return Contents(path, tuple(files), graphs[0], tuple(devices))
+
+
+def _opened(path: Path) -> Iterator[ContextFile]:
+    """Each context of a file."""
+    if is_ep_context(path):
+        yield from (node.open() for node in ep_contexts(path) if node.main)
+    elif is_package(path):
+        with open_package(path) as package:
+            yield from (package.open(place) for place in range(len(package.contexts)))
+    else:
+        yield open_context(path)
+
+
+def _check(context: ContextFile) -> None:
+    version = version_of(context.head)
+    if version != FORMAT_VERSION:
+        raise DeviceOrContextError(
+            f"{context.path} has format version {version}, and the C runtime reads {FORMAT_VERSION} alone; generate "
+            "the context again"
+        )
+    if not context.header.computes:
+        raise DeviceOrContextError(
+            f"{context.path} was made on the null device, which computes nothing; generate it on the device that is to "
+            "run it"
+        )

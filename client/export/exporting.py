@@ -1,0 +1,63 @@
+"""Writes the folder: sources, context, an example of its inputs, and a page that says how to build and use it."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.metadata import distribution
+from pathlib import Path
+
+import numpy as np
+
+from gputune.client.errors import ConfigError, OutputError
+from gputune.client.export.contents import Contents
+from gputune.client.export.page import page
+from gputune.client.outputs import file_stems, whole
+from gputune.runtime import native
+from gputune.runtime.context.records import TensorRecord
+
+INPUT_LIST = "input_list.txt"
+INPUTS = Path("inputs")
+PAGE = "README.md"
+LICENSE = "LICENSE"
+
+
+def export(contents: Contents, folder: Path) -> None:
+    """Writes what `contents` says into a folder that is new or empty; it appears complete or not at all. Raises
+    ConfigError, OutputError."""
+    home = contents.path.parent
+    files = {path.relative_to(home): path for path in contents.files}
+    own = {*native.files(), Path(INPUT_LIST), Path(PAGE), Path(LICENSE)}
+    for path in files:
+        if path in own or path.parts[0] == INPUTS.name:
+            raise ConfigError(
+                f"--context: {path} is the name of a file that an exported folder has; rename the context"
+            )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"--output_dir: {folder} is there and not an empty folder; name a new one")
+    with whole(folder) as unfinished:
+        try:
+            files |= {path: native.FOLDER / path for path in native.files()}
+            for path, source in files.items():
+                (unfinished / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, unfinished / path)
+            _write_inputs(unfinished, contents.graphs[0].inputs)
+            (unfinished / PAGE).write_text(page(contents), encoding="utf-8")
+            if (text := distribution("gputune").read_text(f"licenses/{LICENSE}")) is not None:
+                (unfinished / LICENSE).write_text(text, encoding="utf-8")
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+
+def _write_inputs(folder: Path, inputs: tuple[TensorRecord, ...]) -> None:
+    """A file for each input with numbers that do for a first run, and the input list that names them."""
+    (folder / INPUTS).mkdir()
+    numbers = np.random.default_rng(0)
+    words = []
+    for name, stem in file_stems(tensor.name for tensor in inputs).items():
+        (tensor,) = (tensor for tensor in inputs if tensor.name == name)
+        path = INPUTS / f"{stem}.raw"
+        values = numbers.random(tensor.shape) if tensor.dtype.startswith("float") else np.zeros(tensor.shape)
+        values.astype(tensor.dtype).tofile(folder / path)
+        words.append(f'"{name}":={path.as_posix()}' if " " in name else f"{name}:={path.as_posix()}")
+    (folder / INPUT_LIST).write_text(" ".join(words) + "\n", encoding="utf-8")

@@ -1,0 +1,105 @@
+"""gputune export: a folder that holds all that its program needs, and what it refuses."""
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.runtime import native
+from gputune.runtime.context.format import aligned
+from tests.client.commands import Gputune
+from tests.client.contexts import DEVICE, small_context
+
+COMPUTING = {**DEVICE, "name": "A GPU", "platform": "x", "driver_version": "7.1"}
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    return small_context(tmp_path / "model.bin", device=COMPUTING)
+
+
+def test_the_folder_holds_sources_context_inputs_and_a_page(gputune: Gputune, context: Path, tmp_path: Path) -> None:
+    app = tmp_path / "new" / "app"
+    ran = gputune("export", "--context", context, "--output_dir", app)
+    assert ran.code == 0, ran.err
+    written = {path.relative_to(app) for path in app.rglob("*") if path.is_file()}
+    more = {"model.bin", "README.md", "LICENSE", "input_list.txt", "inputs/x.raw"}
+    assert written == {*native.files(), *map(Path, more)}
+    assert (app / "model.bin").read_bytes() == context.read_bytes()
+    assert (app / "input_list.txt").read_text() == "x:=inputs/x.raw\n"
+    numbers = np.fromfile(app / "inputs" / "x.raw", np.float32)
+    assert numbers.size == 8
+    assert len(set(numbers)) == 8
+    page = (app / "README.md").read_text()
+    assert "Made for: A GPU (7.1)." in page
+    assert "| input | `x` | float32 | 2 × 4 | 32 |" in page
+    assert not re.search(r"[{}](?!\.|\n)", page.split("```c")[0].split("```sh")[0])
+
+
+def test_the_program_of_the_page_compiles(gputune: Gputune, context: Path, tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    assert gputune("export", "--context", context, "--output_dir", app).code == 0
+    if (compiler := shutil.which("cc")) is None:
+        pytest.skip("there is no C compiler")
+    (snippet,) = re.findall(r"```c\n(.*?)```", (app / "README.md").read_text(), re.DOTALL)
+    includes = "#include <stdio.h>\n#include <stdlib.h>\n#include <gputune.h>\n"
+    (app / "own.c").write_text(f"{includes}int main(void) {{\n{snippet}return 0;\n}}\n")
+    command = [compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-c", "own.c", "-o", os.devnull]
+    built = subprocess.run(command, cwd=app, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+
+
+def test_a_package_takes_all_its_contexts_along(gputune: Gputune, context: Path, tmp_path: Path) -> None:
+    other = small_context(tmp_path / "other.bin", device={**COMPUTING, "name": "Another"})
+    assert gputune("package", context, other, "--output", tmp_path / "m.gtpkg").code == 0
+    ran = gputune("export", "--context", tmp_path / "m.gtpkg", "--output_dir", tmp_path / "app")
+    assert ran.code == 0, ran.err
+    assert "Made for: A GPU (7.1), Another (7.1)." in (tmp_path / "app" / "README.md").read_text()
+
+
+def refused(gputune: Gputune, context: Path, app: Path, code: int) -> str:
+    ran = gputune("export", "--context", context, "--output_dir", app)
+    assert ran.code == code, ran.err
+    (line,) = ran.err.splitlines()
+    assert not app.exists() or not app.is_dir() or (app / "kept").exists()
+    return line
+
+
+def test_what_the_c_runtime_does_not_run_is_refused(gputune: Gputune, context: Path, tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    assert "null device" in refused(gputune, small_context(tmp_path / "null.bin"), app, 8)
+    older_path = tmp_path / "older.bin"
+    older_path.write_bytes(of_version_2(context.read_bytes()))
+    assert "has format version 2" in refused(gputune, older_path, app, 8)
+    assert "UntrustedFile" in refused(gputune, writable(context), app, 8)
+    assert "cannot be read" in refused(gputune, tmp_path / "no.bin", app, 8)
+
+
+def of_version_2(content: bytes) -> bytes:
+    """A context as the format was before the memory block."""
+    header_bytes, memory_bytes = struct.unpack_from("<I", content, 12)[0], struct.unpack_from("<I", content, 48)[0]
+    begin = 48 + 36 + memory_bytes
+    head = content[:8] + struct.pack("<I", 2) + content[12:48] + content[begin : begin + header_bytes]
+    return head + bytes(-len(head) % 64) + content[aligned(begin + header_bytes) :]
+
+
+def writable(path: Path) -> Path:
+    """A copy that every user can change."""
+    copy = path.with_name("writable.bin")
+    shutil.copy(path, copy)
+    copy.chmod(0o666)
+    return copy
+
+
+def test_what_is_there_stays(gputune: Gputune, context: Path, tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "kept").touch()
+    assert "not an empty folder" in refused(gputune, context, app, 6)
+    assert "rename the context" in refused(gputune, context.rename(tmp_path / "Makefile"), tmp_path / "b", 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Makefile", "app"]
