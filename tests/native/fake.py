@@ -1,0 +1,75 @@
+"""The OpenCL library of fake_opencl.c, and contexts for its device."""
+
+import ctypes
+import itertools
+from pathlib import Path
+
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from tests.native.compiling import OPTIMISED, compiled, sanitizers
+
+HERE = Path(__file__).parent
+DEVICE = DeviceIdentity(
+    platform="Fake",
+    platform_version="OpenCL 1.2 fake",
+    name="Fake GPU",
+    vendor="gputune",
+    driver_version="1.0",
+    device_version="OpenCL 1.2 fake",
+    device_type="gpu",
+    compute_units=4,
+    max_work_group_size=1024,
+    max_work_item_sizes=(1024, 1024, 64),
+    local_memory_bytes=32 << 10,
+    global_memory_bytes=1 << 30,
+    max_allocation_bytes=1 << 28,
+    base_address_alignment_bytes=128,
+    preferred_float_width=1,
+    extensions=("cl_khr_byte_addressable_store", "cl_khr_fp16"),
+)
+SOURCE = "__kernel void twice(__global const float *from, __global float *to) {}"
+ELEMENTS, STAGES = 64, 3
+NBYTES = 4 * ELEMENTS
+
+
+class Fake:
+    """The library, compiled once for a state of its source."""
+
+    def __init__(self) -> None:
+        strict = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+        flags = (*OPTIMISED, "-shared", *sanitizers())
+        self.path = compiled("libOpenCL_fake.so", [HERE / "fake_opencl.c"], flags, strict)
+        self._library = ctypes.CDLL(str(self.path))
+        self._library.fake_fail_at.argtypes = [ctypes.c_long]
+        self._library.fake_alive.restype = self._library.fake_calls.restype = ctypes.c_long
+
+    @property
+    def alive(self) -> int:
+        """OpenCL objects that were made and not released."""
+        return int(self._library.fake_alive())
+
+    @property
+    def calls(self) -> int:
+        """Since fail_at was called last."""
+        return int(self._library.fake_calls())
+
+    def fail_at(self, call: int) -> None:
+        """Makes the call of this number from now on fail; 0: none."""
+        self._library.fake_fail_at(call)
+
+
+def doubling_context(path: Path, graphs: tuple[str, ...] = ("main",), binary: bytes = SOURCE.encode()) -> Path:
+    """Graphs that take x and give y, which is x times two to the power of STAGES, by an arena between the stages."""
+    arenas = [BufferRef("arena", 0, place * 256, NBYTES) for place in range(2)]
+    stages = [BufferRef("input", 0, 0, NBYTES), *(arenas[place % 2] for place in range(STAGES - 1))]
+    stages.append(BufferRef("output", 0, 0, NBYTES))
+    launches = tuple(
+        LaunchRecord(f"op {place}", "0" * 64, 0, "twice", (ELEMENTS,), (4,), pair)
+        for place, pair in enumerate(itertools.pairwise(stages))
+    )
+    inputs, outputs = ((TensorRecord(name, (ELEMENTS,)),) for name in "xy")
+    records = [GraphRecord(name, inputs, outputs, launches, (512,)) for name in graphs]
+    programs = (ProgramRecord(binary, SOURCE, ""),)
+    write_context(path, Context(records, programs, (), DEVICE.to_dict(), "fake", {}, {"gputune": "0.1.0"}, True))
+    return path

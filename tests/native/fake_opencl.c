@@ -1,0 +1,338 @@
+/* A libOpenCL.so for tests: one GPU whose kernels double floats, from their first buffer to their last one.
+ *
+ * It runs a command when it is enqueued, on the caller's thread, and locks nothing but its counts, so that a sanitizer
+ * sees two threads that use a queue or a kernel at once, and memory that is freed too early. It counts what is alive
+ * (fake_alive) and calls that could fail, of which one can be made to (fake_fail_at). A program is its text: a binary is
+ * one that has "__kernel" in it. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define API __attribute__((visibility("default")))
+enum { OUT_OF_RESOURCES = -5, INVALID_VALUE = -30, INVALID_BINARY = -42, INVALID_KERNEL_NAME = -46, INVALID_ARGUMENTS = -52 };
+enum { MOST_ARGUMENTS = 16, NAME_BYTES = 64 };
+
+typedef struct object object;
+struct object {
+    atomic_int owners;
+    object *parent; /* of a part of a buffer, and of a kernel its program */
+    char *bytes;    /* of a buffer, or the text of a program */
+    size_t nbytes;
+    bool owns_bytes;
+    char name[NAME_BYTES]; /* of a kernel */
+    unsigned arguments;
+    struct {
+        object *buffer;
+        bool set;
+    } given[MOST_ARGUMENTS];
+    uint64_t begun_ns, ended_ns; /* of an event */
+    uint64_t commands;           /* of a queue */
+};
+
+static atomic_long alive, calls, failing;
+static int platform, device; /* whose addresses are their handles */
+
+API long fake_alive(void) { return atomic_load(&alive); }
+API long fake_calls(void) { return atomic_load(&calls); }
+/* The call of this number from now on fails; 0: none does. */
+API void fake_fail_at(long number) {
+    atomic_store(&calls, 0);
+    atomic_store(&failing, number);
+}
+
+static bool fails(void) { return atomic_fetch_add(&calls, 1) + 1 == atomic_load(&failing); }
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static object *made(int32_t *status, int32_t wrong) {
+    if (status != NULL) *status = wrong;
+    if (wrong) return NULL;
+    object *one = calloc(1, sizeof *one);
+    if (one == NULL) abort();
+    atomic_store(&one->owners, 1);
+    atomic_fetch_add(&alive, 1);
+    return one;
+}
+
+static int32_t release(object *one) {
+    if (atomic_fetch_sub(&one->owners, 1) > 1) return 0;
+    if (one->parent != NULL) release(one->parent);
+    if (one->owns_bytes) free(one->bytes);
+    free(one);
+    atomic_fetch_sub(&alive, 1);
+    return 0;
+}
+
+static object *shared(object *one) {
+    atomic_fetch_add(&one->owners, 1);
+    return one;
+}
+
+static int32_t answer(const void *value, size_t length, size_t room, void *to, size_t *needed) {
+    if (fails()) return OUT_OF_RESOURCES;
+    if (needed != NULL) *needed = length;
+    if (to != NULL && room < length) return INVALID_VALUE;
+    if (to != NULL) memcpy(to, value, length);
+    return 0;
+}
+
+static int32_t answer_text(const char *text, size_t room, void *to, size_t *needed) {
+    return answer(text, strlen(text) + 1, room, to, needed);
+}
+
+static int32_t answer_number(uint64_t number, size_t length, size_t room, void *to, size_t *needed) {
+    return answer(&number, length, room, to, needed);
+}
+
+/* --- platform and device --- */
+
+API int32_t clGetPlatformIDs(uint32_t room, void **platforms, uint32_t *count) {
+    if (room && platforms != NULL) platforms[0] = &platform;
+    if (count != NULL) *count = 1;
+    return fails() ? OUT_OF_RESOURCES : 0;
+}
+
+API int32_t clGetPlatformInfo(void *of, uint32_t what, size_t room, void *to, size_t *needed) {
+    (void)of;
+    return answer_text(what == 0x0902 ? "Fake" : "OpenCL 1.2 fake", room, to, needed);
+}
+
+API int32_t clGetDeviceIDs(void *of, uint64_t kind, uint32_t room, void **devices, uint32_t *count) {
+    (void)of, (void)kind;
+    if (room && devices != NULL) devices[0] = &device;
+    if (count != NULL) *count = 1;
+    return fails() ? OUT_OF_RESOURCES : 0;
+}
+
+API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size_t *needed) {
+    static const size_t items[3] = {1024, 1024, 64};
+    (void)of;
+    switch (what) {
+    case 0x1000: return answer_number(1 << 2, 8, room, to, needed);       /* type: GPU */
+    case 0x1002: return answer_number(4, 4, room, to, needed);            /* compute units */
+    case 0x1003: return answer_number(3, 4, room, to, needed);            /* dimensions */
+    case 0x1004: return answer_number(1024, 8, room, to, needed);         /* work-group */
+    case 0x1005: return answer(items, sizeof items, room, to, needed);    /* work-items */
+    case 0x100A: return answer_number(1, 4, room, to, needed);            /* width of float */
+    case 0x1010: return answer_number(1 << 28, 8, room, to, needed);      /* largest allocation */
+    case 0x1019: return answer_number(1024, 4, room, to, needed);         /* alignment in bits */
+    case 0x101F: return answer_number(1u << 30, 8, room, to, needed);     /* global memory */
+    case 0x1023: return answer_number(32 << 10, 8, room, to, needed);     /* local memory */
+    case 0x102B: return answer_text("Fake GPU", room, to, needed);
+    case 0x102C: return answer_text("gputune", room, to, needed);
+    case 0x102D: return answer_text("1.0", room, to, needed);
+    case 0x102F: return answer_text("OpenCL 1.2 fake", room, to, needed);
+    case 0x1030: return answer_text("cl_khr_fp16 cl_khr_byte_addressable_store", room, to, needed);
+    case 0x1035: return answer_number(0, 4, room, to, needed);            /* unified memory */
+    default: return INVALID_VALUE;
+    }
+}
+
+API object *clCreateContext(const intptr_t *wishes, uint32_t count, void *const *devices, void *told, void *user,
+                            int32_t *status) {
+    (void)wishes, (void)count, (void)devices, (void)told, (void)user;
+    return made(status, fails() ? OUT_OF_RESOURCES : 0);
+}
+
+API object *clCreateCommandQueue(object *context, void *of, uint64_t wishes, int32_t *status) {
+    (void)of, (void)wishes;
+    object *queue = made(status, fails() ? OUT_OF_RESOURCES : 0);
+    if (queue != NULL) queue->parent = shared(context);
+    return queue;
+}
+
+API int32_t clReleaseContext(object *context) { return release(context); }
+API int32_t clReleaseCommandQueue(object *queue) { return release(queue); }
+API int32_t clFlush(object *queue) { return queue->commands++, fails() ? OUT_OF_RESOURCES : 0; }
+API int32_t clFinish(object *queue) { return queue->commands++, fails() ? OUT_OF_RESOURCES : 0; }
+
+/* --- memory --- */
+
+API object *clCreateBuffer(object *context, uint64_t flags, size_t nbytes, void *host, int32_t *status) {
+    object *buffer = made(status, fails() ? OUT_OF_RESOURCES : nbytes == 0 ? INVALID_VALUE : 0);
+    if (buffer == NULL) return NULL;
+    buffer->parent = shared(context);
+    buffer->nbytes = nbytes;
+    buffer->owns_bytes = !(flags & 1 << 3);
+    buffer->bytes = buffer->owns_bytes ? malloc(nbytes) : host;
+    if (buffer->owns_bytes) memset(buffer->bytes, 0xA5, nbytes); /* not the zeros that a test could mistake for a result */
+    if (flags & 1 << 5) memcpy(buffer->bytes, host, nbytes);
+    return buffer;
+}
+
+API object *clCreateSubBuffer(object *whole, uint64_t flags, uint32_t kind, const size_t *region, int32_t *status) {
+    (void)flags, (void)kind;
+    bool inside = region[1] && region[0] + region[1] <= whole->nbytes && region[0] % 128 == 0;
+    object *part = made(status, fails() ? OUT_OF_RESOURCES : inside ? 0 : INVALID_VALUE);
+    if (part == NULL) return NULL;
+    part->parent = shared(whole);
+    part->bytes = whole->bytes + region[0];
+    part->nbytes = region[1];
+    return part;
+}
+
+API int32_t clRetainMemObject(object *buffer) { return shared(buffer), 0; }
+API int32_t clReleaseMemObject(object *buffer) { return release(buffer); }
+
+API int32_t clGetMemObjectInfo(object *buffer, uint32_t what, size_t room, void *to, size_t *needed) {
+    if (what == 0x1102) return answer_number(buffer->nbytes, 8, room, to, needed);
+    return INVALID_VALUE;
+}
+
+static int32_t command(object *queue, object **event) {
+    queue->commands++;
+    if (fails()) return OUT_OF_RESOURCES;
+    if (event != NULL) {
+        *event = made(NULL, 0);
+        (*event)->begun_ns = (*event)->ended_ns = now_ns();
+    }
+    return 0;
+}
+
+API int32_t clEnqueueWriteBuffer(object *queue, object *buffer, uint32_t waits, size_t offset, size_t nbytes,
+                                 const void *data, uint32_t count, const void *after, object **event) {
+    (void)waits, (void)count, (void)after;
+    int32_t status = offset + nbytes <= buffer->nbytes ? command(queue, event) : INVALID_VALUE;
+    if (!status) memcpy(buffer->bytes + offset, data, nbytes);
+    return status;
+}
+
+API int32_t clEnqueueReadBuffer(object *queue, object *buffer, uint32_t waits, size_t offset, size_t nbytes, void *data,
+                                uint32_t count, const void *after, object **event) {
+    (void)waits, (void)count, (void)after;
+    int32_t status = offset + nbytes <= buffer->nbytes ? command(queue, event) : INVALID_VALUE;
+    if (!status) memcpy(data, buffer->bytes + offset, nbytes);
+    return status;
+}
+
+API int32_t clEnqueueFillBuffer(object *queue, object *buffer, const void *pattern, size_t length, size_t offset,
+                                size_t nbytes, uint32_t count, const void *after, object **event) {
+    (void)count, (void)after;
+    int32_t status = offset + nbytes <= buffer->nbytes ? command(queue, event) : INVALID_VALUE;
+    for (size_t at = 0; !status && at < nbytes; at += length) memcpy(buffer->bytes + offset + at, pattern, length);
+    return status;
+}
+
+API void *clEnqueueMapBuffer(object *queue, object *buffer, uint32_t waits, uint64_t flags, size_t offset, size_t nbytes,
+                             uint32_t count, const void *after, object **event, int32_t *status) {
+    (void)waits, (void)flags, (void)count, (void)after;
+    *status = offset + nbytes <= buffer->nbytes ? command(queue, event) : INVALID_VALUE;
+    return *status ? NULL : buffer->bytes + offset;
+}
+
+API int32_t clEnqueueUnmapMemObject(object *queue, object *buffer, void *data, uint32_t count, const void *after,
+                                    object **event) {
+    (void)buffer, (void)data, (void)count, (void)after;
+    return command(queue, event);
+}
+
+/* --- programs and kernels --- */
+
+static object *program_of(object *context, const char *text, size_t length, int32_t *status, int32_t wrong) {
+    object *program = made(status, wrong);
+    if (program == NULL) return NULL;
+    program->parent = shared(context);
+    program->owns_bytes = true;
+    program->bytes = memcpy(calloc(length + 1, 1), text, length);
+    return program;
+}
+
+API object *clCreateProgramWithSource(object *context, uint32_t count, const char **texts, const size_t *lengths,
+                                      int32_t *status) {
+    (void)count;
+    size_t length = lengths != NULL && lengths[0] ? lengths[0] : strlen(texts[0]);
+    return program_of(context, texts[0], length, status, fails() ? OUT_OF_RESOURCES : 0);
+}
+
+API object *clCreateProgramWithBinary(object *context, uint32_t count, void *const *devices, const size_t *lengths,
+                                      const unsigned char **binaries, int32_t *of_each, int32_t *status) {
+    (void)count, (void)devices;
+    bool good = lengths[0] >= 8 && memcmp(binaries[0], "__kernel", 8) == 0;
+    int32_t wrong = fails() ? OUT_OF_RESOURCES : good ? 0 : INVALID_BINARY;
+    if (of_each != NULL) *of_each = wrong;
+    return program_of(context, (const char *)binaries[0], lengths[0], status, wrong);
+}
+
+API int32_t clBuildProgram(object *program, uint32_t count, void *const *devices, const char *options, void *told,
+                           void *user) {
+    (void)program, (void)count, (void)devices, (void)options, (void)told, (void)user;
+    return fails() ? OUT_OF_RESOURCES : 0;
+}
+
+API int32_t clGetProgramBuildInfo(object *program, void *of, uint32_t what, size_t room, void *to, size_t *needed) {
+    (void)program, (void)of, (void)what;
+    return answer_text("the log of a build that failed", room, to, needed);
+}
+
+API int32_t clReleaseProgram(object *program) { return release(program); }
+
+API object *clCreateKernel(object *program, const char *name, int32_t *status) {
+    char head[NAME_BYTES + 2] = "";
+    strcat(strncat(head, name, NAME_BYTES - 1), "(");
+    const char *found = strstr(program->bytes, head);
+    object *kernel = made(status, fails() ? OUT_OF_RESOURCES : found == NULL ? INVALID_KERNEL_NAME : 0);
+    if (kernel == NULL) return NULL;
+    kernel->parent = shared(program);
+    strncpy(kernel->name, name, NAME_BYTES - 1);
+    for (kernel->arguments = 1; *found && *found != ')'; found++) kernel->arguments += *found == ',';
+    return kernel;
+}
+
+API int32_t clReleaseKernel(object *kernel) { return release(kernel); }
+
+API int32_t clGetKernelInfo(object *kernel, uint32_t what, size_t room, void *to, size_t *needed) {
+    if (what == 0x1191) return answer_number(kernel->arguments, 4, room, to, needed);
+    return INVALID_VALUE;
+}
+
+API int32_t clGetKernelWorkGroupInfo(object *kernel, void *of, uint32_t what, size_t room, void *to, size_t *needed) {
+    (void)kernel, (void)of;
+    return answer_number(what == 0x11B0 ? 1024 : 0, 8, room, to, needed);
+}
+
+API int32_t clSetKernelArg(object *kernel, uint32_t place, size_t length, const void *value) {
+    if (fails()) return OUT_OF_RESOURCES;
+    if (place >= kernel->arguments || place >= MOST_ARGUMENTS) return INVALID_VALUE;
+    kernel->given[place].buffer = NULL;
+    kernel->given[place].set = true;
+    if (length == sizeof(object *)) memcpy(&kernel->given[place].buffer, value, length);
+    return 0;
+}
+
+API int32_t clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, const size_t *offset,
+                                   const size_t *global_size, const size_t *local_size, uint32_t count,
+                                   const void *after, object **event) {
+    object *from = NULL, *to = NULL;
+    (void)dimensions, (void)offset, (void)global_size, (void)local_size, (void)count, (void)after;
+    for (unsigned place = 0; place < kernel->arguments; place++) {
+        if (!kernel->given[place].set) return INVALID_ARGUMENTS;
+        object *buffer = kernel->given[place].buffer;
+        from = from != NULL ? from : buffer;
+        to = buffer != NULL ? buffer : to;
+    }
+    int32_t status = command(queue, event);
+    for (size_t at = 0; !status && to != NULL && at + 4 <= from->nbytes && at + 4 <= to->nbytes; at += 4) {
+        float value;
+        memcpy(&value, from->bytes + at, sizeof value);
+        value *= 2;
+        memcpy(to->bytes + at, &value, sizeof value);
+    }
+    if (!status && event != NULL) (*event)->ended_ns = now_ns();
+    return status;
+}
+
+API int32_t clWaitForEvents(uint32_t count, object *const *events) { return (void)count, (void)events, 0; }
+API int32_t clRetainEvent(object *event) { return shared(event), 0; }
+API int32_t clReleaseEvent(object *event) { return release(event); }
+
+API int32_t clGetEventProfilingInfo(object *event, uint32_t what, size_t room, void *to, size_t *needed) {
+    return answer_number(what == 0x1283 ? event->ended_ns : event->begun_ns, 8, room, to, needed);
+}

@@ -1,0 +1,91 @@
+"""The C runtime on an OpenCL library each of whose calls may fail: an error with a name, and nothing is left behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.native.binding import Native, NativeError
+from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+
+VALUES = np.arange(ELEMENTS, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def fake(native: Native) -> Fake:
+    return Fake()
+
+
+@pytest.fixture(autouse=True)
+def _all_is_released(fake: Fake) -> Iterator[None]:
+    fake.fail_at(0)
+    yield
+    fake.fail_at(0)
+    assert fake.alive == 0
+
+
+def infer(native: Native, fake: Fake, path: Path) -> list[np.ndarray]:
+    """What a context gives by arrays and by memory handles, in a group."""
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.group([file]) as group,
+        device.load(file, group=group) as graph,
+        device.load(file) as alone,
+        device.allocate(VALUES.nbytes) as memory,
+    ):
+        assert graph.warnings == alone.warnings == []
+        first = graph.run({"x": VALUES})["y"]
+        alone.run({"x": VALUES}, {"y": memory})
+        return [first, memory.array("float32", (ELEMENTS,)).copy()]
+
+
+def test_it_computes(native: Native, fake: Fake, tmp_path: Path) -> None:
+    for result in infer(native, fake, doubling_context(tmp_path / "a.bin")):
+        assert result.tobytes() == (VALUES * 2**STAGES).tobytes()
+
+
+def test_every_call_may_fail(native: Native, fake: Fake, tmp_path: Path) -> None:
+    """Errors are told by a name, save where there is another way; nothing crashes, hangs, or stays behind."""
+    path = doubling_context(tmp_path / "a.bin")
+    infer(native, fake, path)
+    calls, names = fake.calls, set()
+    assert calls > 20
+    for number in range(1, calls + 1):
+        fake.fail_at(number)
+        try:
+            results = infer(native, fake, path)
+        except NativeError as error:
+            assert error.message
+            assert "\n" not in error.message
+            names.add(error.name)
+        except AssertionError:  # a warning: the program was built from source
+            continue
+        else:
+            assert all(result.tobytes() == (VALUES * 2**STAGES).tobytes() for result in results), number
+        fake.fail_at(0)
+        assert fake.alive == 0, f"call {number} failed, and something was not released"
+    assert (
+        {"device_not_found", "limit_exceeded"}
+        <= names
+        <= {
+            "device_not_found",
+            "limit_exceeded",
+            "launch_failed",
+            "build_failed",
+            "unusable_memory",
+            "wrong_device",
+        }
+    )
+
+
+def test_a_binary_that_the_driver_refuses_is_built_from_source(native: Native, fake: Fake, tmp_path: Path) -> None:
+    path = doubling_context(tmp_path / "a.bin", binary=b"of another driver")
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+    ):
+        assert len(graph.warnings) == 1
+        assert graph.run({"x": VALUES})["y"].tobytes() == (VALUES * 2**STAGES).tobytes()

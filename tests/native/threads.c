@@ -1,0 +1,100 @@
+/* Uses all objects of gputune.h from several threads at once, and checks every result; for a thread sanitizer.
+ *
+ * threads LIBRARY CONTEXT FOLDER: the OpenCL library, a context of tests/native/fake.py, and where a log may lie. */
+#define _POSIX_C_SOURCE 200809L
+#include "gputune.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ELEMENTS = 64, FACTOR = 8, THREADS = 4, INFERENCES = 60 };
+
+static gputune_device *device;
+static gputune_graph *graphs[3];
+static gputune_profile *profile;
+static atomic_int called, wrong;
+
+static void check(gputune_code code, const gputune_error *error) {
+    if (code == GPUTUNE_OK) return;
+    fprintf(stderr, "%s: %s\n", gputune_code_name(code), error->message);
+    exit(1);
+}
+
+static void done(void *user, gputune_code code, const gputune_error *error) {
+    const float *output = user;
+    check(code, error);
+    for (int i = 1; i < ELEMENTS; i++)
+        if (output[i] != output[0]) atomic_fetch_add(&wrong, 1);
+    atomic_fetch_add(&called, 1);
+}
+
+static void one_inference(int number, float *input, float *output) {
+    gputune_error error;
+    gputune_counters total, last;
+    gputune_graph *graph = graphs[number % 3];
+    for (int i = 0; i < ELEMENTS; i++) input[i] = (float)number;
+    gputune_value in = {"x", input, NULL}, out = {"y", output, NULL};
+    check(gputune_run(graph, &in, 1, &out, 1, &error), &error);
+    for (int i = 0; i < ELEMENTS; i++)
+        if (output[i] != (float)(FACTOR * number)) atomic_fetch_add(&wrong, 1);
+    gputune_counters_of(graph, &total, &last);
+    if (number % 7 == 0) check(gputune_record(graph, number % 2 ? profile : NULL, &error), &error);
+    if (number % 11 == 0) {
+        gputune_memory *memory;
+        check(gputune_allocate(device, sizeof(float) * ELEMENTS, &memory, &error), &error);
+        gputune_value held = {"y", NULL, memory};
+        check(gputune_run(graph, &in, 1, &held, 1, &error), &error);
+        if (memcmp(gputune_memory_data(memory), output, sizeof(float) * ELEMENTS) != 0) atomic_fetch_add(&wrong, 1);
+        gputune_free(memory);
+    }
+}
+
+static void *work(void *which) {
+    static float inputs[THREADS][ELEMENTS], outputs[THREADS][INFERENCES][ELEMENTS];
+    int thread = *(int *)which;
+    gputune_error error;
+    for (int i = 0; i < ELEMENTS; i++) inputs[thread][i] = 1;
+    for (int number = 0; number < INFERENCES; number++) {
+        float input[ELEMENTS];
+        gputune_value in = {"x", inputs[thread], NULL}, out = {"y", outputs[thread][number], NULL};
+        if (number % 3 == 0)
+            check(gputune_run_async(graphs[thread % 3], &in, 1, &out, 1, done, outputs[thread][number], &error), &error);
+        else
+            one_inference(thread * INFERENCES + number, input, outputs[thread][number]);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    gputune_error error;
+    gputune_file *file;
+    gputune_group *group;
+    pthread_t threads[THREADS];
+    int numbers[THREADS];
+    char log[4096];
+    if (argc != 4) return 2;
+    snprintf(log, sizeof log, "%s/profile.log", argv[3]);
+    check(gputune_open(argv[2], &file, &error), &error);
+    check(gputune_open_device(&(gputune_device_options){.library = argv[1], .file = file}, &device, &error), &error);
+    check(gputune_open_group(device, (const gputune_file *const *)&file, 1, &group, &error), &error);
+    check(gputune_open_profile(device, log, GPUTUNE_DETAILED, &profile, &error), &error);
+    for (int number = 0; number < 3; number++) {
+        gputune_load_options options = {.group = number < 2 ? group : NULL};
+        check(gputune_load(device, file, &options, &graphs[number], &error), &error);
+    }
+    gputune_close(file);
+    for (int number = 0; number < THREADS; number++) {
+        numbers[number] = number;
+        if (pthread_create(&threads[number], NULL, work, &numbers[number])) return 3;
+    }
+    for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
+    for (int number = 0; number < 3; number++) gputune_unload(graphs[number]);
+    check(gputune_close_profile(profile, &error), &error);
+    gputune_close_group(group);
+    gputune_close_device(device);
+    printf("%d callbacks, %d wrong\n", atomic_load(&called), atomic_load(&wrong));
+    return atomic_load(&wrong) || atomic_load(&called) != THREADS * INFERENCES / 3;
+}
