@@ -36,7 +36,7 @@ def sanitizers() -> tuple[str, ...]:
 @functools.cache
 def library() -> Path:
     """libgputune.so of these sources. Raises AssertionError with what the compiler says."""
-    return compiled("libgputune", SOURCES, (*OPTIMISED, "-shared", f"-I{INCLUDE}", *sanitizers()))
+    return compiled("libgputune.so", SOURCES, (*OPTIMISED, "-shared", f"-I{INCLUDE}", *sanitizers()))
 
 
 @functools.cache

@@ -43,6 +43,12 @@ class Fake:
         self._library = ctypes.CDLL(str(self.path))
         self._library.fake_fail_at.argtypes = [ctypes.c_long]
         self._library.fake_alive.restype = self._library.fake_calls.restype = ctypes.c_long
+        self._library.fake_failed.restype = ctypes.c_char_p
+
+    @property
+    def failed(self) -> str:
+        """Where the call is that was made to fail."""
+        return str(self._library.fake_failed().decode())
 
     @property
     def alive(self) -> int:

@@ -34,6 +34,7 @@ struct object {
 };
 
 static atomic_long alive, calls, failing;
+static _Atomic(const char *) failed = "";
 static int platform, device; /* whose addresses are their handles */
 
 API long fake_alive(void) { return atomic_load(&alive); }
@@ -44,7 +45,15 @@ API void fake_fail_at(long number) {
     atomic_store(&failing, number);
 }
 
-static bool fails(void) { return atomic_fetch_add(&calls, 1) + 1 == atomic_load(&failing); }
+/* Where the call is that was made to fail. */
+API const char *fake_failed(void) { return atomic_load(&failed); }
+
+static bool fails_in(const char *function) {
+    if (atomic_fetch_add(&calls, 1) + 1 != atomic_load(&failing)) return false;
+    atomic_store(&failed, function);
+    return true;
+}
+#define fails() fails_in(__func__)
 
 static uint64_t now_ns(void) {
     struct timespec now;

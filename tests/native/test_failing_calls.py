@@ -65,7 +65,7 @@ def test_every_call_may_fail(native: Native, fake: Fake, tmp_path: Path) -> None
         else:
             assert all(result.tobytes() == (VALUES * 2**STAGES).tobytes() for result in results), number
         fake.fail_at(0)
-        assert fake.alive == 0, f"call {number} failed, and something was not released"
+        assert fake.alive == 0, f"call {number} failed, in {fake.failed}, and something was not released"
     assert (
         {"device_not_found", "limit_exceeded"}
         <= names
