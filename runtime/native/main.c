@@ -72,6 +72,12 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static bool number(const char *text, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == 0 && *value >= 0 && *value < 1e9;
+}
+
 static int parse(run *run, int argc, char **argv) {
     const char *count = "0", *seconds = "0";
     const struct { const char *name, **text; bool *flag; } options[] = {
@@ -92,8 +98,10 @@ static int parse(run *run, int argc, char **argv) {
     }
     run->files = argv + place;
     run->inputs = (size_t)(argc - place);
-    run->count = strtoul(count, NULL, 10);
-    run->seconds = strtod(seconds, NULL);
+    double inferences;
+    if (!number(count, &inferences) || !number(seconds, &run->seconds))
+        return failed(BAD_OPTION, "--num_inferences, --duration: '%s', '%s' are not both numbers", count, seconds);
+    run->count = (size_t)inferences;
     if (run->context == NULL && !run->help) return failed(BAD_OPTION, "--context names what to run; see --help");
     if (run->count && run->seconds > 0) return failed(BAD_OPTION, "--num_inferences or --duration: give one of them");
     return 0;
@@ -224,7 +232,7 @@ static void tell(const run *run, const gputune_device *device, uint64_t load_ns)
 }
 
 int main(int argc, char **argv) {
-    run run = {.output_dir = "output"};
+    static run run = {.output_dir = "output"};
     gputune_error error;
     gputune_file *file = NULL;
     gputune_device *device = NULL;

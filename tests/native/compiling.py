@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -64,3 +65,13 @@ def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: S
         assert done.returncode == 0, done.stderr
         unfinished.replace(path)  # another test process may do the same
     return path
+
+
+def opencl_library() -> dict[str, str]:
+    """Variables that name the OpenCL library which pyopencl brings along: drivers may be there where the system has no
+    library for them."""
+    found = importlib.util.find_spec("pyopencl")
+    for folder in (found and found.submodule_search_locations) or []:
+        for path in Path(folder).glob(".libs/libOpenCL*"):
+            return {"GPUTUNE_OPENCL_LIBRARY": str(path), "PYOPENCL_HOME": folder}
+    return {}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import NO_CI
 from tests.native.binding import Native
-from tests.native.compiling import compiler, library
+from tests.native.compiling import compiler, library, opencl_library
 
 
 @pytest.fixture(scope="session")
@@ -19,4 +19,5 @@ def c_compiler() -> None:
 
 @pytest.fixture(scope="session")
 def native(c_compiler: None) -> Native:
+    os.environ |= {**opencl_library(), **os.environ}
     return Native(library())

@@ -1,5 +1,5 @@
 """The C runtime on a real device."""
 
-from tests.native.conftest import native
+from tests.native.conftest import c_compiler, native
 
-__all__ = ["native"]
+__all__ = ["c_compiler", "native"]
