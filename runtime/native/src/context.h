@@ -72,6 +72,8 @@ typedef struct context {
 
 /* The same file once more, which gputune_close gives back: records and sections live as long as an owner. */
 gputune_file *another_owner(const gputune_file *file);
+/* Gives back the memory that its mapped bytes take; they are there again when they are read. */
+void forget_pages(const gputune_file *file);
 /* The context at a place of a file: read and checked when it is asked for first. */
 gputune_code context_at(const gputune_file *file, size_t place, const context **found, gputune_error *error);
 /* Of a package the device of an entry is known without opening it. */

@@ -64,7 +64,7 @@ static gputune_code open_library(opencl *cl, const char *named, gputune_error *e
         if (cl->library) dlclose(cl->library);
     }
     return fail(error, GPUTUNE_DEVICE_NOT_FOUND, "%s is no library with OpenCL 1.2; name one in GPUTUNE_OPENCL_LIBRARY",
-                one ? wanted : "none of libOpenCL.so.1, libOpenCL.so and where phones have them");
+                one ? wanted : "libOpenCL.so, which was looked for where systems have it,");
 }
 
 /* --- what there is ------------------------------------------------------------------------------------------------- */

@@ -95,6 +95,12 @@ void gputune_close(gputune_file *file) {
     free(file);
 }
 
+void forget_pages(const gputune_file *file) {
+    madvise((void *)(uintptr_t)file->bytes.data, file->bytes.nbytes, MADV_DONTNEED);
+    for (size_t at = 0; at < file->part_count; at++)
+        if (file->parts[at].other != NULL) forget_pages(file->parts[at].other);
+}
+
 /* --- contexts --- */
 
 static gputune_code read_part(gputune_file *file, part *part, gputune_error *error) {

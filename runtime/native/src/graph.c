@@ -192,6 +192,7 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     device->graphs = made;
     const gputune_code code = load(made, given, error);
     device_leave(device);
+    forget_pages(file);
     if (!code) return code;
     gputune_unload(made);
     *graph = NULL;

@@ -1,0 +1,224 @@
+"""Contexts in C as in Python: the same bits, the same counters, the same choice and the same refusals."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.memory import made
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.core.errors import WrongDevice
+from gputune.core.quirks import groups_at_once
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.package import open_package
+from gputune.runtime.context.packing import write_package
+from gputune.runtime.context.records import Context, MemoryType
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.verdict import open_chosen
+from gputune.runtime.memory.counters import TensorCounters
+from gputune.runtime.memory.handles import MemHandle
+from tests.client import models
+from tests.client.model.test_alternatives import two_blocks
+from tests.native.binding import Array, Device, File, Memory, Native, NativeError
+from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
+from tests.opencl.runtime.test_context import X, context, expected  # noqa: F401
+
+ELEMENTS, NBYTES = 1024, 4096
+COUNTED = ("bytes_copied", "writes", "reads", "maps", "allocations")
+Open = Callable[[Path], tuple[File, Device]]
+
+
+@pytest.fixture
+def opened(native: Native, backend: Backend) -> Iterator[Open]:
+    """Opens files, and the device that the tests use."""
+    kept: list[File | Device] = []
+
+    def open_both(path: Path) -> tuple[File, Device]:
+        file = native.open(path)
+        device = native.device(file, backend.identity.name)
+        kept.extend((device, file))
+        return file, device
+
+    yield open_both
+    for one in kept:
+        one.close()
+
+
+def bits(outputs: Mapping[str, Array]) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in outputs.items()}
+
+
+def counted(tensors: Mapping[str, TensorCounters]) -> dict[str, int]:
+    return {name: sum(getattr(one, name) for one in tensors.values()) for name in COUNTED}
+
+
+@pytest.mark.filterwarnings("ignore:graph 'made'")
+@pytest.mark.parametrize("prepared", ["raw", "memhandle"])
+@pytest.mark.parametrize("given", ["arrays", "memfd", "own", "wrapped"])
+def test_each_combination_costs_what_it_does_in_python(
+    backend: Backend, opened: Open, tmp_path: Path, prepared: MemoryType, given: str
+) -> None:
+    path = made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES, prepared)
+    file, device = opened(path)
+    executor = loaded(backend, path)
+    x = np.arange(ELEMENTS, dtype=np.float32)
+    ours, theirs = {}, {}
+    arrays = np.zeros((4, NBYTES + 4096), np.uint8)  # with places in them that are aligned for any device
+    for number, name in enumerate("xy" if given != "arrays" else ""):
+        lie = [row[-row.ctypes.data % 4096 :][:NBYTES] for row in arrays[2 * number : 2 * number + 2]]
+        theirs[name] = backend.allocate_handle(NBYTES) if given == "own" else MemHandle.allocate(NBYTES)
+        if given == "memfd":
+            with MemHandle.allocate(NBYTES) as memfd:
+                ours[name] = device.import_(memfd.fileno(), NBYTES)
+        elif given == "own":
+            ours[name] = device.allocate(NBYTES)
+        else:
+            theirs[name], ours[name] = MemHandle.from_array(lie[0]), device.wrap(lie[1])
+    with device.load(file) as graph:
+        for number in range(3):
+            if ours:
+                ours["x"].array("float32", x.shape)[...] = theirs["x"].view("float32", x.shape)[...] = x + number
+                executor.run({"x": theirs["x"]}, {"y": theirs["y"]})
+                graph.run({"x": ours["x"]}, {"y": ours["y"]})
+                y = ours["y"].array("float32", x.shape).copy()
+            else:
+                executor.run({"x": x + number})
+                y = graph.run({"x": x + number})["y"]
+            np.testing.assert_array_equal(y, made.expected(x + number))
+            total, last = graph.counters()
+            assert {name: last[name] for name in COUNTED} == counted(executor.counters.last)
+        assert {name: total[name] for name in COUNTED} == counted(executor.counters.total)
+        assert len(graph.warnings) == len(executor.warnings)
+        for memory in ours.values():
+            memory.close()  # launches that use it are bound to something else before it goes
+        np.testing.assert_array_equal(graph.run({"x": x})["y"], made.expected(x))
+    executor.close()
+
+
+@pytest.fixture(scope="module")
+def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Contexts of different arenas; one has persistent kernels where the driver can run them."""
+    folder = tmp_path_factory.mktemp("native")
+    found = []
+    for model in (two_blocks, models.conv_relu_gemm):
+        (folder / model.__name__).mkdir()
+        plan = lower(read_model(models.save(model(), folder / model.__name__)))
+        found.append(contexts(backend, plan, folder / f"{model.__name__}.bin"))
+    return found
+
+
+def wanted(executor: Executor, seed: int, persistent: bool) -> dict[str, bytes]:
+    executor.persistent_kernels = persistent
+    return bits(executor.run(inputs_of(executor, seed)))
+
+
+def test_both_forms_and_groups_compute_the_same_bits(backend: Backend, opened: Open, paths: list[Path]) -> None:
+    files = [opened(path) for path in paths]
+    device = files[0][1]
+    executors = [loaded(backend, path) for path in paths]
+    with device.group([file for file, _ in files]) as group:
+        assert group.nbytes == max(sum(executor.graph.arena_bytes) for executor in executors)
+        graphs = [device.load(file, group=group) for file, _ in files]
+        alone = [device.load(file, one_by_one=True) for file, _ in files]
+        for seed in range(3):
+            for executor, grouped, single in zip(executors, graphs, alone, strict=True):
+                inputs = inputs_of(executor, seed)
+                assert bits(grouped.run(inputs)) == wanted(executor, seed, persistent=True)
+                assert bits(single.run(inputs)) == wanted(executor, seed, persistent=False)
+        forms = graphs[0].counters()[0]
+        assert forms["persistent"] + forms["aborted"] == (3 if groups_at_once(backend.identity) else 0)
+        for graph in (*graphs, *alone):
+            assert not graph.warnings
+            graph.close()
+    for executor in executors:
+        executor.close()
+
+
+def damaged(context: Context, part: str) -> Context:  # noqa: F811
+    """A context whose binaries this driver refuses, or that says that it is of another one."""
+    if part == "binaries":
+        return replace(context, programs=[replace(one, binary=b"nothing") for one in context.programs])
+    return replace(context, device={**context.device, "driver_version": "another"})
+
+
+@pytest.mark.parametrize("part", ["binaries", "driver"])
+def test_another_drivers_programs_are_built_from_source_or_refused(
+    context: Context,  # noqa: F811
+    opened: Open,
+    tmp_path: Path,
+    part: str,
+) -> None:
+    write_context(tmp_path / "other.bin", damaged(context, part))
+    file, device = opened(tmp_path / "other.bin")
+    with device.load(file) as graph:
+        told = "building it from source" if part == "binaries" else "', not 'another'"
+        assert [told in line for line in graph.warnings] == [True] * (
+            len(context.programs) if part == "binaries" else 1
+        )
+        np.testing.assert_allclose(graph.run({"x": X})["y"], expected(X), rtol=1e-5)
+    with pytest.raises(NativeError) as refused:
+        device.load(file, strict=True)
+    assert refused.value.name == "wrong_device"
+
+
+@pytest.mark.parametrize(
+    "held", [("null", "phone", "wider", "here"), ("null", "phone", "wider"), ("phone",), ("null",)]
+)
+def test_a_packages_context_is_chosen_as_in_python(
+    context: Context,  # noqa: F811
+    backend: Backend,
+    opened: Open,
+    tmp_path: Path,
+    held: tuple[str, ...],
+) -> None:
+    here = context.device
+    devices = {
+        "here": here,
+        "null": here,
+        "wider": {**here, "compute_units": here["compute_units"] + 1},
+        "phone": {**here, "name": "Adreno 740", "vendor": "QUALCOMM", "platform": "QUALCOMM", "driver": "q.icd"},
+    }
+    for name in held:
+        one = replace(context, device=devices[name], tier=name, computes=name != "null")
+        write_context(tmp_path / f"{name}.bin", one)
+    write_package(tmp_path / "m.gtpkg", [open_context(tmp_path / f"{name}.bin") for name in held])
+    file, device = opened(tmp_path / "m.gtpkg")
+    with open_package(tmp_path / "m.gtpkg") as package:
+        try:
+            chosen = open_chosen(package, backend.identity, computes=True)
+        except WrongDevice as error:
+            with pytest.raises(NativeError, match="made by the null device") as refused:
+                device.load(file)
+            assert (refused.value.name, "made by the null device" in str(error)) == ("wrong_device", True)
+            return
+        assert chosen.choice is not None
+        with device.load(file) as graph:
+            assert graph.choice.split(" is ")[0] == str(chosen.choice).split(" is ")[0].replace('"', "'")
+            np.testing.assert_allclose(graph.run({"x": X})["y"], expected(X), rtol=1e-5)
+        chosen.close()
+
+
+def test_wrong_values_are_refused_by_name(backend: Backend, opened: Open, tmp_path: Path) -> None:
+    file, device = opened(made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES))
+    x = np.zeros(ELEMENTS, np.float32)
+    with device.load(file) as graph, device.allocate(NBYTES) as memory, device.allocate(NBYTES - 4) as small:
+        cases: list[tuple[dict[str, Array | Memory], dict[str, Array | Memory], str]] = [
+            ({}, {}, "needs the input 'x'"),
+            ({"z": x}, {}, "has no input 'z'"),
+            ({"x": x}, {"z": x}, "has no output 'z'"),
+            ({"x": small}, {}, "needs memory of 4096 bytes"),
+            ({"x": memory}, {"y": memory}, "would use the same memory"),
+        ]
+        for inputs, outputs, message in cases:
+            with pytest.raises(NativeError, match=message) as refused:
+                graph.run(inputs, outputs or {"y": x.copy()})
+            assert refused.value.name == "invalid_argument"
+        np.testing.assert_array_equal(graph.run({"x": x})["y"], made.expected(x))
+    with pytest.raises(NativeError, match="there is no graph"):
+        device.load(file, shapes={"x": (ELEMENTS + 1,)})
+    with device.load(file, shapes={"x": (ELEMENTS,)}) as graph:
+        assert graph.info["name"] == "made"
