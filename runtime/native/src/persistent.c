@@ -110,7 +110,7 @@ static void compare(breaker *breaker) {
 }
 
 static void watch(breaker *breaker, double elapsed_ns) {
-    breaker->mean += breaker->mean != 0 ? (elapsed_ns - breaker->mean) / RECENT : elapsed_ns;
+    breaker->mean += breaker->mean != 0 ? (elapsed_ns - breaker->mean) / (double)RECENT : elapsed_ns;
     breaker->bucket = fmin(MOST, breaker->bucket + (breaker->closed ? LAUNCHES : ATTEMPTS));
     breaker->wait--;
     const double level = fmax(breaker->level, breaker->forms[1].usual);
@@ -202,7 +202,7 @@ static gputune_code calibrate(persistent *persistent, const bound *kernel, gputu
         second = fmin(second, fmax(quickest, elapsed_ns));
         quickest = fmin(quickest, elapsed_ns);
     }
-    persistent->rounds_per_ns = CALIBRATING_ROUNDS / fmax(quickest, 1);
+    persistent->rounds_per_ns = (double)CALIBRATING_ROUNDS / fmax(quickest, 1);
     return fill_buffer(device, persistent->counters, 0, nbytes, error);
 }
 
