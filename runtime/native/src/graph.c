@@ -172,9 +172,9 @@ static gputune_code load(gputune_graph *graph, const gputune_load_options *optio
     TRY(choose_graph(graph, options, error));
     TRY(check_verdict(graph, error));
     if (options->perf_profile) TRY(votes_open(options->perf_profile, &graph->device->identity, &graph->votes, error));
-    if (graph->votes) votes_begin(graph->votes, "init");
+    votes_begin(graph->votes, "init");
     const gputune_code code = fill_graph(graph, options, error);
-    if (graph->votes) votes_end(graph->votes, "init");
+    votes_end(graph->votes, "init");
     return code;
 }
 
@@ -190,7 +190,9 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     device_take(device);
     made->next = device->graphs;
     device->graphs = made;
+    const uint64_t begun_ns = now_ns();
     const gputune_code code = load(made, given, error);
+    made->load_ns = now_ns() - begun_ns;
     device_leave(device);
     forget_pages(file);
     if (!code) return code;
@@ -202,18 +204,19 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
 void gputune_unload(gputune_graph *graph) {
     if (!graph) return;
     gputune_device *device = graph->device;
-    if (graph->async) async_close(graph->async);
+    async_close(graph->async);
     device_take(device);
-    if (graph->votes) votes_begin(graph->votes, "deinit");
+    votes_begin(graph->votes, "deinit");
     finish(device, NULL);
     gputune_graph **at = &device->graphs;
     while (*at != graph) at = &(*at)->next;
     *at = graph->next;
-    if (graph->persistent) persistent_close(graph->persistent);
+    record_no_more(graph);
+    persistent_close(graph->persistent);
     unbind(graph);
     release_all(device, &graph->own);
-    if (graph->votes) votes_end(graph->votes, "deinit");
-    if (graph->votes) votes_close(graph->votes);
+    votes_end(graph->votes, "deinit");
+    votes_close(graph->votes);
     device_leave(device);
     gputune_close(graph->file);
     pool_free(&graph->pool);
@@ -273,7 +276,9 @@ void warn(gputune_graph *graph, const char *format, ...) {
 }
 
 const char *gputune_warning(const gputune_graph *graph, size_t number) {
+    char text[REASON_BYTES];
     device_take(graph->device);
+    while (votes_warning(graph->votes, text)) warn((gputune_graph *)graph, "%s", text);
     const struct warning *warning = graph->warnings;
     for (; warning && number; number--) warning = warning->next;
     device_leave(graph->device);

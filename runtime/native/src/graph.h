@@ -81,6 +81,7 @@ struct gputune_graph {
     recorder *recorder;
     async *async;
     votes *votes;
+    uint64_t load_ns;
     gputune_counters total, last;
 };
 
@@ -151,12 +152,14 @@ gputune_code persistent_run(gputune_graph *graph, gputune_error *error);
 void persistent_close(persistent *persistent);
 
 /* profile.c: stamps of an inference, called by graph.c only where graph->recorder is set. */
-enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ };
+enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ, PART_PROFILER };
 void record_begin(recorder *recorder);
 void record_part(recorder *recorder, enum part part, int64_t tensor, uint64_t begun_ns, uint64_t ended_ns);
 /* Enqueues the launches with events; for the level detailed. */
 gputune_code record_launches(gputune_graph *graph, gputune_error *error);
-gputune_code record_end(gputune_graph *graph, gputune_error *error);
+/* Takes what has become of the inference, and returns that, or why it cannot be recorded. */
+gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *error);
+void record_no_more(gputune_graph *graph);
 uint64_t now_ns(void);
 
 /* power.c. phase: "init", "execute" or "deinit"; begin and end nest. */
@@ -164,5 +167,7 @@ gputune_code votes_open(const char *preset, const identity *device, votes **vote
 void votes_begin(votes *votes, const char *phase);
 void votes_end(votes *votes, const char *phase);
 void votes_close(votes *votes);
+/* The next line that gputune_warning is to give; false where there is none. All but opening take NULL, too. */
+bool votes_warning(votes *votes, char text[REASON_BYTES]);
 
 #endif

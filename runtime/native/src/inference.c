@@ -234,12 +234,12 @@ static void count_inference(gputune_counters *total, gputune_counters *last) {
 
 static gputune_code run(gputune_graph *graph, gputune_error *error) {
     memset(&graph->last, 0, sizeof graph->last);
-    if (graph->votes) votes_begin(graph->votes, "execute");
+    votes_begin(graph->votes, "execute");
     if (graph->recorder) record_begin(graph->recorder);
     gputune_code code = infer(graph, error);
     if (!code) count_inference(&graph->total, &graph->last);
-    if (graph->recorder && !code) code = record_end(graph, error);
-    if (graph->votes) votes_end(graph->votes, "execute");
+    if (graph->recorder) code = record_end(graph, code, error);
+    votes_end(graph->votes, "execute");
     return code;
 }
 

@@ -276,4 +276,6 @@ gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
     return run_launches(persistent, 0, 0, false, error);
 }
 
-void persistent_close(persistent *persistent) { free(persistent); }
+void persistent_close(persistent *persistent) {
+    free(persistent);
+}

@@ -1,0 +1,461 @@
+/* Logs of inferences in the form of runtime/profiling/log.py: MsgPack arrays [kind, fields], each whole on its own. At
+ * the level detailed launches run one by one on a queue with the device's clock, whose moments a line leads to the
+ * host's: within what readings of both clocks leave, or else the host's times around calls. */
+#include "graph.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { MOST_EVENTS = 512, PIECE = 256, MOST_BOUNDS = 8 };
+#define MOST_RATE 500e-6 /* how far two clocks run apart at most, and how wide a range of rates tells nothing */
+#define TOLD_RATE 50e-6
+
+struct gputune_profile {
+    gputune_device *device;
+    gputune_level level;
+    FILE *log;
+    uint64_t graphs;
+    cl_command_queue queue; /* with the device's clock; made when it is needed */
+};
+
+typedef struct bound_ns { /* what is known of a moment: a time of the host's that it is not before, or not after */
+    int64_t device, host;
+} bound_ns;
+
+struct recorder {
+    gputune_profile *profile;
+    uint64_t place, number, begun_ns, write_ns;
+    size_t part_count, part_space;
+    int64_t (*parts)[4];
+    int64_t (*times)[2]; /* of each launch, by the device's clock */
+    cl_event events[MOST_EVENTS];
+    size_t harvested, pending;
+    cl_command_queue usual;
+    bound_ns lower[MOST_BOUNDS], upper[MOST_BOUNDS], first_lower, first_upper; /* first: of the first inference */
+    size_t bounds, read; /* read: those whose time of the device is known; of others it is the number of an event */
+    bool has_timer, has_first;
+};
+
+uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* --- MsgPack --- */
+
+enum { BIN = 0xc6, UINT = 0xcf, INT = 0xd3, TEXT = 0xdb, ARRAY = 0xdd, MAP = 0xdf, YES = 0xc3, NO = 0xc2 };
+
+static void put(FILE *log, int kind, uint64_t value) {
+    putc(kind, log);
+    for (int bits = kind == UINT || kind == INT ? 64 : kind == YES || kind == NO ? 0 : 32; bits; bits -= 8)
+        putc((int)(value >> (bits - 8) & 255), log);
+}
+
+static void put_text(FILE *log, const char *text) {
+    put(log, TEXT, strlen(text));
+    fputs(text, log);
+}
+
+static void put_field(FILE *log, const char *name, int kind, uint64_t value) {
+    put_text(log, name);
+    put(log, kind, value);
+}
+
+static void put_text_field(FILE *log, const char *name, const char *text) {
+    put_text(log, name);
+    put_text(log, text);
+}
+
+static void put_sizes(FILE *log, const char *name, const size_t *sizes, size_t count) {
+    put_field(log, name, ARRAY, count);
+    for (size_t i = 0; i < count; i++) put(log, UINT, sizes[i]);
+}
+
+/* 64-bit integers, the lowest byte first. */
+static void put_block(FILE *log, const char *name, const int64_t *numbers, size_t count) {
+    put_field(log, name, BIN, count * 8);
+    for (size_t i = 0; i < count; i++)
+        for (int bits = 0; bits < 64; bits += 8) putc((int)((uint64_t)numbers[i] >> bits & 255), log);
+}
+
+static void put_tensors(FILE *log, const char *name, const gputune_tensor *tensors, size_t count) {
+    put_field(log, name, MAP, count);
+    for (size_t i = 0; i < count; i++) put_field(log, tensors[i].name, UINT, tensors[i].nbytes);
+}
+
+static void begin_record(FILE *log, const char *kind, size_t fields) {
+    put(log, ARRAY, 2);
+    put_text(log, kind);
+    put(log, MAP, fields);
+}
+
+/* What was measured survives this process. */
+static gputune_code end_record(FILE *log, gputune_error *error) {
+    return fflush(log) ? fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno)) : 0;
+}
+
+static void put_device(FILE *log, const identity *device) {
+    const char *const texts[][2] = {{"platform", device->platform}, {"platform_version", device->platform_version},
+        {"name", device->name}, {"vendor", device->vendor}, {"driver_version", device->driver_version},
+        {"device_version", device->device_version}, {"device_type", device->device_type}, {"driver", device->driver}};
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"compute_units", device->compute_units}, {"max_work_group_size", device->max_work_group_size},
+        {"local_memory_bytes", device->local_memory_bytes}, {"global_memory_bytes", device->global_memory_bytes},
+        {"max_allocation_bytes", device->max_allocation_bytes},
+        {"base_address_alignment_bytes", device->base_address_alignment_bytes},
+        {"preferred_float_width", device->preferred_float_width}};
+    put_field(log, "device", MAP, 17);
+    for (size_t i = 0; i < 8; i++) put_text_field(log, texts[i][0], texts[i][1]);
+    for (size_t i = 0; i < 7; i++) put_field(log, numbers[i].name, UINT, numbers[i].value);
+    put_field(log, "max_work_item_sizes", ARRAY, 3);
+    for (size_t i = 0; i < 3; i++) put(log, UINT, device->max_work_item_sizes[i]);
+    put_field(log, "extensions", ARRAY, device->extension_count);
+    for (size_t i = 0; i < device->extension_count; i++) put_text(log, device->extensions[i]);
+}
+
+/* --- graphs --- */
+
+/* As JSON of ASCII alone, so that the digest is the one of a schematic. */
+static void put_json(FILE *out, const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
+    putc('"', out);
+    for (; *at; at++) {
+        static const char SHORT[] = "\bb\tt\nn\ff\rr\"\"\\\\";
+        const char *known = strchr(SHORT, *at);
+        uint32_t code = *at;
+        for (int more = code >= 0xf0 ? 3 : code >= 0xe0 ? 2 : code >= 0xc0 ? 1 : 0, i = more; i && at[1]; i--) {
+            code = i == more ? code & (0x3fu >> more) : code;
+            code = code << 6 | (*++at & 0x3fu);
+        }
+        if (known && (known - SHORT) % 2 == 0) fprintf(out, "\\%c", known[1]);
+        else if (code > 0xffff) fprintf(out, "\\u%04x\\u%04x", 0xd7c0 + (code >> 10), 0xdc00 | (code & 0x3ff));
+        else fprintf(out, code >= ' ' && code <= '~' ? "%c" : "\\u%04x", code);
+    }
+    putc('"', out);
+}
+
+static gputune_code put_digest(FILE *log, const graph_record *record, gputune_error *error) {
+    char *text = NULL, hex[65];
+    size_t length = 0;
+    uint8_t digest[32];
+    FILE *out = open_memstream(&text, &length);
+    if (!out) return NO_MEMORY;
+    for (size_t i = 0; i < record->info.launch_count; i++) {
+        const launch *launch = &record->launches[i];
+        const char *const names[] = {launch->operation, launch->task, launch->entry};
+        for (size_t j = 0; j < 3; j++) {
+            fputs(j ? "," : i ? ",[" : "[[", out);
+            put_json(out, names[j]);
+        }
+        for (size_t j = 0; j < 2 * launch->dimensions; j++) {
+            const size_t place = j % launch->dimensions;
+            fprintf(out, "%s%zu", place ? "," : j ? "],[" : ",[",
+                    j < launch->dimensions ? launch->global_size[place] : launch->local_size[place]);
+        }
+        fputs("]]", out);
+    }
+    fputs(record->info.launch_count ? "]" : "[]", out);
+    if (fclose(out)) return free(text), NO_MEMORY;
+    sha256((const uint8_t *)text, length, digest);
+    free(text);
+    for (size_t i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    put_text_field(log, "digest", hex);
+    return GPUTUNE_OK;
+}
+
+static gputune_code put_graph(FILE *log, const gputune_graph *graph, gputune_error *error) {
+    const graph_record *record = graph->record;
+    begin_record(log, "graph", 11);
+    put_text_field(log, "name", record->info.name);
+    put_text_field(log, "context", graph->context->name);
+    TRY(put_digest(log, record, error));
+    put_field(log, "computes", graph->context->computes ? YES : NO, 0);
+    put_field(log, "launches", ARRAY, record->info.launch_count);
+    for (size_t i = 0; i < record->info.launch_count; i++) {
+        const launch *launch = &record->launches[i];
+        put(log, MAP, 5);
+        put_text_field(log, "operation", launch->operation);
+        put_text_field(log, "task", launch->task);
+        put_text_field(log, "entry", launch->entry);
+        put_sizes(log, "global_size", launch->global_size, launch->dimensions);
+        put_sizes(log, "local_size", launch->local_size, launch->dimensions);
+    }
+    put_tensors(log, "inputs", record->info.inputs, record->info.input_count);
+    put_tensors(log, "outputs", record->info.outputs, record->info.output_count);
+    put_sizes(log, "arena_bytes", record->arenas, record->arena_count);
+    put_field(log, "persistent", UINT, record->persistent_count);
+    put_field(log, "load_ns", UINT, graph->load_ns);
+    put_text_field(log, "unmarked", record->persistent_count ? "an application's own inferences are not marked" : "");
+    return end_record(log, error);
+}
+
+/* --- the clocks --- */
+
+/* Reads both clocks, where the device allows that. */
+static void read_clocks(recorder *recorder) {
+    gputune_device *device = recorder->profile->device;
+    cl_ulong device_ns, host_ns;
+    const int64_t before = (int64_t)now_ns();
+    if (!recorder->has_timer || recorder->bounds == MOST_BOUNDS) return;
+    recorder->has_timer = !device->cl.GetDeviceAndHostTimer(device->id, &device_ns, &host_ns);
+    if (!recorder->has_timer) return;
+    recorder->lower[recorder->bounds] = (bound_ns){(int64_t)device_ns, before};
+    recorder->upper[recorder->bounds++] = (bound_ns){(int64_t)device_ns, (int64_t)now_ns()};
+    recorder->read = recorder->bounds;
+}
+
+/* The slope between two bounds, beyond that of equal clocks. */
+static double slope(bound_ns from, bound_ns to) {
+    const double run = (double)(to.device - from.device);
+    return run > 0 ? (double)(to.host - from.host - (to.device - from.device)) / run : 0;
+}
+
+/* Writes the line in the middle of what the bounds leave: of rates those that the bounds since the first inference do.
+ * Where bounds contradict each other, it is off by no more than they do. */
+static void put_clock(FILE *log, recorder *recorder) {
+    const bound_ns *lower = recorder->lower, *upper = recorder->upper;
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    for (size_t i = 0; i < recorder->bounds; i++) {
+        first = lower[i].device < first ? lower[i].device : first; /* of each pair the lower one's is not later */
+        last = upper[i].device > last ? upper[i].device : last;
+    }
+    double low = -MOST_RATE, high = MOST_RATE;
+    if (recorder->has_first && upper->device > recorder->first_lower.device) {
+        low = fmin(fmax(low, slope(recorder->first_upper, *lower)), high);
+        high = fmax(fmin(high, slope(recorder->first_lower, *upper)), low);
+    }
+    const double chosen = high - low <= TOLD_RATE ? (low + high) / 2 : fmin(fmax(0, low), high);
+    const int64_t at = first + (last - first) / 2, base = lower->host - lower->device, ppb = llround(chosen * 1e9);
+    const double rate = (double)ppb / 1e9, unsure = fmax(high - rate, rate - low) * (double)(last - first);
+    double least = -INFINITY, most = INFINITY;
+    for (size_t i = 0; i < recorder->bounds; i++) {
+        least = fmax(least, (double)(lower[i].host - lower[i].device - base) - rate * (double)(lower[i].device - at));
+        most = fmin(most, (double)(upper[i].host - upper[i].device - base) - rate * (double)(upper[i].device - at));
+    }
+    if (!recorder->has_first) recorder->first_lower = *lower, recorder->first_upper = *upper;
+    recorder->has_first = true;
+    put_field(log, "clock", ARRAY, 5);
+    put(log, INT, (uint64_t)at);
+    put(log, INT, (uint64_t)(base + llround((least + most) / 2)));
+    put(log, INT, (uint64_t)ppb);
+    put(log, INT, (uint64_t)ceil(fabs(most - least) / 2 + unsure) + 2);
+    put_text(log, recorder->has_timer ? "device_and_host_timer" : "bracketed");
+}
+
+/* --- inferences --- */
+
+void record_begin(recorder *recorder) {
+    gputune_device *device = recorder->profile->device;
+    recorder->part_count = recorder->bounds = recorder->read = recorder->harvested = recorder->pending = 0;
+    if (recorder->times) {
+        recorder->usual = device->queue;
+        device->queue = recorder->profile->queue;
+        read_clocks(recorder);
+    }
+    recorder->begun_ns = now_ns();
+}
+
+void record_part(recorder *recorder, enum part part, int64_t tensor, uint64_t begun_ns, uint64_t ended_ns) {
+    if (recorder->part_count + 1 >= recorder->part_space) {
+        const size_t space = 2 * recorder->part_space + 16;
+        void *parts = realloc(recorder->parts, space * sizeof *recorder->parts);
+        if (!parts) return; /* the time becomes the inference's rest */
+        recorder->parts = parts;
+        recorder->part_space = space;
+    }
+    const int64_t rows[2][4] = {{PART_HOST, -1, (int64_t)recorder->begun_ns, (int64_t)begun_ns},
+                                {part, tensor, (int64_t)begun_ns, (int64_t)ended_ns}};
+    const size_t skipped = recorder->part_count ? 1 : 0; /* the host's part before the first one */
+    memcpy(recorder->parts + recorder->part_count, rows + skipped, (2 - skipped) * sizeof *rows);
+    recorder->part_count += 2 - skipped;
+}
+
+static cl_ulong moment(const opencl *cl, cl_event event, cl_uint what) {
+    cl_ulong ns = 0;
+    return cl->GetEventProfilingInfo(event, what, sizeof ns, &ns, NULL) ? 0 : ns;
+}
+
+/* Reads the timestamps of launches that are finished; keep: not of an inference that has failed. */
+static void harvest(recorder *recorder, bool keep) {
+    const opencl *cl = &recorder->profile->device->cl;
+    for (; keep && recorder->read < recorder->bounds; recorder->read++) {
+        bound_ns *bound = &recorder->lower[recorder->read];
+        bound->device = (int64_t)moment(cl, recorder->events[bound->device], CL_PROFILING_COMMAND_QUEUED);
+        recorder->upper[recorder->read].device = bound->device;
+    }
+    for (size_t i = 0; i < recorder->pending; i++) {
+        if (!recorder->events[i]) continue;
+        const cl_ulong begun = moment(cl, recorder->events[i], CL_PROFILING_COMMAND_START);
+        const cl_ulong ended = moment(cl, recorder->events[i], CL_PROFILING_COMMAND_END);
+        if (keep) recorder->times[recorder->harvested][0] = (int64_t)begun;
+        if (keep) recorder->times[recorder->harvested++][1] = (int64_t)(ended > begun ? ended : begun);
+        cl->ReleaseEvent(recorder->events[i]);
+    }
+    recorder->pending = 0;
+}
+
+/* Enqueues launches; one alone between two readings of the host's clock, where that is to bound the device's. */
+static gputune_code enqueue_piece(gputune_graph *graph, size_t first, size_t count, gputune_error *error) {
+    recorder *recorder = graph->recorder;
+    const size_t place = recorder->pending;
+    memset(recorder->events + place, 0, count * sizeof *recorder->events);
+    recorder->pending += count;
+    const int64_t before = (int64_t)now_ns();
+    TRY(enqueue(graph->device, graph->launches + first, count, recorder->events + place, error));
+    if (recorder->has_timer || count > 1 || recorder->bounds >= MOST_BOUNDS - 1) return GPUTUNE_OK;
+    recorder->lower[recorder->bounds] = (bound_ns){(int64_t)place, before};
+    recorder->upper[recorder->bounds++] = (bound_ns){0, (int64_t)now_ns()};
+    return GPUTUNE_OK;
+}
+
+gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
+    recorder *recorder = graph->recorder;
+    const size_t count = graph->record->info.launch_count, middle = count / 2;
+    if (!recorder->times) return start_inference(graph, error);
+    graph->total.launches++, graph->last.launches++;
+    for (size_t first = 0, piece; first < count; first += piece) {
+        const size_t alone = first < middle ? middle : first < count - 1 ? count - 1 : count;
+        piece = first == 0 || first == middle || first == count - 1 ? 1 : alone - first < PIECE ? alone - first : PIECE;
+        if (recorder->pending + piece > MOST_EVENTS) { /* drivers keep an event of each launch until it is read */
+            const uint64_t begun_ns = now_ns();
+            TRY(finish(graph->device, error));
+            harvest(recorder, true);
+            record_part(recorder, PART_PROFILER, -1, begun_ns, now_ns());
+        }
+        TRY(enqueue_piece(graph, first, piece, error));
+    }
+    return GPUTUNE_OK;
+}
+
+static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, gputune_error *error) {
+    recorder *recorder = graph->recorder;
+    FILE *log = recorder->profile->log;
+    const char *form = graph->last.persistent ? "persistent" : graph->last.aborted ? "aborted" : "launches";
+    begin_record(log, "inference", 13);
+    put_field(log, "graph", UINT, recorder->place);
+    put_field(log, "number", UINT, recorder->number++);
+    put_field(log, "thread", UINT, (uint64_t)syscall(SYS_gettid));
+    put_text_field(log, "form", form);
+    put_field(log, "begun_ns", UINT, recorder->begun_ns);
+    put_field(log, "ended_ns", UINT, ended_ns);
+    put_block(log, "parts", recorder->part_count ? *recorder->parts : NULL, 4 * recorder->part_count);
+    put_block(log, "launches", recorder->times ? *recorder->times : NULL, 2 * recorder->harvested);
+    if (recorder->harvested) put_clock(log, recorder);
+    else put_field(log, "clock", ARRAY, 0);
+    put_field(log, "counters", MAP, 0);
+    put_field(log, "preemptions", ARRAY, 0);
+    put_field(log, "observed", MAP, 0);
+    const uint64_t recorded_ns = now_ns();
+    put_field(log, "profiler_ns", UINT, recorded_ns - ended_ns + recorder->write_ns);
+    const gputune_code code = end_record(log, error);
+    recorder->write_ns = now_ns() - recorded_ns;
+    return code;
+}
+
+gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *error) {
+    recorder *recorder = graph->recorder;
+    const uint64_t ended_ns = now_ns();
+    if (recorder->part_count)
+        record_part(recorder, PART_HOST, -1, (uint64_t)recorder->parts[recorder->part_count - 1][3], ended_ns);
+    if (recorder->times) {
+        read_clocks(recorder);
+        harvest(recorder, !code);
+        graph->device->queue = recorder->usual;
+        if (!recorder->has_timer && recorder->harvested) { /* the wait for the last launch, too */
+            for (size_t i = 0; i < recorder->part_count; i++)
+                if (recorder->parts[i][0] == PART_WAIT)
+                    recorder->upper[recorder->bounds].host = recorder->parts[i][3];
+            recorder->upper[recorder->bounds].device = recorder->times[recorder->harvested - 1][1];
+            recorder->lower[recorder->bounds] = recorder->lower[0], recorder->bounds++;
+        }
+    }
+    return code ? code : put_inference(graph, ended_ns, error);
+}
+
+/* --- the interface --- */
+
+void record_no_more(gputune_graph *graph) {
+    if (!graph->recorder) return;
+    free(graph->recorder->parts);
+    free(graph->recorder->times);
+    free(graph->recorder);
+    graph->recorder = NULL;
+}
+
+static gputune_code start(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
+    const size_t count = graph->record->info.launch_count;
+    if (profile->device != graph->device)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "the profile is of another device than the graph");
+    const bool timed = profile->level == GPUTUNE_DETAILED && count;
+    cl_int status = 0;
+    if (timed) TRY(launches_needed(graph, error));
+    if (timed && !profile->queue)
+        profile->queue = graph->device->cl.CreateCommandQueue(graph->device->context, graph->device->id,
+                                                              CL_QUEUE_PROFILING_ENABLE, &status);
+    TRY(checked(error, "making a queue with the device's clock", status));
+    recorder *made = graph->recorder = calloc(1, sizeof *made);
+    if (made && timed) made->times = calloc(count, sizeof *made->times);
+    if (!made || (timed && !made->times)) return NO_MEMORY;
+    made->profile = profile;
+    made->place = profile->graphs++;
+    made->has_timer = graph->device->cl.GetDeviceAndHostTimer != NULL;
+    return put_graph(profile->log, graph, error);
+}
+
+gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
+    device_take(graph->device);
+    record_no_more(graph);
+    const gputune_code code = profile ? start(graph, profile, error) : GPUTUNE_OK;
+    if (code) record_no_more(graph);
+    device_leave(graph->device);
+    return code;
+}
+
+gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
+                                  gputune_profile **profile, gputune_error *error) {
+    gputune_profile *made = *profile = calloc(1, sizeof *made);
+    if (!made) return NO_MEMORY;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *made = (gputune_profile){.device = device, .level = level, .log = fopen(path, "wbe")};
+    gputune_code code = made->log ? GPUTUNE_OK : fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(errno));
+    if (!code) {
+        begin_record(made->log, "gputune-profile", 8);
+        put_field(made->log, "version", UINT, 1);
+        put_text_field(made->log, "level", level == GPUTUNE_BASIC ? "basic" : "detailed");
+        put_text_field(made->log, "software", "gputune's C runtime");
+        put_device(made->log, &device->identity);
+        put_field(made->log, "begun_ns", UINT, now_ns());
+        put_field(made->log, "begun_unix_ns", UINT, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+        put_field(made->log, "settings", MAP, 0);
+        put_field(made->log, "unavailable", MAP, 0);
+        code = end_record(made->log, error);
+    }
+    if (code && made->log) fclose(made->log);
+    if (code) free(made), *profile = NULL;
+    return code;
+}
+
+gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error) {
+    if (!profile) return GPUTUNE_OK;
+    gputune_device *device = profile->device;
+    device_take(device);
+    for (gputune_graph *each = device->graphs; each; each = each->next)
+        if (each->recorder && each->recorder->profile == profile) record_no_more(each);
+    if (profile->queue) device->cl.ReleaseCommandQueue(profile->queue);
+    device_leave(device);
+    begin_record(profile->log, "end", 0);
+    gputune_code code = end_record(profile->log, error);
+    if (fclose(profile->log) && !code)
+        code = fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno));
+    free(profile);
+    return code;
+}
