@@ -1,0 +1,214 @@
+"""Files that both readers should say the same of: good ones of every form, and changed ones under right checksums."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+import struct
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from gputune.core.errors import ContextError
+from gputune.runtime.context.format import FORMAT_VERSION, MAGIC, aligned, context_of, write_context
+from gputune.runtime.context.memory_need import MemoryNeed
+from gputune.runtime.context.package import KINDS, PREFIX
+from gputune.runtime.context.packing import write_package
+from gputune.runtime.context.records import (
+    STATUS_BYTES,
+    BufferRef,
+    Context,
+    ContextHeader,
+    GraphRecord,
+    LaunchRecord,
+    ProgramRecord,
+    TensorRecord,
+)
+from gputune.runtime.devices.discovery import NULL_REPORT
+from stress.fuzz import context, ep_context, package
+from stress.fuzz.mutations import mutated_bytes, mutated_leaves, mutated_value
+
+_MEMORY = struct.Struct("<I32s")
+_FRONT = context.PREFIX_BYTES + _MEMORY.size
+Change = Callable[[random.Random], bytes]
+
+
+@functools.cache
+def rich() -> bytes:
+    """A context with everything that a header can say."""
+    assert NULL_REPORT.identity is not None
+    device = replace(NULL_REPORT.identity, extensions=("cl_khr_fp16", "cl_khr_größe"), driver="pocl.icd")
+    shapes: Mapping[str, tuple[int, ...]] = {
+        "float32": (2, 4), "int64": (), "int32": (1,) * 16, "int16": (3,), "int8": (5, 1), "uint64": (1, 1),
+        "uint32": (7,), "uint16": (2, 3, 2), "uint8": (1 << 40,), "bool": (9,),
+    }  # fmt: skip
+    inputs = tuple(TensorRecord(f"in {dtype}", shape, dtype) for dtype, shape in shapes.items())
+    outputs = (TensorRecord("out é", (64,), memory_type="memhandle"), TensorRecord("second", (1, 2, 1), "uint8"))
+
+    def launch(name: str, sizes: tuple[tuple[int, ...], tuple[int, ...]], *arguments: BufferRef | int) -> LaunchRecord:
+        return LaunchRecord(name, hashlib.sha256(name.encode()).hexdigest(), len(sizes[0]) % 2, "f", *sizes, arguments)
+
+    plain = tuple(BufferRef("input", place, 0, tensor.nbytes) for place, tensor in enumerate(inputs))
+    launches = (
+        launch("first", ((64, 4, 2), (8, 2, 1)), *plain, -(2**31), 2**31 - 1, BufferRef("arena", 1, 4096, 128)),
+        launch("sëcond", ((300,), (300,)), BufferRef("weights", 1, 128, 1), 127, 128, -32, -33, 65536, -32769),
+        launch("third", ((6, 6), (3, 2)), BufferRef("weights", 0, 0, 160), BufferRef("output", 0, 0, 256)),
+    )
+    waiting = BufferRef("counters", 0, 0, 192), BufferRef("status", 0, 0, STATUS_BYTES)
+    persistent = launch("all", ((16,), (16,)), *waiting, BufferRef("weights", 1, 0, 128), BufferRef("output", 1, 0, 2))
+    old = replace(persistent, arguments=(waiting[0], 3))
+    graphs = (
+        GraphRecord("größer", inputs, outputs, launches, (1 << 33, 8192), (persistent, old), 192, (1 << 33) + 17),
+        GraphRecord("empty", (), (), (), ()),
+        GraphRecord("last", inputs[:1], outputs, launches[1:], (1 << 34, 1), arena_bound_bytes=1),
+    )
+    content = Context(
+        graphs=graphs,
+        programs=(ProgramRecord(b"\x7fELF" * 40, "kernel", "-DN=8"), ProgramRecord(b"", "kernel", "")),
+        weights=(np.arange(40, dtype=np.float32), np.arange(256, dtype=np.uint8)),
+        device=device.to_dict(),
+        tier="null-cu1",
+        configuration={"a": [1, 2.5, None, True, {"b": -3}], "é": {}},
+        versions={"gputune": "0.1.0"},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rich.bin"
+        write_context(path, content)
+        return path.read_bytes()
+
+
+@functools.cache
+def packed() -> bytes:
+    """A package of three contexts, which share all sections but their heads."""
+    files = []
+    memory, header = head_of(rich())
+    for number in range(3):
+        fields = msgpack.unpackb(header)
+        fields["device"]["driver_version"] = str(number)
+        fields["tier"] = f"tier-{number}"
+        files.append(context_of(memoryview(with_head(rich(), memory, fields)), f"{number}.bin"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.gtpkg"
+        write_package(path, files)
+        return path.read_bytes()
+
+
+def originals(folder: Path) -> list[Path]:
+    """Good files of every form in a folder that is empty."""
+    home = ep_context.prepared(folder)
+    contents = {"small.bin": context.original(), "rich.bin": rich(), "m.gtpkg": packed()}
+    for number, content in enumerate(ep_context.originals(home)):
+        contents[f"{number}.onnx"] = content
+    for name, content in contents.items():
+        (home / name).write_bytes(content)
+    return [home / name for name in contents]
+
+
+def changed(folder: Path, chance: random.Random) -> Path:
+    """A changed file in the folder of originals()."""
+    home = folder / "home"
+    name, change = chance.choice(
+        (
+            ("changed.bin", lambda chance: changed_context(chance.choice((context.original(), rich())), chance)),
+            ("changed.gtpkg", changed_package),
+            ("changed.onnx", lambda chance: changed_nodes(chance.choice(ep_context.originals(home)), chance)),
+        )
+    )
+    path = home / name
+    path.write_bytes(change(chance))
+    return path
+
+
+def head_of(whole: bytes) -> tuple[bytes, bytes]:
+    """Memory block and header."""
+    header_bytes, block_bytes = (int.from_bytes(whole[place : place + 4], "little") for place in (12, 48))
+    end = _FRONT + block_bytes
+    return whole[_FRONT:end], whole[end : end + header_bytes]
+
+
+def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
+    """A context with another memory block and header, bytes or plain values, under right checksums."""
+    sections = whole[aligned(_FRONT + sum(map(len, head_of(whole)))) :]
+    block, content = (part if isinstance(part, bytes) else msgpack.packb(part) for part in (memory, header))
+    prefix = MAGIC + struct.pack("<II", FORMAT_VERSION, len(content)) + hashlib.sha256(content).digest()
+    start = prefix + _MEMORY.pack(len(block), hashlib.sha256(block).digest()) + block + content
+    return start + bytes(aligned(len(start)) - len(start)) + sections
+
+
+def changed_context(whole: bytes, chance: random.Random) -> bytes:
+    """A context with other bytes; or with another memory block or header, in bytes or in values."""
+    memory, header = head_of(whole)
+    try:
+        match chance.randrange(7):
+            case 0:
+                return mutated_bytes(whole, chance)
+            case 1:
+                return with_head(whole, mutated_bytes(memory, chance), header)
+            case 2:
+                return with_head(whole, memory, mutated_bytes(header, chance))
+            case 3:
+                return with_head(whole, mutated_value(msgpack.unpackb(memory), chance, context.ODD), header)
+            case 4:
+                fields = mutated_leaves(msgpack.unpackb(header), chance, context.ODD)
+            case _:
+                fields = mutated_value(msgpack.unpackb(header), chance, context.ODD)
+        return with_head(whole, _need_of(fields, memory), fields)
+    except OverflowError:  # MsgPack has no larger numbers
+        return whole
+
+
+def _need_of(fields: Any, otherwise: bytes) -> Any:
+    """The memory block that agrees with a header."""
+    try:
+        header = ContextHeader.from_dict(fields)
+    except ContextError:
+        return otherwise
+    return MemoryNeed.of(header.device, header.graphs).to_fields()
+
+
+def changed_package(chance: random.Random) -> bytes:
+    """A package with other bytes; with another index, in bytes or in values; or with another head of a context."""
+    whole = packed()
+    kind = chance.randrange(4)
+    if kind == 0:
+        return mutated_bytes(whole, chance)
+    if kind == 1:
+        return package.changed_index(whole, chance)
+    if kind == 2:
+        return _with_index(whole, chance)
+    fields, sections = package.parts(whole)
+    entry = chance.choice(fields["contexts"])
+    place = entry["head"]
+    head = changed_context(sections[place], chance)
+    if chance.random() < 0.9:
+        head = head[: _FRONT + sum(map(len, head_of(head)))]  # without what fills it up to a section area
+    entry["nbytes"] += aligned(len(head)) - aligned(len(sections[place]))
+    sections[place] = head
+    fields["sections"][place] = [KINDS.index("head"), len(head), hashlib.sha256(head).digest()]
+    return package.joined(fields, sections)
+
+
+def _with_index(whole: bytes, chance: random.Random) -> bytes:
+    """A package whose index has other bytes under the right checksum."""
+    _, _, length, _ = PREFIX.unpack(whole[: PREFIX.size])
+    index = mutated_bytes(whole[PREFIX.size : PREFIX.size + length], chance)
+    start = whole[:12] + struct.pack("<I", len(index)) + hashlib.sha256(index).digest() + index
+    return start + bytes(aligned(len(start)) - len(start)) + whole[aligned(PREFIX.size + length) :]
+
+
+def changed_nodes(whole: bytes, chance: random.Random) -> bytes:
+    """An ONNX file with other values, other fields or other bytes."""
+    form = chance.randrange(3)
+    if form == 0:
+        return mutated_bytes(whole, chance)
+    fields = ep_context.decoded(whole, ep_context.NESTED)
+    if form == 1:
+        return ep_context.encoded(ep_context.well_formed(fields, chance), None)
+    odd = (*ep_context.TEXTS, *ep_context.NUMBERS)
+    return ep_context.encoded(mutated_value(fields, chance, odd), chance)

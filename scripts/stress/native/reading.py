@@ -1,0 +1,154 @@
+"""What the two readers of files say of one: Python's, and the C runtime's through a program that writes it down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from unittest import mock
+
+from gputune.core.errors import ContextError
+from gputune.runtime import native
+from gputune.runtime.context import format as binary_format
+from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
+from gputune.runtime.context.format import ContextFile, open_context
+from gputune.runtime.context.package import is_package, open_package
+from gputune.runtime.context.records import ContextHeader, GraphRecord, LaunchRecord
+
+DUMP = Path(__file__).parent / "dump.c"
+SOURCES = tuple(
+    native.FOLDER / "src" / f"{name}.c"
+    for name in (
+        "context",
+        "ep_context",
+        "fields",
+        "file",
+        "identity",
+        "msgpack",
+        "ownership",
+        "package",
+        "pool",
+        "sha256",
+    )
+)
+"""What of the C runtime reads files."""
+OK = "ok"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """error: the name of what is wrong with a file, or OK; contexts, nodes: all that a good one holds, plain."""
+
+    error: str
+    contexts: list[Any] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)
+    message: str = field(default="", compare=False)
+
+
+class NativeReader:
+    """The C runtime's reader in a process of its own."""
+
+    def __init__(self, program: Path) -> None:
+        """program: dump.c, compiled."""
+        environment = {**os.environ, "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1"}
+        self._process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment
+        )
+
+    def read(self, path: Path) -> Reading:
+        """What it says of a file. Raises RuntimeError where it crashes, which it has said why on standard error."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{path}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line.endswith("\n"):
+            raise RuntimeError(f"{path}: the C reader has crashed with code {self._process.wait()}")
+        found = json.loads(line)
+        return Reading(found["error"], found["contexts"], found["nodes"], found["message"])
+
+    def close(self) -> None:
+        """Raises RuntimeError where it has leaked memory."""
+        self._process.communicate()
+        if self._process.returncode:
+            raise RuntimeError(f"the C reader has ended with code {self._process.returncode}")
+
+    def __enter__(self) -> NativeReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._process.kill()
+            self._process.communicate()
+
+
+def read_by_python(path: Path) -> Reading:
+    """What Python's reader says of a file. The C runtime reads the newest version of the format alone, so here others
+    are refused, too."""
+    newest = (binary_format.FORMAT_VERSION,)
+    with mock.patch.object(binary_format, "READABLE_VERSIONS", newest):
+        try:
+            return _read(path)
+        except ContextError as error:
+            return Reading(error.name, message=str(error))
+
+
+def _read(path: Path) -> Reading:
+    if is_package(path):
+        contexts = []
+        with open_package(path) as package:
+            for place, entry in enumerate(package.contexts):
+                with package.open(place) as file:
+                    contexts.append(_checked(file, entry.name))
+        return Reading(OK, contexts)
+    if is_ep_context(path):
+        return _read_nodes(path)
+    with open_context(path) as file:
+        return Reading(OK, [_checked(file, "")])
+
+
+def _read_nodes(path: Path) -> Reading:
+    nodes, contexts, place = ep_contexts(path), [], -1
+    described = []
+    for node in nodes:
+        place += node.main
+        described.append({"name": node.name, "context": max(place, 0), "main": node.main})
+        if node.main:
+            with node.open() as file:
+                contexts.append(_checked(file, ""))
+    return Reading(OK, contexts, described)
+
+
+def _checked(file: ContextFile, name: str) -> Any:
+    """The records of a context whose sections are all what they were."""
+    for place in range(len(file.header.sections)):
+        file.section(place)
+    return described(file.header, name)
+
+
+def described(header: ContextHeader, name: str) -> Any:
+    """Records as dump.c writes them."""
+    plain = header.to_dict()
+    fields = {key: plain[key] for key in ("tier", "computes", "device", "weights", "programs", "sections")}
+    return {
+        "context": name,
+        **fields,
+        "graphs": [_graph(*pair) for pair in zip(header.graphs, plain["graphs"], strict=True)],
+    }
+
+
+def _graph(record: GraphRecord, plain: Any) -> Any:
+    for which in ("inputs", "outputs"):
+        for tensor, fields in zip(getattr(record, which), plain[which], strict=True):
+            fields["nbytes"] = tensor.nbytes
+    for which in ("launches", "persistent"):
+        launches: Sequence[LaunchRecord] = getattr(record, which)
+        for launch, fields in zip(launches, plain[which], strict=True):
+            fields.update(counts=launch.counts, yields=launch.yields)
+    return plain

@@ -1,0 +1,106 @@
+"""Both readers read golden files alike, and refuse changed ones with the same name of error."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gputune.core.ownership import TRUSTED_FOLDERS, untrusted
+from stress.fuzz import context as context_fuzzing
+from stress.fuzz.cases import chance_of
+from stress.native import files
+from stress.native.reading import DUMP, SOURCES, NativeReader, read_by_python
+from tests.native.compiling import INCLUDE, OPTIMISED, compiled, sanitizers
+
+CASES = 400
+NAMES = {"ok", "truncated", "checksum_mismatch", "malformed_header", "malformed_package", "malformed_ep_context"}
+
+
+def new_reader() -> NativeReader:
+    return NativeReader(compiled("dump", (DUMP, *SOURCES), (*OPTIMISED, f"-I{INCLUDE}", *sanitizers())))
+
+
+@pytest.fixture(scope="module")
+def reader(c_compiler: str) -> Iterator[NativeReader]:
+    with new_reader() as opened:
+        yield opened
+
+
+def test_golden_files_are_read_alike(reader: NativeReader, tmp_path: Path) -> None:
+    for path in files.originals(tmp_path):
+        found = reader.read(path)
+        assert found.error == "ok" and found.contexts, found.message
+        assert found == read_by_python(path)
+
+
+def test_changed_files_are_refused_with_the_same_name_or_read_alike(reader: NativeReader, tmp_path: Path) -> None:
+    files.originals(tmp_path)
+    ended: Counter[str] = Counter()
+    for number in range(CASES):
+        path = files.changed(tmp_path, chance_of(0, number))
+        found = reader.read(path)
+        assert found == read_by_python(path), f"case {number}: {found.message}"
+        assert found.error == "ok" or (str(path) in found.message and not set(found.message) & {"\n", "\x1b"})
+        ended[found.error] += 1
+    assert ended.keys() >= NAMES
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_formats_are_refused_by_name(reader: NativeReader, tmp_path: Path, version: int) -> None:
+    whole = context_fuzzing.original()
+    path = tmp_path / "old.bin"
+    path.write_bytes(context_fuzzing.with_header(whole, context_fuzzing.header_of(whole), version))
+    found = reader.read(path)
+    assert found.error == "unsupported_format_version"
+    assert f"format version {version}, this runtime reads 3" in found.message
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"GPUTUNE\1" + bytes(200), b"GPUTPKG"])
+def test_other_files_are_no_contexts(reader: NativeReader, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.bin"
+    path.write_bytes(content)
+    assert reader.read(path).error == read_by_python(path).error == "not_a_context"
+
+
+def test_files_that_are_missing_or_no_files_are_named(reader: NativeReader, tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.bin", tmp_path):
+        found = reader.read(path)
+        assert found.error == "io_error" and found.message.startswith(f"{path}: ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+@pytest.mark.parametrize("what", ["file", "folder", "sticky", "group", "own group", "owner", "nothing"])
+def test_files_that_another_user_could_change_are_refused_as_python_does(
+    c_compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "context.bin"
+    path.write_bytes(context_fuzzing.original())
+    if what in ("group", "own group", "owner") and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    if what == "file":
+        path.chmod(0o666)
+    elif what in ("folder", "sticky"):
+        folder.chmod(0o777 if what == "folder" else 0o1777)
+    elif what in ("group", "own group"):
+        os.chown(path, -1, 47110 if what == "group" else os.getegid())
+        path.chmod(0o664)
+    elif what == "owner":
+        os.chown(path, 47110, 47110)
+    with new_reader() as reader:
+        found = reader.read(path)
+    assert found.error == ("untrusted_file" if untrusted(path) else "ok"), found.message
+    assert (found.error == "ok") == (what in ("sticky", "own group", "nothing"))
+    monkeypatch.setenv(TRUSTED_FOLDERS, f"/missing{os.pathsep}{folder}")
+    with new_reader() as reader:
+        assert reader.read(path).error == "ok"
+
+
+def test_a_context_beside_an_onnx_file_must_be_trusted_too(reader: NativeReader, tmp_path: Path) -> None:
+    (path,) = (path for path in files.originals(tmp_path) if path.name == "1.onnx")
+    (path.parent / "context.bin").chmod(0o666)
+    assert reader.read(path).error == "untrusted_file"
