@@ -10,7 +10,7 @@
 
 enum { MOST_THREADS = 8, LOG_BYTES = 1 << 14 };
 
-typedef enum job_kind { PROGRAM, UPLOAD, CHECK } job_kind; /* check: of a program that may be loaded later */
+typedef enum job_kind { PROGRAM, UPLOAD, CHECK } job_kind; /* of a program, of weights, of a section's bytes */
 typedef struct job {
     job_kind kind;
     bool known, refused;
@@ -76,13 +76,10 @@ static gputune_code done(const jobs *jobs, job *job, gputune_error *error) {
     const context *context = graph->context;
     const uint8_t *data;
     size_t nbytes;
-    if (job->kind == CHECK) {
-        TRY(section_bytes(context, context->programs[job->index].binary, &data, &nbytes, error));
-        return section_bytes(context, context->programs[job->index].source, &data, &nbytes, error);
-    }
-    if (job->kind == UPLOAD) {
-        TRY(section_bytes(context, context->weights[job->index], &data, &nbytes, error));
-        return allocate(graph->device, CL_MEM_COPY_HOST_PTR, nbytes, data, &job->memory, error);
+    if (job->kind == CHECK) return section_bytes(context, job->index, &data, &nbytes, error);
+    if (job->kind == UPLOAD) { /* while another thread checks them, which takes as long */
+        const section *section = &context->sections[context->weights[job->index]];
+        return allocate(graph->device, CL_MEM_COPY_HOST_PTR, section->nbytes, section->data, &job->memory, error);
     }
     if (graph->from_binaries) {
         const gputune_code code = build(graph, job->index, true, &job->program, error);
@@ -111,63 +108,79 @@ static void work_together(jobs *jobs) {
 /* Adds a job unless it is there; one whose result is there, or will be, has nothing to do. */
 static void add_job(jobs *jobs, job_kind kind, size_t index) {
     const context *context = jobs->graph->context;
-    const program_entry *entry = kind == UPLOAD ? NULL : &context->programs[index];
+    const program_entry *entry = kind == PROGRAM ? &context->programs[index] : NULL;
     job *job = &jobs->all[jobs->count];
     for (size_t i = 0; i < jobs->count; i++)
         if (jobs->all[i].kind == kind && jobs->all[i].index == index) return;
+    jobs->count++;
+    *job = (struct job){.kind = kind, .index = index};
+    if (kind == CHECK) return;
     const char *first = context->sections[entry ? entry->binary : context->weights[index]].sha256,
                *second = entry ? context->sections[entry->source].sha256 : "", *third = entry ? entry->options : "";
     const size_t nbytes = strlen(first) + strlen(second) + strlen(third) + 3;
-    *job = (struct job){.kind = kind, .index = index, .key = pool_take(&jobs->graph->pool, nbytes, 1)};
-    if (!job->key) return; /* which is seen when it is kept */
+    job->key = pool_take(&jobs->graph->pool, nbytes, 1);
+    if (!job->key) job->code = GPUTUNE_OUT_OF_MEMORY;
+    job->known = !job->key;
+    if (!job->key) return;
     snprintf(job->key, nbytes, "%d%d%s%s%s", kind, entry && jobs->graph->from_binaries, first, second, third);
     job->known = held_of(jobs->graph->shared, job->key);
-    for (size_t i = 0; i < jobs->count; i++) job->known |= jobs->all[i].key && !strcmp(jobs->all[i].key, job->key);
-    jobs->count++;
+    for (job--; job >= jobs->all && !jobs->all[jobs->count - 1].known; job--)
+        jobs->all[jobs->count - 1].known = job->key && !strcmp(job->key, jobs->all[jobs->count - 1].key);
 }
 
-/* Keeps what was made, all of it, and says what the first failure was. */
-static gputune_code keep(jobs *jobs, gputune_error *error) {
+/* What the first failure was, with which nothing is kept. */
+static gputune_code failure_of(const jobs *jobs, gputune_error *error) {
+    const job *job = jobs->all, *end = job + jobs->count;
+    const opencl *cl = &jobs->graph->device->cl;
+    while (job < end && !job->code) job++;
+    if (job == end) return GPUTUNE_OK;
+    for (const struct job *each = jobs->all; each < end; each++) {
+        if (each->program) cl->ReleaseProgram(each->program);
+        if (each->memory) cl->ReleaseMemObject(each->memory);
+    }
+    if (!job->refused || !jobs->strict) return fail(error, job->code, "%s", job->error.message);
+    return fail(error, GPUTUNE_WRONG_DEVICE, "%s: the driver refuses the binary of program %zu: %s",
+                jobs->graph->context->path, job->index, job->error.message);
+}
+
+static gputune_code keep(const jobs *jobs, gputune_error *error) {
     gputune_graph *graph = jobs->graph;
-    gputune_code code = GPUTUNE_OK;
-    for (size_t i = 0; i < jobs->count; i++) {
-        job *job = &jobs->all[i];
+    const job *end = jobs->all + jobs->count;
+    TRY(failure_of(jobs, error));
+    for (const job *job = jobs->all; job < end; job++) {
         held *held = job->program || job->memory ? hold(graph->shared, job->key) : NULL;
-        if (held) {
-            held->program = job->program;
-            held->memory = job->memory;
-        }
-        if (!code && job->code)
-            code = job->refused && jobs->strict
-                       ? fail(error, GPUTUNE_WRONG_DEVICE, "%s: the driver refuses the binary of program %zu: %s",
-                              graph->context->path, job->index, job->error.message)
-                       : fail(error, job->code, "%s", job->error.message);
-        else if (job->refused && !job->code)
+        if (held) *held = (struct held){held->next, held->key, job->memory, NULL, job->program};
+        if (job->refused)
             warn(graph, "the driver refuses the binary of program %zu; building it from source", job->index);
     }
-    for (size_t i = 0; i < jobs->count && !code; i++) {
-        const job *job = &jobs->all[i];
-        const held *held = job->kind == CHECK ? NULL : held_of(graph->shared, job->key);
-        if (job->kind != CHECK && !held) return NO_MEMORY;
+    for (const job *job = jobs->all; job < end; job++) {
+        const held *held = job->key ? held_of(graph->shared, job->key) : NULL;
+        if (job->key && !held) return NO_MEMORY;
         if (job->kind == UPLOAD) graph->places[WEIGHTS][job->index].memory = held->memory;
         if (job->kind == PROGRAM) graph->programs[job->index] = held->program;
     }
-    return code;
+    return GPUTUNE_OK;
 }
 
 gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict,
                            gputune_error *error) {
     const graph_record *record = graph->record;
-    const size_t most = 2 * graph->context->program_count + graph->context->weight_count + 1;
-    jobs jobs = {graph, strict, calloc(most, sizeof *jobs.all), 0, 0};
+    const context *context = graph->context;
+    const size_t most = context->program_count + context->weight_count + context->section_count;
+    jobs jobs = {graph, strict, calloc(most + 1, sizeof *jobs.all), 0, 0};
     if (!jobs.all) return NO_MEMORY;
     for (size_t i = 0; i < count; i++) add_job(&jobs, PROGRAM, launches[i].program);
-    for (size_t i = 0; i < record->info.launch_count; i++)
-        for (size_t j = 0; j < record->launches[i].argument_count; j++)
-            if (record->launches[i].arguments[j].is_buffer && record->launches[i].arguments[j].kind == WEIGHTS)
-                add_job(&jobs, UPLOAD, record->launches[i].arguments[j].index);
-    for (size_t i = 0; i < record->info.launch_count && launches != record->launches; i++)
-        add_job(&jobs, CHECK, record->launches[i].program);
+    for (size_t i = 0; i < record->info.launch_count; i++) {
+        const launch *launch = &record->launches[i];
+        for (size_t j = 0; j < launch->argument_count; j++)
+            if (launch->arguments[j].is_buffer && launch->arguments[j].kind == WEIGHTS) {
+                add_job(&jobs, CHECK, context->weights[launch->arguments[j].index]);
+                add_job(&jobs, UPLOAD, launch->arguments[j].index);
+            }
+        if (launches == record->launches) continue;
+        add_job(&jobs, CHECK, context->programs[launch->program].binary); /* for when they are loaded */
+        add_job(&jobs, CHECK, context->programs[launch->program].source);
+    }
     work_together(&jobs);
     const gputune_code code = keep(&jobs, error);
     free(jobs.all);
