@@ -3,8 +3,8 @@
 #ifndef GPUTUNE_CONTEXT_H
 #define GPUTUNE_CONTEXT_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* for POSIX beside C99, and what Linux has of descriptors and processors */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* POSIX beside C99, and madvise */
 #endif
 
 #include "gputune.h"

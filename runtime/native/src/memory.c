@@ -1,5 +1,6 @@
 /* Memory that a device uses as it lies, where it can; as runtime/memory/, with fewer ways: a dma-buf is mapped and copied
  * here, because what ARM's and Qualcomm's drivers take by descriptor this does not ask of them. */
+#define _GNU_SOURCE /* F_GET_SEALS */
 #include "graph.h"
 
 #include <errno.h>

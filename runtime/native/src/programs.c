@@ -1,5 +1,6 @@
 /* The programs of a graph, from the binaries of its file, or from source where the driver refuses one or the device is
  * another; beside them its weights, whose checksums and copies take as long. As runtime/execution/programs.py. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "graph.h"
 
 #include <sched.h>
@@ -42,7 +43,7 @@ size_t processors(void) {
 static gputune_code build_failed(const gputune_device *device, cl_program program, cl_int status, gputune_error *error) {
     char *log = calloc(1, LOG_BYTES);
     if (log) device->cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, LOG_BYTES - 1, log, NULL);
-    const char *from = log ? strstr(log, "error") : NULL;
+    const char *from = log ? (strstr)(log, "error") : NULL; /* in brackets: no macro, which would be C11 */
     fail(error, GPUTUNE_BUILD_FAILED, "building a program failed: OpenCL's error %d: %.400s", status,
          from ? from : log ? log : "");
     free(log);
