@@ -20,6 +20,7 @@ from benchmarks import builds, channel, contention, executor, kernels, load, net
 from benchmarks import cache as cache_bench
 from benchmarks.memory import arena
 from benchmarks.memory import handles as memory
+from benchmarks.native import bench as native
 from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
 from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 from benchmarks.profiles import recording, viewer
@@ -238,6 +239,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "load": load.run,
     "memory": memory.run,
     "models": networks.run,
+    "native": native.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
     "survive": bench_survive,
@@ -260,6 +262,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     kernels.run: kernels.add_arguments,
     load.run: load.add_arguments,
     memory.run: memory.add_arguments,
+    native.run: native.add_arguments,
     networks.run: networks.add_arguments,
     search_bench.main: search_bench.add_arguments,
     tune_bench.main: tune_bench.add_arguments,

@@ -1,0 +1,168 @@
+"""Processes that load one context and take turns with inferences: the C runtime, Python's, and a program by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import tool
+from gputune.runtime import native
+from gputune.runtime.context.format import open_context
+from gputune.runtime.context.records import BufferRef
+
+sys.path.append(str(tool.ROOT))
+from tests.native.compiling import compiled, opencl_library
+
+HERE = Path(__file__).parent
+SOURCES = sorted((native.FOLDER / "src").glob("*.c"))
+FLAGS = ("-O2", "-D_GNU_SOURCE", f"-I{native.FOLDER / 'include'}", f"-I{native.FOLDER / 'src'}", f"-I{HERE}")
+KINDS = {"input": 0, "output": 1, "arena": 2, "weights": 3}
+"""Of buffers, as by_hand.c numbers them."""
+SCALAR = 4096
+"""In the place of a buffer: the number behind it is the argument."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of a process, in kB: all that is in memory, and what of that is no file's."""
+
+    resident: int
+    anonymous: int
+
+
+class Peer:
+    """A running process. load_ns, device_open_ns: as it says; ready_ns: from its start until it was ready for
+    inferences."""
+
+    def __init__(self, command: Sequence[str | Path], outputs: Sequence[Path]) -> None:
+        """Raises RuntimeError where it ends before it is ready."""
+        self._outputs = outputs
+        begun = time.perf_counter_ns()
+        self._process = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tool.ROOT,
+            env=_environment(),
+        )
+        self.load_ns, self.device_open_ns = self._numbers()
+        self.ready_ns = time.perf_counter_ns() - begun
+
+    def infer(self, count: int) -> list[int]:
+        """What so many inferences took, in ns."""
+        return self._asked(count)
+
+    def memory(self) -> Memory:
+        return Memory(*self._asked(0))
+
+    def close(self) -> str:
+        """Ends it; the SHA-256 of what the last inference gave."""
+        self._process.communicate(timeout=60)
+        contents = [path.read_bytes() for path in self._outputs if path.exists()]
+        return hashlib.sha256(b"".join(contents)).hexdigest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _asked(self, count: int) -> list[int]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        return self._numbers()
+
+    def _numbers(self) -> list[int]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args!r} ended with {self._process.wait()}")
+        return list(map(int, line.split()))
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """How to start the peers of a context. persistent: whether its persistent kernels run, which the program by hand
+    does not have; inputs: a file for each."""
+
+    context: Path
+    folder: Path
+    persistent: bool
+    inputs: Sequence[Path]
+    outputs: int
+
+    def native(self) -> Peer:
+        program = compiled("by_runtime", [HERE / "by_runtime.c", *SOURCES], FLAGS, ("-std=c99",))
+        return self._peer("native", [program, self.context, _library(), self._form])
+
+    def python(self) -> Peer:
+        return self._peer("python", [sys.executable, HERE / "by_python.py", self.context, self._form])
+
+    def by_hand(self) -> Peer:
+        program = compiled("by_hand", [HERE / "by_hand.c"], FLAGS, ("-std=c99",))
+        plan, content = self.folder / "plan.txt", self.folder / "plan.bytes"
+        write_plan(self.context, plan, content)
+        return self._peer("by_hand", [program, plan, content, _library()])
+
+    @property
+    def _form(self) -> str:
+        return "persistent" if self.persistent else "launches"
+
+    def _peer(self, name: str, command: Sequence[str | Path]) -> Peer:
+        outputs = [self.folder / f"{name}.{place}.raw" for place in range(self.outputs)]
+        return Peer([*command, *self.inputs, *outputs], outputs)
+
+
+def write_plan(context: Path, plan: Path, content: Path) -> None:
+    """What by_hand.c makes of the first graph of a context, one by one: its buffers, programs and launches as numbers,
+    and their bytes."""
+    with open_context(context) as file, content.open("wb") as bytes_:
+        graph = file.header.graphs[0]
+        refs = [ref for launch in graph.launches for ref in launch.refs]
+        used = sorted({ref.index for ref in refs if ref.kind == "weights"})
+        sizes = {("input", place): tensor.nbytes for place, tensor in enumerate(graph.inputs)}
+        sizes |= {("output", place): tensor.nbytes for place, tensor in enumerate(graph.outputs)}
+        sizes |= {("arena", place): nbytes for place, nbytes in enumerate(graph.arena_bytes)}
+        sizes |= {("weights", place): file.weights(place).nbytes for place in used}
+        numbers = {key: number for number, key in enumerate(sizes)}
+        words: list[object] = [len(sizes)]
+        for (kind, place), nbytes in sizes.items():
+            words += [KINDS[kind], nbytes]
+            if kind == "weights":
+                bytes_.write(file.weights(place))
+        programs = {program: number for number, program in enumerate(sorted({one.program for one in graph.launches}))}
+        words.append(len(programs))
+        for program in programs:
+            words.append(bytes_.write(file.binary(program)))
+        words.append(len(graph.launches))
+        for launch in graph.launches:
+            words += [launch.entry, programs[launch.program], len(launch.global_size)]
+            words += [size for pair in zip(launch.global_size, launch.local_size, strict=True) for size in pair]
+            words.append(len(launch.arguments))
+            words += [word for argument in launch.arguments for word in _argument(argument, numbers)]
+    plan.write_text(" ".join(map(str, words)) + "\n", encoding="utf-8")
+
+
+def _argument(argument: BufferRef | int, numbers: Mapping[tuple[str, int], int]) -> tuple[int, int, int]:
+    if isinstance(argument, int):
+        return SCALAR, argument, 0
+    return numbers[argument.kind, argument.index], argument.offset, argument.nbytes
+
+
+def _library() -> str:
+    return os.environ.get("GPUTUNE_OPENCL_LIBRARY") or opencl_library().get("GPUTUNE_OPENCL_LIBRARY", "libOpenCL.so.1")
+
+
+def _environment() -> dict[str, str]:
+    """What Python's runtime sets before it loads a driver is set for all."""
+    return {**opencl_library(), "POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_NO_CACHE": "1", **os.environ}
