@@ -87,8 +87,6 @@ gputune_code section_bytes(const context *context, size_t place, const uint8_t *
                            gputune_error *error);
 /* Whether a launch's sizes are such as a device allows; else why not. */
 bool sizes_fit(const launch *launch, const identity *device, char *why, size_t nbytes);
-/* The arenas of a file's contexts: the largest of each place, at most `most` of them; as memory_need.py. */
-gputune_code needed_arenas(const gputune_file *file, size_t *arenas, size_t most, size_t *count, gputune_error *error);
 
 /* --- errors and memory, for all files --- */
 

@@ -173,24 +173,6 @@ gputune_code section_bytes(const context *context, size_t place, const uint8_t *
     return GPUTUNE_OK;
 }
 
-gputune_code needed_arenas(const gputune_file *file, size_t *arenas, size_t most, size_t *count, gputune_error *error) {
-    *count = 0;
-    for (size_t place = 0; place < file->part_count; place++) {
-        const context *context;
-        gputune_code code = context_at(file, place, &context, error);
-        if (code) return code;
-        for (size_t graph = 0; graph < context->graph_count; graph++)
-            for (size_t at = 0; at < context->graphs[graph].arena_count; at++) {
-                size_t nbytes = context->graphs[graph].arenas[at];
-                if (at >= most)
-                    return fail(error, GPUTUNE_LIMIT_EXCEEDED, "%s: more than %zu arenas", file->path, most);
-                arenas[at] = at < *count && arenas[at] > nbytes ? arenas[at] : nbytes;
-                *count = at < *count ? *count : at + 1;
-            }
-    }
-    return GPUTUNE_OK;
-}
-
 gputune_code find_graph(const gputune_file *file, const char *name, size_t *place, size_t *graph,
                         gputune_error *error) {
     const context *context;

@@ -225,25 +225,49 @@ void gputune_unload(gputune_graph *graph) {
 
 /* --- groups -------------------------------------------------------------------------------------------------------- */
 
+/* Makes places as large as what the graphs of a file need there; of a package those of the context that is chosen. */
+static gputune_code add_needs(gputune_group *group, const gputune_file *file, gputune_error *error) {
+    char choice[REASON_BYTES];
+    size_t place = 0, end = gputune_context_count(file);
+    if (*gputune_context_name(file, 0)) {
+        TRY(choose_context(file, &group->device->identity, NULL, &place, choice, error));
+        end = place + 1;
+    }
+    for (; place < end; place++) {
+        const context *context;
+        TRY(context_at(file, place, &context, error));
+        for (size_t i = 0; i < context->graph_count; i++) {
+            const graph_record *record = &context->graphs[i];
+            if (record->arena_count > MOST_ARENAS)
+                return fail(error, GPUTUNE_LIMIT_EXCEEDED, "%s: more than %d arenas", context->path, MOST_ARENAS);
+            if (record->arena_count > group->arena_count) group->arena_count = record->arena_count;
+            for (size_t j = 0; j < record->arena_count; j++)
+                if (record->arenas[j] > group->arenas[j].nbytes) group->arenas[j].nbytes = record->arenas[j];
+        }
+    }
+    return GPUTUNE_OK;
+}
+
+static gputune_code fill_group(gputune_group *group, const gputune_file *const *files, size_t count,
+                               gputune_error *error) {
+    group->arenas = pool_take(&group->shared.pool, MOST_ARENAS, sizeof *group->arenas);
+    if (!group->arenas) return NO_MEMORY;
+    for (size_t i = 0; i < count; i++) TRY(add_needs(group, files[i], error));
+    for (size_t i = 0; i < group->arena_count; i++) {
+        held *arena = hold(&group->shared, NULL);
+        if (!arena) return NO_MEMORY;
+        TRY(allocate(group->device, 0, group->arenas[i].nbytes, NULL, &arena->memory, error));
+        group->arenas[i].memory = arena->memory;
+    }
+    return GPUTUNE_OK;
+}
+
 gputune_code gputune_open_group(gputune_device *device, const gputune_file *const *files, size_t count,
                                 gputune_group **group, gputune_error *error) {
     gputune_group *made = *group = calloc(1, sizeof *made);
-    size_t nbytes[MOST_ARENAS], found;
-    gputune_code code = made ? GPUTUNE_OK : NO_MEMORY;
-    if (made) made->device = device;
-    if (made) made->arenas = pool_take(&made->shared.pool, MOST_ARENAS, sizeof *made->arenas);
-    if (!code && !made->arenas) code = NO_MEMORY;
-    for (size_t i = 0; i < count && !code; i++) {
-        code = needed_arenas(files[i], nbytes, MOST_ARENAS, &found, error);
-        for (size_t j = 0; j < found && !code; j++)
-            if (nbytes[j] > made->arenas[j].nbytes) made->arenas[j].nbytes = nbytes[j];
-        if (!code && found > made->arena_count) made->arena_count = found;
-    }
-    for (size_t i = 0; !code && i < made->arena_count; i++) {
-        held *arena = hold(&made->shared, NULL);
-        code = arena ? allocate(device, 0, made->arenas[i].nbytes, NULL, &arena->memory, error) : NO_MEMORY;
-        if (!code) made->arenas[i].memory = arena->memory;
-    }
+    if (!made) return NO_MEMORY;
+    made->device = device;
+    const gputune_code code = fill_group(made, files, count, error);
     if (!code) return code;
     gputune_close_group(made);
     *group = NULL;

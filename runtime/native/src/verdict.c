@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FARTHEST = 6, TOLD = 4 };
+enum { SAME_VENDOR = 4, FARTHEST = 6, TOLD = 4 };
 
 /* Whether a device refuses the other one's binaries, and the fields that say so. */
 static bool differs(const identity *device, const identity *other, char reason[REASON_BYTES]) {
@@ -115,15 +115,15 @@ static int distance(const identity *device, const identity *made_for, char reaso
     else
         snprintf(reason, REASON_BYTES, "made for %s, %s is %s %s", made_for->name, device->name,
                  vendor ? "of the same vendor" : type ? "another" : "a", vendor ? device->vendor : device->device_type);
-    return model ? (units ? 1 : 2) : vendor ? 4 : type ? 5 : FARTHEST;
+    return model ? (units ? 1 : 2) : vendor ? SAME_VENDOR : type ? 5 : FARTHEST;
 }
 
-/* The lower the nearer: first by distance, then by names, then by compute units. */
+/* The lower the nearer: first by distance, then by names where families are not known, then by compute units. */
 static double rank_of(const gputune_file *file, size_t place, const identity *device) {
     const identity *made_for = context_identity(file, place);
     char reason[REASON_BYTES];
-    const double far = context_computes(file, place) ? distance(device, made_for, reason) : 2 * FARTHEST,
-                 names = fmin((double)alike(model_of(device), model_of(made_for)), 99),
+    const int far = context_computes(file, place) ? distance(device, made_for, reason) : 2 * FARTHEST;
+    const double names = far == SAME_VENDOR ? fmin((double)alike(model_of(device), model_of(made_for)), 99) : 0,
                  units = fmax((double)device->compute_units, 1) / fmax((double)made_for->compute_units, 1);
     return 1e4 * far - 1e2 * names + fmin(fabs(log2(units)), 99);
 }

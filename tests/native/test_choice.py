@@ -1,0 +1,69 @@
+"""Which context of a package the C runtime takes, and what it says of it: as in Python, on a device of which no rule of
+the tiers knows a family."""
+
+import random
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from gputune.core.errors import WrongDevice
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context.format import ContextFile, open_context, write_context
+from gputune.runtime.context.package import open_package
+from gputune.runtime.context.packing import write_package
+from gputune.runtime.context.records import Context, ProgramRecord
+from gputune.runtime.execution.verdict import open_chosen
+from tests.native.binding import Native, NativeError
+from tests.native.fake import DEVICE, SOURCE, Fake, doubling_context
+
+PACKAGES, LARGEST = 24, 5
+TOLD_APART = tuple(product(("Fake GPU", "Fake(TM) gpu", "Another"), ("1.0", "2.0"), (4, 6, 1)))
+
+
+def devices(generator: random.Random) -> list[DeviceIdentity]:
+    """Some that are like the device in some ways, no two of which share their binaries."""
+    found = []
+    for name, driver, units in generator.sample(TOLD_APART, generator.randint(1, LARGEST)):
+        vendor, kind = generator.choice(("gputune", "somebody")), generator.choice(("gpu", "cpu"))
+        if name == "Another" and kind == "gpu":  # of other models of a vendor C asks how alike their names are
+            vendor = "somebody"
+        made = replace(DEVICE, name=name, driver_version=driver, compute_units=units)
+        found.append(replace(made, vendor=vendor, device_type=kind))
+    return found
+
+
+def package(folder: Path, generator: random.Random) -> Path:
+    """Contexts for some of these devices; some are too large for the device, or of the null device."""
+    with open_context(doubling_context(folder / "a.bin")) as file:
+        (graph,) = file.header.graphs
+    files: list[ContextFile] = []
+    for device in devices(generator):
+        arena = DEVICE.max_allocation_bytes + 1 if generator.random() < 0.3 else graph.arena_bytes[0]
+        made = replace(graph, arena_bytes=(arena,)), (ProgramRecord(b"", SOURCE, ""),)
+        path = folder / f"{len(files)}.bin"
+        write_context(path, Context((made[0],), made[1], (), device.to_dict(), "t", {}, {}, generator.random() < 0.8))
+        files.append(open_context(path))
+    write_package(folder / "m.gtpkg", files)
+    return folder / "m.gtpkg"
+
+
+@pytest.mark.parametrize("seed", range(PACKAGES))
+def test_the_same_context_is_taken_for_the_same_reason(native: Native, tmp_path: Path, seed: int) -> None:
+    path = package(tmp_path, random.Random(seed))
+    wanted = refused = ""
+    with open_package(path) as opened:
+        try:
+            with open_chosen(opened, DEVICE, computes=True) as file:
+                wanted = str(file.choice).replace('"', "'")
+        except WrongDevice as error:
+            refused = str(error).split(" contexts runs on ")[0].removeprefix(f"{path}: ")
+    with native.open(path) as file, native.device(file, opencl=str(Fake().path)) as device:
+        if wanted:
+            with device.load(file) as graph:
+                assert graph.choice == wanted
+        else:
+            with pytest.raises(NativeError, match=refused) as raised:
+                device.load(file)
+            assert raised.value.name == "wrong_device"
