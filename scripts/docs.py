@@ -7,17 +7,32 @@ of README.md and the pages of folders. What stands between them is written anew;
 """
 
 import argparse
+import dataclasses
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import bench
 import fuzz
 import tool
 from gputune.client.model.importer import SUPPORTED_OPS
+from gputune.core.dtypes import ITEM_BYTES
+from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import families
+from gputune.runtime.context import format, memory_need, package
+from gputune.runtime.context import records as context_records
+from gputune.runtime.context.records import (
+    BufferRef,
+    ContextHeader,
+    GraphRecord,
+    LaunchRecord,
+    ProgramEntry,
+    Section,
+    TensorRecord,
+)
 
 FOLDERS = {
     ".": "Commands",
@@ -68,10 +83,83 @@ def purpose(path: Path) -> str:
     return tool.first_sentence(re.sub(r"^# ?", "", comment[1], flags=re.MULTILINE))
 
 
+def layout() -> str:
+    """How the parts of a context binary and of a package lie in their files."""
+    memory = _paragraphs(memory_need.__doc__)
+    pages = {"A context binary": _paragraphs(format.__doc__)[1:], "The memory block": memory}
+    pages["A package"] = _paragraphs(package.__doc__)[1:]
+    return "\n".join(f"## {title}\n\n" + "\n\n".join(texts) + "\n" for title, texts in pages.items())
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    return [textwrap.fill(" ".join(part.split()), 120) for part in (text or "").split("\n\n")]
+
+
+RECORDS = (ContextHeader, GraphRecord, TensorRecord, LaunchRecord, BufferRef, ProgramEntry, Section, DeviceIdentity)
+TYPES = {
+    str: "text",
+    int: "number from 0",
+    bool: "true or false",
+    tuple[int, ...]: "list of numbers from 0",
+    tuple[int, int, int]: "list of 3 numbers from 0",
+    tuple[str, ...]: "list of texts",
+    tuple[BufferRef | int, ...]: "list of buffers, or of numbers of 32 bits",
+    dict[str, str]: "map of texts",
+    dict[str, Any]: "map",
+}
+ADDED = ("persistent", "counter_bytes", "arena_bound_bytes")
+
+
+def records() -> str:
+    """The maps of a header: their keys, and the types of these."""
+    return "\n".join(map(_record, RECORDS))
+
+
+def _record(record: type[Any]) -> str:
+    lines = [f"### {record.__name__}", "", *_paragraphs(record.__doc__), "", "| key | value |", "|---|---|"]
+    hints = get_type_hints(record, include_extras=True)
+    for field in dataclasses.fields(record):
+        newer = "; in newer files only" if field.name in ADDED else ""
+        lines.append(f"| `{field.name}` | {_type(hints[field.name])}{newer} |")
+    return "\n".join(lines) + "\n"
+
+
+def _type(hint: Any) -> str:
+    if hint in TYPES:
+        return TYPES[hint]
+    if get_origin(hint) is Literal:
+        return " or ".join(f'"{value}"' for value in get_args(hint) if value != "marks")
+    if get_origin(hint) is tuple:
+        return f"list of {get_args(hint)[0].__name__}"
+    return f"a {hint.__name__}"
+
+
+def limits() -> str:
+    """The numbers that a reader needs."""
+    numbers = {
+        "format version": format.FORMAT_VERSION,
+        "alignment of the section area and of each section, bytes": format.ALIGNMENT,
+        "largest header, bytes": format.LARGEST_HEADER_BYTES,
+        "largest memory block, bytes": format.LARGEST_MEMORY_BLOCK_BYTES,
+        "largest tensor, bytes": context_records.LARGEST_TENSOR_BYTES,
+        "dimensions of a tensor, at most": context_records.LARGEST_RANK,
+        "levels of the configuration, at most": context_records.DEEPEST_CONFIGURATION,
+        "bytes of a counter of persistent kernels": context_records.COUNTER_BYTES,
+        "bytes of their status": context_records.STATUS_BYTES,
+        "package version": package.PACKAGE_VERSION,
+        "contexts of a package, at most": package.MOST_CONTEXTS,
+        "largest index of a package, bytes": package.LARGEST_INDEX_BYTES,
+    }
+    rows = [f"| {name} | {number} |" for name, number in numbers.items()]
+    rows += [f"| bytes of a {name} | {nbytes} |" for name, nbytes in ITEM_BYTES.items()]
+    return "\n".join(["| what | number |", "|---|---|", *rows]) + "\n"
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"operators": operators},
     "kernels/README.md": {"counts": kernel_counts},
     "scripts/README.md": {"commands": commands},
+    "docs/file_format.md": {"layout": layout, "records": records, "limits": limits},
 }
 """By page: its parts, and what writes each."""
 
