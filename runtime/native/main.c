@@ -110,15 +110,15 @@ static int parse(run *run, int argc, char **argv) {
 /* The files of the inputs that a line names: NAME:=FILE, or FILE where there is one input. */
 static int read_line(run *run, char *line, size_t number) {
     char **files = memset(run->files + run->lines++ * run->inputs, 0, run->inputs * sizeof *files), *rest = NULL;
-    size_t found = 0, place;
+    size_t found = 0, place; /* found: too many where a word is wrong */
     for (char *word = strtok_r(line, " \t\r\n", &rest); word != NULL; word = strtok_r(NULL, " \t\r\n", &rest)) {
         char *file = strstr(word, ":=");
         if (file != NULL) *file = 0;
         for (place = 0; file != NULL && place < run->inputs; place++)
             if (strcmp(run->info->inputs[place].name, word) == 0) break;
-        if ((file == NULL && run->inputs != 1) || place == run->inputs || files[place] != NULL) break;
-        files[place] = file != NULL ? file + 2 : word;
-        found++;
+        bool good = (file != NULL || run->inputs == 1) && place < run->inputs && files[place] == NULL;
+        if (good) files[place] = file != NULL ? file + 2 : word;
+        found += good ? 1 : run->inputs + 1;
     }
     if (found == run->inputs) return 0;
     return failed(BAD_OPTION, "%s:%zu: give NAME:=FILE once for each input; see --help", run->input_list, number);

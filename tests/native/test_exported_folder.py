@@ -1,0 +1,169 @@
+"""An exported folder builds with nothing but a compiler, and its program runs the context on files."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputune.client.export.contents import read_contents
+from gputune.client.export.exporting import export
+from tests.native.binding import Native
+from tests.native.compiling import INCLUDE
+from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+
+BUILDS = {
+    "make": [["make", "-j2", "CFLAGS=-O0"]],
+    "cmake": [["cmake", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"], ["cmake", "--build", "build", "-j2"]],
+}
+X = np.arange(ELEMENTS, dtype=np.float32)
+
+
+def bare(command: Sequence[str | Path], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command with no variable but PATH, and these."""
+    environment |= {"PATH": os.environ["PATH"]}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def exported(folder: Path) -> Path:
+    """An exported folder with a context that the made-up device runs."""
+    context = doubling_context(folder / "model.bin", ("main", "other"))
+    export(read_contents(context), folder / "app")
+    return folder / "app"
+
+
+@pytest.fixture(scope="module")
+def app(native: Native, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that make has built."""
+    app = exported(tmp_path_factory.mktemp("exported"))
+    for command in BUILDS["make"]:
+        built = bare(command, app)
+        assert built.returncode == 0, built.stderr
+        assert "warning" not in built.stderr
+    return app
+
+
+def run(app: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return bare(["build/gputune-run", *arguments], app, GPUTUNE_OPENCL_LIBRARY=str(Fake().path))
+
+
+def result(folder: Path, number: int) -> np.ndarray:
+    return np.fromfile(folder / f"Result_{number}" / "y.raw", np.float32)
+
+
+def test_the_example_runs(app: Path) -> None:
+    ran = run(app, "--context", "model.bin", "--input_list", "input_list.txt", "--num_inferences", "5")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("5 inferences on Fake GPU: load ")
+    assert ran.stderr == ""
+    given = np.fromfile(app / "inputs" / "x.raw", np.float32)
+    np.testing.assert_array_equal(result(app / "output", 0), given * 2**STAGES)
+    assert [path.name for path in (app / "output").iterdir()] == ["Result_0"]
+
+
+def test_each_line_is_an_inference(app: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        (X + number).tofile(tmp_path / f"{number}.raw")
+    lines = [f"# comment\n\nx:={tmp_path}/0.raw", f"{tmp_path}/1.raw", f"  x:={tmp_path}/2.raw "]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    arguments = ["--context", "model.bin", "--input_list", str(tmp_path / "list.txt"), "--output_dir", str(tmp_path)]
+    ran = run(app, *arguments, "--num_inferences", "7", "--graph", "other", "--strict", "--one_by_one")
+    assert ran.returncode == 0, ran.stderr
+    for number in range(3):
+        np.testing.assert_array_equal(result(tmp_path, number), (X + number) * 2**STAGES)
+    assert not (tmp_path / "Result_3").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ([], 2, "--context names what to run"),
+        (["--context"], 2, "lacks a value"),
+        (["--contxt", "model.bin"], 2, "--contxt is no option"),
+        (["--context", "model.bin"], 2, "takes 1 files, not 0"),
+        (["--context", "model.bin", "--num_inferences", "many", "inputs/x.raw"], 2, "not both numbers"),
+        (["--context", "model.bin", "--num_inferences", "1", "--duration", "1", "a"], 2, "give one of them"),
+        (["--context", "model.bin", "README.md"], 2, "has not the 256 bytes"),
+        (["--context", "model.bin", "--input_list", "no.txt"], 2, "no.txt cannot be read: No such file"),
+        (["--context", "model.bin", "--input_list", "README.md"], 2, "README.md:3: give NAME:=FILE once"),
+        (["--context", "model.bin", "--output_dir", "main.c", "inputs/x.raw"], 6, "cannot be made: Not a directory"),
+        (["--context", "README.md", "inputs/x.raw"], 8, "[not_a_context]"),
+        (["--context", "no.bin", "inputs/x.raw"], 8, "[io_error]"),
+        (["--context", "model.bin", "--graph", "none", "inputs/x.raw"], 8, "[invalid_argument]"),
+        (["--context", "model.bin", "--device", "Mali", "inputs/x.raw"], 8, "[device_not_found]"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(app: Path, arguments: list[str], code: int, line: str) -> None:
+    ran = run(app, *arguments)
+    assert ran.returncode == code, ran.stderr
+    (said,) = ran.stderr.splitlines()
+    assert said.startswith("error: ")
+    assert line in said
+
+
+def test_the_help_names_every_option(app: Path) -> None:
+    ran = run(app, "--help")
+    assert ran.returncode == 0
+    source = (app / "main.c").read_text()
+    options = source.split("options[] = {", 1)[1].split("};", 1)[0]
+    for option in options.replace('"--help"', "").split('"--')[1:]:
+        assert f"--{option.split(chr(34))[0]}" in ran.stdout
+
+
+def test_classes_of_cpp_run_it(app: Path, tmp_path: Path) -> None:
+    (tmp_path / "main.cpp").write_text(
+        "#include <gputune.hpp>\n#include <cstdio>\n"
+        "int main(int, char **arguments) {\n"
+        "    std::vector<float> x(64, 3.0f), y(64);\n"
+        "    gputune::File file(arguments[1]);\n"
+        "    gputune::Device device(file);\n"
+        "    gputune::Memory given(device, 256);\n"
+        "    gputune::Memory moved = std::move(given);\n"
+        "    static_cast<float *>(moved.data())[63] = 4.0f;\n"
+        "    {\n"
+        "        gputune::Graph graph(device, file);\n"
+        "        graph.run({gputune::value(moved)}, {gputune::value(y.data(), \"y\")});\n"
+        "        std::printf(\"%g\\n\", y[63]);\n"
+        "        try {\n"
+        "            graph.run({gputune::value(x.data(), \"z\")}, {});\n"
+        "        } catch (const gputune::Error &error) {\n"
+        "            std::printf(\"%s: %s\\n\", gputune_code_name(error.code), error.what());\n"
+        "        }\n"
+        "    }\n"
+        "}\n"
+    )  # fmt: skip
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", "main.cpp"]
+    built = bare(["c++", *flags, str(app / "build" / "libgputune.a"), "-ldl", "-lm", "-pthread"], tmp_path)
+    assert built.returncode == 0, built.stderr
+    ran = bare(["./a.out", app / "model.bin"], tmp_path, GPUTUNE_OPENCL_LIBRARY=str(Fake().path))
+    assert ran.returncode == 0, ran.stderr
+    doubled, refused = ran.stdout.splitlines()
+    assert doubled == f"{4 * 2**STAGES}"
+    assert refused.startswith("invalid_argument: ")
+
+
+def exported_names(app: Path, library: str, *options: str) -> set[str]:
+    """What the names begin with that a library defines for others."""
+    listed = bare(["nm", "--extern-only", "--defined-only", *options, library], app)
+    assert listed.returncode == 0, listed.stderr
+    return {words[2].partition("_")[0] for line in listed.stdout.splitlines() if len(words := line.split()) == 3}
+
+
+def test_only_its_own_names_are_exported(app: Path) -> None:
+    """So that it can be linked beside anything."""
+    assert exported_names(app, "build/libgputune.a") == {"gputune"}
+    assert exported_names(app, "build/libgputune.so", "-D") == {"gputune"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
+def test_cmake_builds_it(native: Native, tmp_path: Path) -> None:
+    app = exported(tmp_path)
+    for command in BUILDS["cmake"]:
+        built = bare(command, app)
+        assert built.returncode == 0, built.stdout + built.stderr
+    assert run(app, "--context", "model.bin", "inputs/x.raw").returncode == 0
+    assert exported_names(app, "build/libgputune.a") == {"gputune"}
