@@ -1,19 +1,17 @@
-/* Logs of inferences in the form of runtime/profiling/log.py: MsgPack arrays [kind, fields], each whole on its own. At
- * the level detailed launches run one by one on a queue with the device's clock, whose moments a line leads to the
- * host's: within what readings of both clocks leave, or else the host's times around calls. */
+/* Logs of inferences in the form of runtime/profiling/log.py: MsgPack arrays [kind, fields]. At the level detailed
+ * launches run one by one on a queue with the device's clock. An offset leads to the host's, in the middle of what
+ * readings of both clocks leave, or else the host's times around calls. */
 #include "graph.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOST_EVENTS = 512, PIECE = 256, MOST_BOUNDS = 8 };
-#define MOST_RATE 500e-6 /* how far two clocks run apart at most, and how wide a range of rates tells nothing */
-#define TOLD_RATE 50e-6
+enum { MOST_EVENTS = 512, MOST_BOUNDS = 8 };
+#define MOST_RATE 500e-6 /* how far two clocks run apart at most */
 
 struct gputune_profile {
     gputune_device *device;
@@ -22,10 +20,6 @@ struct gputune_profile {
     uint64_t graphs;
     cl_command_queue queue; /* with the device's clock; made when it is needed */
 };
-
-typedef struct bound_ns { /* what is known of a moment: a time of the host's that it is not before, or not after */
-    int64_t device, host;
-} bound_ns;
 
 struct recorder {
     gputune_profile *profile;
@@ -36,9 +30,11 @@ struct recorder {
     cl_event events[MOST_EVENTS];
     size_t harvested, pending;
     cl_command_queue usual;
-    bound_ns lower[MOST_BOUNDS], upper[MOST_BOUNDS], first_lower, first_upper; /* first: of the first inference */
-    size_t bounds, read; /* read: those whose time of the device is known; of others it is the number of an event */
-    bool has_timer, has_first;
+    struct bounds { /* moments by the device's clock, and times of the host's that they are not before and not after */
+        int64_t device, before, after;
+    } bounds[MOST_BOUNDS];
+    size_t bound_count, read; /* read: those whose moment is known; of others `device` is the place of an event */
+    bool has_timer;
 };
 
 uint64_t now_ns(void) {
@@ -98,27 +94,6 @@ static void begin_record(FILE *log, const char *kind, size_t fields) {
 /* What was measured survives this process. */
 static gputune_code end_record(FILE *log, gputune_error *error) {
     return fflush(log) ? fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno)) : 0;
-}
-
-static void put_device(FILE *log, const identity *device) {
-    const char *const texts[][2] = {{"platform", device->platform}, {"platform_version", device->platform_version},
-        {"name", device->name}, {"vendor", device->vendor}, {"driver_version", device->driver_version},
-        {"device_version", device->device_version}, {"device_type", device->device_type}, {"driver", device->driver}};
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{"compute_units", device->compute_units}, {"max_work_group_size", device->max_work_group_size},
-        {"local_memory_bytes", device->local_memory_bytes}, {"global_memory_bytes", device->global_memory_bytes},
-        {"max_allocation_bytes", device->max_allocation_bytes},
-        {"base_address_alignment_bytes", device->base_address_alignment_bytes},
-        {"preferred_float_width", device->preferred_float_width}};
-    put_field(log, "device", MAP, 17);
-    for (size_t i = 0; i < 8; i++) put_text_field(log, texts[i][0], texts[i][1]);
-    for (size_t i = 0; i < 7; i++) put_field(log, numbers[i].name, UINT, numbers[i].value);
-    put_field(log, "max_work_item_sizes", ARRAY, 3);
-    for (size_t i = 0; i < 3; i++) put(log, UINT, device->max_work_item_sizes[i]);
-    put_field(log, "extensions", ARRAY, device->extension_count);
-    for (size_t i = 0; i < device->extension_count; i++) put_text(log, device->extensions[i]);
 }
 
 /* --- graphs --- */
@@ -204,49 +179,27 @@ static void read_clocks(recorder *recorder) {
     gputune_device *device = recorder->profile->device;
     cl_ulong device_ns, host_ns;
     const int64_t before = (int64_t)now_ns();
-    if (!recorder->has_timer || recorder->bounds == MOST_BOUNDS) return;
-    recorder->has_timer = !device->cl.GetDeviceAndHostTimer(device->id, &device_ns, &host_ns);
+    recorder->has_timer = recorder->has_timer && !device->cl.GetDeviceAndHostTimer(device->id, &device_ns, &host_ns);
     if (!recorder->has_timer) return;
-    recorder->lower[recorder->bounds] = (bound_ns){(int64_t)device_ns, before};
-    recorder->upper[recorder->bounds++] = (bound_ns){(int64_t)device_ns, (int64_t)now_ns()};
-    recorder->read = recorder->bounds;
+    recorder->bounds[recorder->bound_count++] = (struct bounds){(int64_t)device_ns, before, (int64_t)now_ns()};
+    recorder->read = recorder->bound_count;
 }
 
-/* The slope between two bounds, beyond that of equal clocks. */
-static double slope(bound_ns from, bound_ns to) {
-    const double run = (double)(to.device - from.device);
-    return run > 0 ? (double)(to.host - from.host - (to.device - from.device)) / run : 0;
-}
-
-/* Writes the line in the middle of what the bounds leave: of rates those that the bounds since the first inference do.
- * Where bounds contradict each other, it is off by no more than they do. */
-static void put_clock(FILE *log, recorder *recorder) {
-    const bound_ns *lower = recorder->lower, *upper = recorder->upper;
-    int64_t first = INT64_MAX, last = INT64_MIN;
-    for (size_t i = 0; i < recorder->bounds; i++) {
-        first = lower[i].device < first ? lower[i].device : first; /* of each pair the lower one's is not later */
-        last = upper[i].device > last ? upper[i].device : last;
+/* Bounds that contradict each other, since clocks run apart, get an offset that is off by no more than they do. */
+static void put_clock(FILE *log, const recorder *recorder) {
+    const struct bounds *bounds = recorder->bounds;
+    int64_t least = INT64_MIN, most = INT64_MAX;
+    for (size_t i = 0; i < recorder->bound_count; i++) {
+        const int64_t before = bounds[i].before - bounds[i].device, after = bounds[i].after - bounds[i].device;
+        least = before > least ? before : least;
+        most = after < most ? after : most;
     }
-    double low = -MOST_RATE, high = MOST_RATE;
-    if (recorder->has_first && upper->device > recorder->first_lower.device) {
-        low = fmin(fmax(low, slope(recorder->first_upper, *lower)), high);
-        high = fmax(fmin(high, slope(recorder->first_lower, *upper)), low);
-    }
-    const double chosen = high - low <= TOLD_RATE ? (low + high) / 2 : fmin(fmax(0, low), high);
-    const int64_t at = first + (last - first) / 2, base = lower->host - lower->device, ppb = llround(chosen * 1e9);
-    const double rate = (double)ppb / 1e9, unsure = fmax(high - rate, rate - low) * (double)(last - first);
-    double least = -INFINITY, most = INFINITY;
-    for (size_t i = 0; i < recorder->bounds; i++) {
-        least = fmax(least, (double)(lower[i].host - lower[i].device - base) - rate * (double)(lower[i].device - at));
-        most = fmin(most, (double)(upper[i].host - upper[i].device - base) - rate * (double)(upper[i].device - at));
-    }
-    if (!recorder->has_first) recorder->first_lower = *lower, recorder->first_upper = *upper;
-    recorder->has_first = true;
+    const int64_t run = bounds[recorder->bound_count - 1].device - bounds[0].device;
     put_field(log, "clock", ARRAY, 5);
-    put(log, INT, (uint64_t)at);
-    put(log, INT, (uint64_t)(base + llround((least + most) / 2)));
-    put(log, INT, (uint64_t)ppb);
-    put(log, INT, (uint64_t)ceil(fabs(most - least) / 2 + unsure) + 2);
+    put(log, INT, (uint64_t)(bounds[0].device + run / 2));
+    put(log, INT, (uint64_t)(least + (most - least) / 2));
+    put(log, INT, 0); /* equal rates */
+    put(log, INT, (uint64_t)(llabs(most - least) / 2 + (int64_t)(MOST_RATE * (double)run) + 2));
     put_text(log, recorder->has_timer ? "device_and_host_timer" : "bracketed");
 }
 
@@ -254,7 +207,7 @@ static void put_clock(FILE *log, recorder *recorder) {
 
 void record_begin(recorder *recorder) {
     gputune_device *device = recorder->profile->device;
-    recorder->part_count = recorder->bounds = recorder->read = recorder->harvested = recorder->pending = 0;
+    recorder->part_count = recorder->bound_count = recorder->read = recorder->harvested = recorder->pending = 0;
     if (recorder->times) {
         recorder->usual = device->queue;
         device->queue = recorder->profile->queue;
@@ -264,18 +217,10 @@ void record_begin(recorder *recorder) {
 }
 
 void record_part(recorder *recorder, enum part part, int64_t tensor, uint64_t begun_ns, uint64_t ended_ns) {
-    if (recorder->part_count + 1 >= recorder->part_space) {
-        const size_t space = 2 * recorder->part_space + 16;
-        void *parts = realloc(recorder->parts, space * sizeof *recorder->parts);
-        if (!parts) return; /* the time becomes the inference's rest */
-        recorder->parts = parts;
-        recorder->part_space = space;
-    }
-    const int64_t rows[2][4] = {{PART_HOST, -1, (int64_t)recorder->begun_ns, (int64_t)begun_ns},
-                                {part, tensor, (int64_t)begun_ns, (int64_t)ended_ns}};
-    const size_t skipped = recorder->part_count ? 1 : 0; /* the host's part before the first one */
-    memcpy(recorder->parts + recorder->part_count, rows + skipped, (2 - skipped) * sizeof *rows);
-    recorder->part_count += 2 - skipped;
+    if (!recorder->part_count && part != PART_HOST) record_part(recorder, PART_HOST, -1, recorder->begun_ns, begun_ns);
+    if (recorder->part_count == recorder->part_space) return;
+    const int64_t row[4] = {part, tensor, (int64_t)begun_ns, (int64_t)ended_ns};
+    memcpy(recorder->parts[recorder->part_count++], row, sizeof row);
 }
 
 static cl_ulong moment(const opencl *cl, cl_event event, cl_uint what) {
@@ -286,10 +231,9 @@ static cl_ulong moment(const opencl *cl, cl_event event, cl_uint what) {
 /* Reads the timestamps of launches that are finished; keep: not of an inference that has failed. */
 static void harvest(recorder *recorder, bool keep) {
     const opencl *cl = &recorder->profile->device->cl;
-    for (; keep && recorder->read < recorder->bounds; recorder->read++) {
-        bound_ns *bound = &recorder->lower[recorder->read];
-        bound->device = (int64_t)moment(cl, recorder->events[bound->device], CL_PROFILING_COMMAND_QUEUED);
-        recorder->upper[recorder->read].device = bound->device;
+    for (; keep && recorder->read < recorder->bound_count; recorder->read++) {
+        struct bounds *bounds = &recorder->bounds[recorder->read];
+        bounds->device = (int64_t)moment(cl, recorder->events[bounds->device], CL_PROFILING_COMMAND_QUEUED);
     }
     for (size_t i = 0; i < recorder->pending; i++) {
         if (!recorder->events[i]) continue;
@@ -302,35 +246,23 @@ static void harvest(recorder *recorder, bool keep) {
     recorder->pending = 0;
 }
 
-/* Enqueues launches; one alone between two readings of the host's clock, where that is to bound the device's. */
-static gputune_code enqueue_piece(gputune_graph *graph, size_t first, size_t count, gputune_error *error) {
-    recorder *recorder = graph->recorder;
-    const size_t place = recorder->pending;
-    memset(recorder->events + place, 0, count * sizeof *recorder->events);
-    recorder->pending += count;
-    const int64_t before = (int64_t)now_ns();
-    TRY(enqueue(graph->device, graph->launches + first, count, recorder->events + place, error));
-    if (recorder->has_timer || count > 1 || recorder->bounds >= MOST_BOUNDS - 1) return GPUTUNE_OK;
-    recorder->lower[recorder->bounds] = (bound_ns){(int64_t)place, before};
-    recorder->upper[recorder->bounds++] = (bound_ns){0, (int64_t)now_ns()};
-    return GPUTUNE_OK;
-}
-
 gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
     recorder *recorder = graph->recorder;
-    const size_t count = graph->record->info.launch_count, middle = count / 2;
+    const size_t count = graph->record->info.launch_count;
     if (!recorder->times) return start_inference(graph, error);
     graph->total.launches++, graph->last.launches++;
-    for (size_t first = 0, piece; first < count; first += piece) {
-        const size_t alone = first < middle ? middle : first < count - 1 ? count - 1 : count;
-        piece = first == 0 || first == middle || first == count - 1 ? 1 : alone - first < PIECE ? alone - first : PIECE;
-        if (recorder->pending + piece > MOST_EVENTS) { /* drivers keep an event of each launch until it is read */
+    for (size_t i = 0; i < count; i++) {
+        if (recorder->pending == MOST_EVENTS) { /* drivers keep an event of each launch until it is read */
             const uint64_t begun_ns = now_ns();
             TRY(finish(graph->device, error));
             harvest(recorder, true);
             record_part(recorder, PART_PROFILER, -1, begun_ns, now_ns());
         }
-        TRY(enqueue_piece(graph, first, piece, error));
+        const bool bounds = !recorder->has_timer && (i == 0 || i == count / 2 || i == count - 1);
+        const int64_t before = bounds ? (int64_t)now_ns() : 0, place = (int64_t)recorder->pending++;
+        recorder->events[place] = NULL;
+        TRY(enqueue(graph->device, graph->launches + i, 1, recorder->events + place, error));
+        if (bounds) recorder->bounds[recorder->bound_count++] = (struct bounds){place, before, (int64_t)now_ns()};
     }
     return GPUTUNE_OK;
 }
@@ -346,7 +278,7 @@ static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, gputu
     put_text_field(log, "form", form);
     put_field(log, "begun_ns", UINT, recorder->begun_ns);
     put_field(log, "ended_ns", UINT, ended_ns);
-    put_block(log, "parts", recorder->part_count ? *recorder->parts : NULL, 4 * recorder->part_count);
+    put_block(log, "parts", *recorder->parts, 4 * recorder->part_count);
     put_block(log, "launches", recorder->times ? *recorder->times : NULL, 2 * recorder->harvested);
     if (recorder->harvested) put_clock(log, recorder);
     else put_field(log, "clock", ARRAY, 0);
@@ -363,19 +295,19 @@ static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, gputu
 gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *error) {
     recorder *recorder = graph->recorder;
     const uint64_t ended_ns = now_ns();
-    if (recorder->part_count)
-        record_part(recorder, PART_HOST, -1, (uint64_t)recorder->parts[recorder->part_count - 1][3], ended_ns);
+    uint64_t last_ns = recorder->begun_ns, waited_ns = 0;
+    for (size_t i = 0; i < recorder->part_count; i++) {
+        last_ns = (uint64_t)recorder->parts[i][3];
+        waited_ns = recorder->parts[i][0] == PART_WAIT ? last_ns : waited_ns;
+    }
+    record_part(recorder, PART_HOST, -1, last_ns, ended_ns);
     if (recorder->times) {
         read_clocks(recorder);
         harvest(recorder, !code);
         graph->device->queue = recorder->usual;
-        if (!recorder->has_timer && recorder->harvested) { /* the wait for the last launch, too */
-            for (size_t i = 0; i < recorder->part_count; i++)
-                if (recorder->parts[i][0] == PART_WAIT)
-                    recorder->upper[recorder->bounds].host = recorder->parts[i][3];
-            recorder->upper[recorder->bounds].device = recorder->times[recorder->harvested - 1][1];
-            recorder->lower[recorder->bounds] = recorder->lower[0], recorder->bounds++;
-        }
+        if (!recorder->has_timer && recorder->harvested) /* the last launch ends before the wait for it */
+            recorder->bounds[recorder->bound_count++] =
+                (struct bounds){recorder->times[recorder->harvested - 1][1], INT64_MIN / 2, (int64_t)waited_ns};
     }
     return code ? code : put_inference(graph, ended_ns, error);
 }
@@ -403,7 +335,9 @@ static gputune_code start(gputune_graph *graph, gputune_profile *profile, gputun
     TRY(checked(error, "making a queue with the device's clock", status));
     recorder *made = graph->recorder = calloc(1, sizeof *made);
     if (made && timed) made->times = calloc(count, sizeof *made->times);
-    if (!made || (timed && !made->times)) return NO_MEMORY;
+    if (made) made->part_space = 2 * graph->tensor_count + count / MOST_EVENTS + 6;
+    if (made) made->parts = calloc(made->part_space, sizeof *made->parts);
+    if (!made || !made->parts || (timed && !made->times)) return NO_MEMORY;
     made->profile = profile;
     made->place = profile->graphs++;
     made->has_timer = graph->device->cl.GetDeviceAndHostTimer != NULL;
@@ -432,7 +366,12 @@ gputune_code gputune_open_profile(gputune_device *device, const char *path, gput
         put_field(made->log, "version", UINT, 1);
         put_text_field(made->log, "level", level == GPUTUNE_BASIC ? "basic" : "detailed");
         put_text_field(made->log, "software", "gputune's C runtime");
-        put_device(made->log, &device->identity);
+        put_field(made->log, "device", MAP, 5);
+        put_text_field(made->log, "name", device->identity.name);
+        put_text_field(made->log, "vendor", device->identity.vendor);
+        put_text_field(made->log, "platform", device->identity.platform);
+        put_text_field(made->log, "driver_version", device->identity.driver_version);
+        put_text_field(made->log, "device_version", device->identity.device_version);
         put_field(made->log, "begun_ns", UINT, now_ns());
         put_field(made->log, "begun_unix_ns", UINT, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
         put_field(made->log, "settings", MAP, 0);
