@@ -35,6 +35,8 @@ typedef struct launch {
     bool counts, yields; /* a persistent kernel, and one that leaves where it has waited too long */
 } launch;
 
+typedef enum memory_type { RAW, MEMHANDLE } memory_type; /* MEMHANDLE: no memory of its own before it is needed */
+
 typedef struct graph_record {
     gputune_graph_info info;
     const launch *launches, *persistent;
@@ -42,7 +44,7 @@ typedef struct graph_record {
     const size_t *arenas;    /* bytes of each */
     size_t arena_count, counter_bytes;
     uint64_t arena_bound_bytes; /* what no plan of the arenas can do without; 0: unknown */
-    const bool *input_handles, *output_handles; /* memory_type "memhandle": no memory of its own before it is needed */
+    const memory_type *input_handles, *output_handles;
 } graph_record;
 
 typedef struct section {

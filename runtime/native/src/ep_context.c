@@ -6,25 +6,23 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_FILE_FIELDS = 1 << 17, MOST_NODES = 1024, MOST_ATTRIBUTES = 64, LONGEST_TEXT = 4096 };
+enum { MOST_FIELDS = 1 << 17, MOST_NODES = 1024, MOST_ATTRIBUTES = 64, LONGEST_TEXT = 4096 };
 enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_NAME = 3, NODE_OPERATOR = 4, NODE_ATTRIBUTE = 5, NODE_DOMAIN = 7 };
 enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_INTEGER = 3, ATTRIBUTE_STRING = 4, ATTRIBUTE_TYPE = 20, INTEGER = 2, STRING = 3 };
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
 
-typedef struct wire {             /* a field of a message */
+typedef struct wire { /* a field of a message */
     uint64_t number, kind, value; /* value: of a varint */
     slice content;                /* of all others */
     bool there;
 } wire;
 
-typedef struct attribute {
-    slice name, text;
-    bool is_number;
-    int64_t number;
-} attribute;
-
-typedef struct attributes {
-    attribute all[MOST_ATTRIBUTES];
+typedef struct attributes { /* of a node */
+    struct attribute {
+        slice name, text;
+        bool is_number;
+        int64_t number;
+    } all[MOST_ATTRIBUTES];
     size_t count;
 } attributes;
 
@@ -46,7 +44,7 @@ static uint64_t varint(reader *reader, slice *rest, size_t longest) {
         rest->nbytes -= at + 1;
         return value;
     }
-    malformed(reader, "damaged: a number is cut off or too large");
+    MALFORMED(reader, "damaged: a number is cut off or too large");
     return 0;
 }
 
@@ -54,15 +52,15 @@ static uint64_t varint(reader *reader, slice *rest, size_t longest) {
 static bool next_field(onnx *onnx, slice *message, wire *found) {
     reader *reader = onnx->reader;
     if (message->nbytes == 0 || reader->code) return false;
-    if (onnx->fields_left-- == 0) malformed(reader, "more than %d fields", MOST_FILE_FIELDS);
+    if (onnx->fields_left-- == 0) MALFORMED(reader, "more than %d fields", MOST_FIELDS);
     uint64_t tag = varint(reader, message, 5), length = 0;
     *found = (wire){.number = tag >> 3, .kind = tag & 7, .there = true};
-    if (found->number == 0 || found->number >= 1 << 29) malformed(reader, "damaged: it has a field without a number");
+    if (found->number == 0 || found->number >= 1 << 29) MALFORMED(reader, "damaged: it has a field without a number");
     if (found->kind == VARINT) found->value = varint(reader, message, 10);
     else if (found->kind == LENGTH) length = varint(reader, message, 5);
     else if (found->kind == FIXED64 || found->kind == FIXED32) length = found->kind == FIXED64 ? 8 : 4;
-    else malformed(reader, "damaged: a field has the wire type %d", (int)found->kind);
-    if (length > message->nbytes) malformed(reader, "damaged: a field has more bytes than are there");
+    else MALFORMED(reader, "damaged: a field has the wire type %d", (int)found->kind);
+    if (length > message->nbytes) MALFORMED(reader, "damaged: a field has more bytes than are there");
     if (reader->code) return false;
     found->content = (slice){message->data, (size_t)length};
     message->data += length;
@@ -79,16 +77,9 @@ static void single(onnx *onnx, slice message, size_t count, const uint8_t number
         for (size_t at = 0; at < count; at++) {
             if (field.number != numbers[at]) continue;
             if (field.kind != kinds[at] || found[at].there)
-                malformed(onnx->reader, "damaged: field %d occurs twice, or is of another type", numbers[at]);
+                MALFORMED(onnx->reader, "damaged: field %d occurs twice, or is of another type", numbers[at]);
             found[at] = field;
         }
-}
-
-/* A text that is UTF-8 and has no 0 in it. */
-static void check_text(reader *reader, slice text, const char *what) {
-    if (text.nbytes > LONGEST_TEXT) malformed(reader, "%s has more than %d bytes", what, LONGEST_TEXT);
-    else if (!is_utf8(text) || (text.nbytes && memchr(text.data, 0, text.nbytes)))
-        malformed(reader, "%s is no text in UTF-8", what);
 }
 
 static bool is_text(slice text, const char *expected) {
@@ -99,120 +90,123 @@ static bool same_text(slice one, slice other) {
     return one.nbytes == other.nbytes && (!one.nbytes || !memcmp(one.data, other.data, one.nbytes));
 }
 
+static slice checked_text(reader *reader, slice text, const char *what) {
+    if (text.nbytes > LONGEST_TEXT) MALFORMED(reader, "%s has more than %d bytes", what, LONGEST_TEXT);
+    else if (!is_utf8(text) || (text.nbytes && memchr(text.data, 0, text.nbytes)))
+        MALFORMED(reader, "%s is no UTF-8, or has a character 0", what);
+    return text;
+}
+
 static void read_attribute(onnx *onnx, slice message, attributes *into) {
     static const uint8_t NUMBERS[] = {ATTRIBUTE_NAME, ATTRIBUTE_INTEGER, ATTRIBUTE_STRING, ATTRIBUTE_TYPE};
-    static const uint8_t KINDS[] = {LENGTH, VARINT, LENGTH, VARINT};
+    static const uint8_t WIRE_KINDS[] = {LENGTH, VARINT, LENGTH, VARINT};
     wire found[4];
-    single(onnx, message, 4, NUMBERS, KINDS, found);
-    check_text(onnx->reader, found[0].content, "an attribute's name");
+    single(onnx, message, 4, NUMBERS, WIRE_KINDS, found);
+    slice name = checked_text(onnx->reader, found[0].content, "an attribute's name");
     bool again = into->count == MOST_ATTRIBUTES;
-    for (size_t at = 0; at < into->count; at++) again = again || same_text(into->all[at].name, found[0].content);
-    if (again) malformed(onnx->reader, "a node has an attribute twice, or more than %d", MOST_ATTRIBUTES);
+    for (size_t i = 0; i < into->count; i++) again = again || same_text(into->all[i].name, name);
+    if (again) MALFORMED(onnx->reader, "a node has an attribute twice, or more than %d", MOST_ATTRIBUTES);
     if (onnx->reader->code) return;
-    attribute *made = &into->all[into->count++];
-    *made = (attribute){.name = found[0].content, .is_number = found[3].value == INTEGER};
+    struct attribute *made = &into->all[into->count++];
+    *made = (struct attribute){.name = name, .is_number = found[3].value == INTEGER};
     if (made->is_number) made->number = (int64_t)found[1].value;
     else if (found[3].value == STRING) made->text = found[2].content;
 }
 
 /* An EPContext node's attributes; nodes of other operators are refused. */
 static void read_attributes(onnx *onnx, slice message, attributes *into) {
-    static const uint8_t NUMBERS[] = {NODE_NAME, NODE_OPERATOR, NODE_DOMAIN}, KINDS[] = {LENGTH, LENGTH, LENGTH};
+    static const uint8_t NUMBERS[] = {NODE_NAME, NODE_OPERATOR, NODE_DOMAIN}, WIRE_KINDS[] = {LENGTH, LENGTH, LENGTH};
     wire head[3], field;
-    single(onnx, message, 3, NUMBERS, KINDS, head);
-    for (size_t at = 0; at < 3; at++) check_text(onnx->reader, head[at].content, "a node's name, operator or domain");
+    single(onnx, message, 3, NUMBERS, WIRE_KINDS, head);
+    for (size_t i = 0; i < 3; i++) checked_text(onnx->reader, head[i].content, "a node's name, operator or domain");
     if (!is_text(head[1].content, "EPContext") || !is_text(head[2].content, "com.microsoft"))
-        malformed(onnx->reader, "a node is no EPContext of 'com.microsoft'; context-binary-generator makes a context "
-                                "of a model");
-    into->count = 0;
-    while (next_field(onnx, &message, &field)) {
-        if (field.number == NODE_ATTRIBUTE && field.kind == VARINT)
-            malformed(onnx->reader, "damaged: field %d is of another type", NODE_ATTRIBUTE);
+        MALFORMED(onnx->reader, "a node is no EPContext; context-binary-generator makes a context of a model");
+    for (into->count = 0; next_field(onnx, &message, &field);) {
+        if (field.number == NODE_ATTRIBUTE && field.kind == VARINT) MALFORMED(onnx->reader, "damaged: an attribute");
         else if (field.number == NODE_ATTRIBUTE) read_attribute(onnx, field.content, into);
     }
 }
 
 /* --- what nodes mean --- */
 
-static const attribute *attribute_of(const attributes *node, const char *name) {
-    for (size_t at = 0; at < node->count; at++)
-        if (is_text(node->all[at].name, name)) return &node->all[at];
-    return NULL;
+static struct attribute attribute_of(const attributes *node, const char *name) {
+    for (size_t i = 0; i < node->count; i++)
+        if (is_text(node->all[i].name, name)) return node->all[i];
+    return (struct attribute){.name = {NULL, 0}};
 }
 
 static slice text_of(reader *reader, const attributes *node, const char *name) {
-    const attribute *found = attribute_of(node, name);
-    slice text = found == NULL ? (slice){NULL, 0} : found->text;
-    if (found != NULL && found->is_number) malformed(reader, "an EPContext node's %s is a number", name);
-    check_text(reader, text, name);
-    return text;
+    struct attribute found = attribute_of(node, name);
+    if (found.is_number) MALFORMED(reader, "an EPContext node's %s is a number", name);
+    return checked_text(reader, found.text, name);
 }
 
 static int64_t number_of(reader *reader, const attributes *node, const char *name, int64_t otherwise, int64_t most) {
-    const attribute *found = attribute_of(node, name);
-    int64_t number = found == NULL ? otherwise : found->number;
-    if ((found != NULL && !found->is_number) || number < 0 || number > most)
-        malformed(reader, "an EPContext node's %s is not a number from 0 to %lld", name, (long long)most);
-    return number;
+    struct attribute found = attribute_of(node, name);
+    bool missing = found.name.data == NULL;
+    if (!missing && (!found.is_number || found.number < 0 || found.number > most))
+        MALFORMED(reader, "an EPContext node's %s is no number from 0 to %lld", name, (long long)most);
+    return missing ? otherwise : found.number;
 }
 
 /* Whether a path could lead out of the folder of its file, on whatever system. */
 static bool leaves_folder(const char *path) {
-    bool drive = path[0] && path[1] == ':' && ((path[0] | 32) >= 'a' && (path[0] | 32) <= 'z');
-    if (!*path || drive || strchr("/\\", *path) != NULL) return true;
-    for (const char *part = path;; part++) {
-        size_t length = strcspn(part, "/\\");
-        if (length == 2 && part[0] == '.' && part[1] == '.') return true;
-        if (!*(part += length)) return false;
+    bool drive = *path && path[1] == ':' && (*path | 32) >= 'a' && (*path | 32) <= 'z';
+    bool leaves = !*path || drive || *path == '/' || *path == '\\';
+    for (size_t length; *path && !leaves; path += length + (path[length] != 0)) {
+        length = strcspn(path, "/\\");
+        leaves = length == 2 && !memcmp(path, "..", 2);
     }
+    return leaves;
 }
 
 /* The path of a file beside the ONNX file; links that lead out of its folder are refused. */
-static const char *beside(onnx *onnx, const char *text) {
-    reader *reader = onnx->reader;
+static const char *beside(reader *reader, const char *text) {
     const char *slash = strrchr(reader->path, '/'), *path = NULL;
     size_t front = slash == NULL ? 0 : (size_t)(slash - reader->path) + 1, used = front;
-    char *wanted = pool_take(reader->pool, front + strlen(text) + 2, 1);
-    if (wanted == NULL) out_of_memory(reader);
+    size_t nbytes = front + strlen(text) + 3;
+    char *wanted = rows(reader, &nbytes, 1);
     if (wanted == NULL || leaves_folder(text)) {
-        malformed(reader, "ep_cache_context '%s' must be a path in the folder of the ONNX file", text);
+        MALFORMED(reader, "ep_cache_context '%s' must be a path in the folder of the ONNX file", text);
         return NULL;
     }
     memcpy(wanted, reader->path, front);
-    if (!front) wanted[0] = '.';
-    char *folder = realpath(front ? wanted : ".", NULL);
+    if (!front) memcpy(wanted, "./", used = front = 2);
+    char *folder = realpath(wanted, NULL), *found = NULL;
     for (size_t length; *text; text += length + (text[length] == '/')) { /* without parts that say nothing */
         length = strcspn(text, "/");
         if (length == 0 || (length == 1 && *text == '.')) continue;
         if (used > front) wanted[used++] = '/';
         memcpy(wanted + used, text, length);
-        wanted[used += length] = 0;
+        used += length;
     }
     struct stat status;
-    char *found = realpath(wanted, NULL);
-    if (folder == NULL || found == NULL || !lies_in(found, folder) || stat(found, &status) || !S_ISREG(status.st_mode))
-        malformed(reader, "ep_cache_context '%s' is no file in the folder of the ONNX file", wanted + front);
-    else if ((path = pool_text(reader->pool, found, strlen(found))) == NULL) out_of_memory(reader);
+    if (folder != NULL && (found = realpath(wanted, NULL)) != NULL && lies_in(found, folder) && !stat(found, &status) &&
+        S_ISREG(status.st_mode))
+        path = pool_text(reader->pool, found, strlen(found));
+    if (path == NULL)
+        MALFORMED(reader, "ep_cache_context '%s' is no file in the folder of the ONNX file", wanted + front);
     free(folder);
     free(found);
     return path;
 }
 
+static const char *copied(reader *reader, slice text) {
+    const char *copy = reader->code ? "" : pool_text(reader->pool, (const char *)text.data, text.nbytes);
+    if (copy == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
+    return copy == NULL ? "" : copy;
+}
+
 /* The context of a main node. */
-static void read_content(onnx *onnx, const attributes *node, part *into) {
-    reader *reader = onnx->reader;
-    bool embedded = number_of(reader, node, "embed_mode", 1, 1);
-    const attribute *content = attribute_of(node, "ep_cache_context");
-    into->name = "";
-    if (embedded) {
-        if (content == NULL || !content->text.nbytes) malformed(reader, "ep_cache_context holds no context");
-        else into->bytes = content->text;
+static void read_content(reader *reader, const attributes *node, part *into) {
+    *into = (part){.name = ""};
+    if (!number_of(reader, node, "embed_mode", 1, 1)) {
+        const char *path = copied(reader, text_of(reader, node, "ep_cache_context"));
+        if (!reader->code) into->path = beside(reader, path);
         return;
     }
-    slice text = text_of(reader, node, "ep_cache_context");
-    const char *path = reader->code ? NULL : pool_text(reader->pool, (const char *)text.data, text.nbytes);
-    if (path != NULL) into->path = beside(onnx, path);
-    else out_of_memory(reader);
+    into->bytes = attribute_of(node, "ep_cache_context").text;
+    if (!into->bytes.nbytes) MALFORMED(reader, "ep_cache_context holds no context");
 }
 
 static void read_node(onnx *onnx, slice message) {
@@ -223,43 +217,39 @@ static void read_node(onnx *onnx, slice message) {
     read_attributes(onnx, message, &attributes);
     if (reader->code) return;
     if (!is_text(text_of(reader, &attributes, "source"), "gputune"))
-        malformed(reader, "an EPContext node's source is another one, and only those of 'gputune' can be loaded");
+        MALFORMED(reader, "an EPContext node's source is another one than gputune");
     made->is_main = number_of(reader, &attributes, "main_context", 1, 1);
+    made->name = copied(reader, text_of(reader, &attributes, "partition_name"));
     text_of(reader, &attributes, "ep_sdk_version");
     text_of(reader, &attributes, "notes");
     number_of(reader, &attributes, "max_size", 0, INT64_MAX);
-    slice name = text_of(reader, &attributes, "partition_name");
-    made->name = reader->code ? "" : pool_text(reader->pool, (const char *)name.data, name.nbytes);
-    if (made->name == NULL) out_of_memory(reader);
-    for (size_t at = 0; at < file->node_count && !reader->code; at++)
-        if (*made->name && !strcmp(made->name, file->nodes[at].name))
-            malformed(reader, "two EPContext nodes have the same partition_name");
-    if (made->is_main && !reader->code) read_content(onnx, &attributes, &file->parts[file->part_count++]);
+    for (size_t i = 0; i < file->node_count && !reader->code; i++)
+        if (*made->name && !strcmp(made->name, file->nodes[i].name))
+            MALFORMED(reader, "two EPContext nodes have the same partition_name '%s'", made->name);
+    if (made->is_main && !reader->code) read_content(reader, &attributes, &file->parts[file->part_count++]);
     made->part = file->part_count ? file->part_count - 1 : 0; /* the nearest before it, else the first */
     file->node_count++;
 }
 
 void read_nodes(reader *reader, gputune_file *file) {
-    static const uint8_t GRAPH = MODEL_GRAPH, KIND = LENGTH;
-    onnx onnx = {reader, file, MOST_FILE_FIELDS};
+    static const uint8_t GRAPH = MODEL_GRAPH, WIRE_KIND = LENGTH;
+    onnx onnx = {reader, file, MOST_FIELDS};
     wire graph, field;
-    slice rest;
     size_t count = 0;
     reader->malformed = GPUTUNE_MALFORMED_EP_CONTEXT;
     if (!file->bytes.nbytes || file->bytes.nbytes > INT32_MAX)
-        malformed(reader, "%zu bytes, an ONNX file has 1 to %d", file->bytes.nbytes, INT32_MAX);
-    single(&onnx, file->bytes, 1, &GRAPH, &KIND, &graph);
-    if (!graph.there) malformed(reader, "no ONNX model: it has no graph");
+        MALFORMED(reader, "%zu bytes, an ONNX file has 1 to %d", file->bytes.nbytes, INT32_MAX);
+    single(&onnx, file->bytes, 1, &GRAPH, &WIRE_KIND, &graph);
+    if (!graph.there) MALFORMED(reader, "no ONNX model: it has no graph");
     size_t left = onnx.fields_left;
-    for (rest = graph.content; next_field(&onnx, &rest, &field);) count += field.number == GRAPH_NODE;
+    for (slice rest = graph.content; next_field(&onnx, &rest, &field);) count += field.number == GRAPH_NODE;
     onnx.fields_left = left;
-    if (count > MOST_NODES) malformed(reader, "more than %d nodes", MOST_NODES);
-    file->nodes = pool_take(reader->pool, reader->code ? 0 : count, sizeof *file->nodes);
-    file->parts = pool_take(reader->pool, reader->code ? 0 : count, sizeof *file->parts);
-    if (file->nodes == NULL || file->parts == NULL) out_of_memory(reader);
-    for (rest = graph.content; next_field(&onnx, &rest, &field);) {
-        if (field.number == GRAPH_NODE && field.kind == VARINT) malformed(reader, "damaged: a node is of another type");
+    if (count > MOST_NODES) MALFORMED(reader, "more than %d nodes", MOST_NODES);
+    file->nodes = rows(reader, &count, sizeof *file->nodes);
+    file->parts = rows(reader, &count, sizeof *file->parts);
+    for (slice rest = graph.content; next_field(&onnx, &rest, &field);) {
+        if (field.number == GRAPH_NODE && field.kind == VARINT) MALFORMED(reader, "damaged: a node");
         else if (field.number == GRAPH_NODE) read_node(&onnx, field.content);
     }
-    if (!reader->code && !file->part_count) malformed(reader, "no EPContext node with main_context = 1");
+    if (!file->part_count) MALFORMED(reader, "no EPContext node with main_context = 1");
 }

@@ -31,14 +31,35 @@ static gputune_code map(const char *path, slice *bytes, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
+static void unmap(slice bytes) {
+    if (bytes.data != NULL) munmap((void *)(uintptr_t)bytes.data, bytes.nbytes);
+}
+
 static bool is_onnx(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
     size_t length = strlen(name);
     return length > 5 && !strcasecmp(name + length - 5, ".onnx");
 }
 
-/* form: whether it may be a package or an ONNX file, too. */
-static gputune_code open_file(const char *path, bool any_form, gputune_file **opened, gputune_error *error) {
+gputune_code read_form(gputune_file *file, bool is_onnx, gputune_error *error) {
+    reader reader = {&file->pool, error, file->path, GPUTUNE_MALFORMED_HEADER, GPUTUNE_OK, NULL, 0};
+    const context *first;
+    if (file->bytes.nbytes >= 8 && !memcmp(file->bytes.data, "GPUTPKG", 8)) {
+        read_package(&reader, file);
+    } else if (is_onnx) {
+        read_nodes(&reader, file);
+    } else {
+        size_t count = 1;
+        file->parts = rows(&reader, &count, sizeof *file->parts);
+        if (count) *file->parts = (part){.name = "", .bytes = file->bytes};
+        file->part_count = count;
+        if (count) reader.code = context_at(file, 0, &first, error);
+    }
+    return reader.code;
+}
+
+gputune_code gputune_open(const char *path, gputune_file **opened, gputune_error *error) {
+    if (path == NULL || opened == NULL) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no path, or no place for a file");
     gputune_code code = check_trusted(path, error);
     if (code) return code;
     gputune_file *file = calloc(1, sizeof *file);
@@ -47,28 +68,13 @@ static gputune_code open_file(const char *path, bool any_form, gputune_file **op
         return fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
     }
     file->owners = 1;
-    reader reader = {&file->pool, error, path, GPUTUNE_MALFORMED_HEADER, map(path, &file->bytes, error)};
+    code = map(path, &file->bytes, error);
     file->path = pool_text(&file->pool, path, strlen(path));
-    if (!reader.code && file->path == NULL) out_of_memory(&reader);
-    if (any_form && !reader.code && file->bytes.nbytes >= 8 && !memcmp(file->bytes.data, "GPUTPKG", 8)) {
-        read_package(&reader, file);
-    } else if (any_form && !reader.code && is_onnx(path)) {
-        read_nodes(&reader, file);
-    } else if (!reader.code) {
-        file->parts = pool_take(&file->pool, file->part_count = 1, sizeof *file->parts);
-        if (file->parts == NULL) out_of_memory(&reader);
-        else *file->parts = (part){.name = "", .bytes = file->bytes};
-    }
-    const context *first;
-    if (!reader.code && file->nodes == NULL && file->sections == NULL) reader.code = context_at(file, 0, &first, error);
-    if (reader.code) gputune_close(file);
+    if (!code && file->path == NULL) code = fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
+    if (!code) code = read_form(file, is_onnx(path), error);
+    if (code) gputune_close(file);
     else *opened = file;
-    return reader.code;
-}
-
-gputune_code gputune_open(const char *path, gputune_file **file, gputune_error *error) {
-    if (path == NULL || file == NULL) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no path, or no place for the file");
-    return open_file(path, true, file, error);
+    return code;
 }
 
 gputune_file *another_owner(const gputune_file *file) {
@@ -86,10 +92,10 @@ void gputune_close(gputune_file *file) {
     mutex_unlock(&file->turn);
     if (!last) return;
     for (size_t at = 0; at < file->part_count && file->parts != NULL; at++) {
-        gputune_close(file->parts[at].other);
+        if (file->parts[at].path != NULL) unmap(file->parts[at].bytes);
         pool_free(&file->parts[at].pool);
     }
-    if (file->bytes.data != NULL) munmap((void *)(uintptr_t)file->bytes.data, file->bytes.nbytes);
+    unmap(file->bytes);
     mutex_close(&file->turn);
     pool_free(&file->pool);
     free(file);
@@ -104,17 +110,16 @@ void forget_pages(const gputune_file *file) {
 /* --- contexts --- */
 
 static gputune_code read_part(gputune_file *file, part *part, gputune_error *error) {
-    gputune_error unread;
-    reader reader = {&part->pool, error == NULL ? &unread : error, file->path, GPUTUNE_MALFORMED_HEADER, GPUTUNE_OK};
-    part->context = (context){.path = file->path, .name = part->name};
-    if (file->sections != NULL) {
-        read_packed(&reader, file, part);
-    } else if (part->path != NULL) {
-        const context *found;
-        reader.code = open_file(part->path, false, &part->other, error);
-        if (!reader.code && !(reader.code = context_at(part->other, 0, &found, error))) part->context = *found;
-    } else {
-        read_context(&reader, part->bytes, &part->context);
+    const char *path = part->path == NULL ? file->path : part->path;
+    reader reader = {&part->pool, error, path, GPUTUNE_MALFORMED_HEADER, GPUTUNE_OK, NULL, 0};
+    part->context = (context){.path = path, .name = part->name};
+    if (part->path != NULL && part->bytes.data == NULL && !(reader.code = check_trusted(path, error)))
+        reader.code = map(path, &part->bytes, error);
+    if (!reader.code && file->sections != NULL) read_packed(&reader, file, part);
+    else if (!reader.code) {
+        size_t head_bytes = read_head(&reader, part->bytes, &part->context);
+        if (!reader.code)
+            place_sections(&reader, part->bytes, head_bytes, part->context.sections, part->context.section_count);
     }
     if (reader.code) pool_free(&part->pool);
     part->ready = !reader.code;

@@ -61,26 +61,9 @@ gputune_code fail(gputune_error *error, gputune_code code, const char *format, .
 
 const char *gputune_code_name(gputune_code code) {
     static const char *const NAMES[] = {
-        "ok",
-        "invalid_argument",
-        "io_error",
-        "out_of_memory",
-        "not_a_context",
-        "unsupported_format_version",
-        "truncated",
-        "checksum_mismatch",
-        "malformed_header",
-        "malformed_ep_context",
-        "malformed_package",
-        "wrong_device",
-        "arena_too_small",
-        "untrusted_file",
-        "device_not_found",
-        "build_failed",
-        "limit_exceeded",
-        "launch_failed",
-        "unusable_memory",
-        "cannot_import",
-    };
+        "ok", "invalid_argument", "io_error", "out_of_memory", "not_a_context", "unsupported_format_version",
+        "truncated", "checksum_mismatch", "malformed_header", "malformed_ep_context", "malformed_package",
+        "wrong_device", "arena_too_small", "untrusted_file", "device_not_found", "build_failed", "limit_exceeded",
+        "launch_failed", "unusable_memory", "cannot_import"};
     return (size_t)code < sizeof NAMES / sizeof *NAMES ? NAMES[code] : "unknown";
 }

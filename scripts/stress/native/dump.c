@@ -75,13 +75,13 @@ static void device(const identity *device) {
     end('}');
 }
 
-static void tensors(const char *key, const gputune_tensor *tensors, const bool *handles, size_t count) {
+static void tensors(const char *key, const gputune_tensor *tensors, const memory_type *handles, size_t count) {
     begin(key, '[');
     for (size_t at = 0; at < count; at++) {
         begin(NULL, '{');
         text("name", tensors[at].name);
         text("dtype", tensors[at].dtype);
-        text("memory_type", handles[at] ? "memhandle" : "raw");
+        text("memory_type", handles[at] == MEMHANDLE ? "memhandle" : "raw");
         sizes("shape", tensors[at].shape, tensors[at].rank);
         number("nbytes", tensors[at].nbytes);
         end('}');

@@ -1,0 +1,166 @@
+/* Maps from files become rows of C, field by field, each with its type checked. */
+#include "reading.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FIELDS = 20 };
+
+void refuse(reader *reader, gputune_code why, const char *format, ...) {
+    char text[GPUTUNE_MESSAGE_BYTES];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (!reader->code) reader->code = fail(reader->error, why, "%s: %s", reader->path, text);
+}
+
+static void wrong(reader *reader, const form *form, const field *field, const char *what) {
+    if (reader->list == NULL) MALFORMED(reader, "%s: '%s' %s", form->what, field->name, what);
+    else MALFORMED(reader, "%s[%zu]: '%s' %s", reader->list, reader->place, field->name, what);
+}
+
+void *rows(reader *reader, size_t *count, size_t nbytes) {
+    void *made = reader->code ? NULL : pool_take(reader->pool, *count, nbytes);
+    if (made == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
+    if (made == NULL) *count = 0;
+    return made;
+}
+
+/* A copy that ends with 0, so there is no other one in it; NULL where it is no such text. */
+static const char *text_of(reader *reader, item value) {
+    if (value.kind != TEXT || memchr(value.content.data, 0, value.content.nbytes)) return NULL;
+    const char *text = pool_text(reader->pool, (const char *)value.content.data, value.content.nbytes);
+    if (text == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
+    return text;
+}
+
+static bool is_count(item value, size_t *size) {
+    *size = (size_t)value.number;
+    return value.kind == COUNT && value.number <= INT64_MAX && *size == value.number;
+}
+
+static bool read_choice(const field *field, item value, void *at) {
+    for (int place = 0; field->names[place] != NULL; place++) {
+        if (value.kind != TEXT || strlen(field->names[place]) != value.content.nbytes) continue;
+        if (memcmp(field->names[place], value.content.data, value.content.nbytes)) continue;
+        if (field->kind == A_NAME) *(const char **)at = field->names[place];
+        else *(int *)at = place;
+        return true;
+    }
+    return false;
+}
+
+/* A list of numbers, texts or rows. False where it is none. */
+static bool read_list(reader *reader, const field *field, item value, void *at, size_t *count) {
+    size_t least = field->kind == ROWS ? field->form->least_bytes : 1, bytes = sizeof(size_t), size;
+    if (value.kind != LIST || value.number > value.content.nbytes / least) return false;
+    size_t number = (size_t)value.number;
+    bool good = true;
+    uint8_t *each = at;
+    if (field->kind == DIMENSIONS || field->kind == THREE) {
+        good = field->kind == THREE ? number == 3 : number <= field->most && (!*count || *count == number);
+    } else {
+        bytes = field->kind == ROWS ? field->form->row_bytes : field->kind == TEXTS ? sizeof(char *) : bytes;
+        *(void **)at = each = rows(reader, &number, bytes);
+    }
+    if (field->kind == THREE) bytes = sizeof(uint64_t);
+    else *count = good ? number : 0;
+    const char *list = reader->list;
+    size_t place = reader->place;
+    for (size_t i = 0; i < number && good && !reader->code; i++, each += bytes) {
+        item inner = msgpack_take(&value.content);
+        reader->list = field->name, reader->place = i;
+        if (field->kind == ROWS && field->form->read != NULL) field->form->read(reader, inner, each);
+        else if (field->kind == ROWS) read_row(reader, field->form, inner, each);
+        else if (field->kind == TEXTS) good = (*(const char **)(void *)each = text_of(reader, inner)) != NULL;
+        else if (field->kind == THREE) good = is_count(inner, &size), *(uint64_t *)(void *)each = inner.number;
+        else good = is_count(inner, (size_t *)(void *)each);
+    }
+    reader->list = list, reader->place = place;
+    return good;
+}
+
+static void read_field(reader *reader, const form *form, const field *field, item value, uint8_t *row) {
+    void *at = row + field->offset;
+    size_t size;
+    bool good = true;
+    switch (field->kind) {
+    case A_TEXT: good = (*(const char **)at = text_of(reader, value)) != NULL; break;
+    case A_NAME:
+    case A_CHOICE: good = read_choice(field, value, at); break;
+    case A_COUNT: good = value.kind == COUNT && value.number <= INT64_MAX, *(uint64_t *)at = value.number; break;
+    case A_SIZE: good = is_count(value, &size), *(size_t *)at = size; break;
+    case A_FLAG: good = value.kind == BOOL, *(bool *)at = value.number; break;
+    case A_ROW: read_row(reader, field->form, value, at); break;
+    case AN_ITEM: *(item *)at = value; break;
+    case A_DIGEST:
+        if (!(good = value.kind == BYTES && value.content.nbytes == 32)) break;
+        size = 1;
+        char *text = rows(reader, &size, 65);
+        if (text != NULL) hex(value.content.data, text);
+        *(const char **)at = text;
+        break;
+    default: good = read_list(reader, field, value, at, (size_t *)(void *)(row + field->count_offset));
+    }
+    if (!good) wrong(reader, form, field, value.kind == MISSING ? "is missing" : "is not what it should be");
+}
+
+void read_row(reader *reader, const form *form, item value, void *row) {
+    item values[MOST_FIELDS] = {{MISSING, 0, {NULL, 0}}};
+    const field *fields = form->fields;
+    size_t count = 0;
+    while (fields[count].name != NULL) count++;
+    bool good = form->is_list ? value.kind == LIST && value.number == count : value.kind == MAP;
+    for (size_t i = 0; i < count && good && form->is_list; i++) values[i] = msgpack_take(&value.content);
+    for (uint64_t left = value.number; left > 0 && good && !form->is_list; left--) {
+        item key = msgpack_take(&value.content), inner = msgpack_take(&value.content);
+        bool known = !form->is_closed;
+        for (size_t i = 0; i < count && key.kind == TEXT; i++)
+            if (strlen(fields[i].name) == key.content.nbytes && !memcmp(fields[i].name, key.content.data, key.content.nbytes))
+                values[i] = inner, known = true; /* of a key that is there twice the last one counts */
+        good = key.kind == TEXT && known;
+    }
+    if (!good) MALFORMED(reader, "%s: no map with the fields that it should have", form->what);
+    for (size_t i = 0; i < count && !reader->code; i++)
+        if (values[i].kind != MISSING || !fields[i].optional) read_field(reader, form, &fields[i], values[i], row);
+    if (form->check != NULL && !reader->code) form->check(reader, row);
+}
+
+/* Of the kinds of fields that an identity has. */
+bool same_rows(const form *form, const void *one, const void *other) {
+    bool same = true;
+    for (const field *field = form->fields; field->name != NULL && same; field++) {
+        const void *mine = (const uint8_t *)one + field->offset, *theirs = (const uint8_t *)other + field->offset;
+        const size_t *count = (const size_t *)(const void *)((const uint8_t *)one + field->count_offset);
+        if (field->kind == A_TEXT || field->kind == A_NAME) {
+            same = !strcmp(*(const char *const *)mine, *(const char *const *)theirs);
+        } else if (field->kind == TEXTS) {
+            same = *count == *(const size_t *)(const void *)((const uint8_t *)other + field->count_offset);
+            for (size_t i = 0; i < *count && same; i++)
+                same = !strcmp((*(const char *const *const *)mine)[i], (*(const char *const *const *)theirs)[i]);
+        } else {
+            same = !memcmp(mine, theirs, (field->kind == THREE ? 3 : 1) * sizeof(uint64_t));
+        }
+    }
+    return same;
+}
+
+int by_name(const void *one, const void *other) {
+    const char *const *const *rows[] = {one, other};
+    return strcmp(**rows[0], **rows[1]);
+}
+
+bool all_differ(reader *reader, const void *rows, size_t count, size_t row_bytes,
+                int (*compare)(const void *, const void *)) {
+    const void **sorted = calloc(count + 1, sizeof *sorted);
+    bool differ = true;
+    if (sorted == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
+    for (size_t i = 0; i < count && sorted != NULL; i++) sorted[i] = (const uint8_t *)rows + i * row_bytes;
+    if (sorted != NULL) qsort(sorted, count, sizeof *sorted, compare);
+    for (size_t i = 1; i < count && sorted != NULL; i++) differ = differ && compare(&sorted[i - 1], &sorted[i]);
+    free(sorted);
+    return differ;
+}
