@@ -21,8 +21,8 @@ static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
 #define OF(kind, member) {#member, kind, offsetof(identity, member), .names = DEVICE_TYPES}
 const form IDENTITY = {
     .what = "device identity", .is_closed = true, .check = check_identity, .fields = (const field[]){
-    OF(A_TEXT, platform), OF(A_TEXT, platform_version), OF(A_TEXT, name), OF(A_TEXT, vendor), OF(A_TEXT, driver_version),
-    OF(A_TEXT, device_version), OF(A_NAME, device_type), OF(A_TEXT, driver), OF(A_COUNT, compute_units),
+    OF(A_TEXT, platform), OF(A_TEXT, platform_version), OF(A_TEXT, name), OF(A_TEXT, vendor), OF(A_TEXT, driver),
+    OF(A_TEXT, driver_version), OF(A_TEXT, device_version), OF(A_NAME, device_type), OF(A_COUNT, compute_units),
     OF(A_COUNT, max_work_group_size), OF(THREE, max_work_item_sizes), OF(A_COUNT, local_memory_bytes),
     OF(A_COUNT, global_memory_bytes), OF(A_COUNT, max_allocation_bytes), OF(A_COUNT, base_address_alignment_bytes),
     OF(A_COUNT, preferred_float_width), {"extensions", TEXTS, MANY(identity, extensions, extension_count)}, {0}}};
@@ -106,7 +106,8 @@ static const form NEED = {
         {"name", A_TEXT, IN(need, name)}, {"arenas", SIZES, MANY(need, arenas, arena_count)},
         {"bound", A_COUNT, IN(need, bound)}, {0}}};
 static const form MEMORY = {.what = "memory block", .fields = (const field[]){
-    {"alignment", A_COUNT, IN(memory, alignment)}, {"graphs", ROWS, MANY(memory, graphs, graph_count), .form = &NEED}, {0}}};
+    {"alignment", A_COUNT, IN(memory, alignment)},
+    {"graphs", ROWS, MANY(memory, graphs, graph_count), .form = &NEED}, {0}}};
 
 /* --- what is checked of a row by itself --- */
 
@@ -118,7 +119,7 @@ static uint64_t total(const size_t *numbers, size_t count) {
 
 static void check_identity(reader *reader, void *row) {
     uint64_t alignment = ((identity *)row)->base_address_alignment_bytes;
-    if (!alignment || alignment & (alignment - 1)) MALFORMED(reader, "device identity: its alignment is no power of two");
+    if (!alignment || alignment & (alignment - 1)) MALFORMED(reader, "device identity: alignment is no power of two");
 }
 
 static void check_tensor(reader *reader, void *row) {
@@ -264,7 +265,8 @@ static void check(reader *reader, const context *context) {
 /* Texts, finite numbers, bools, nothing, lists, and maps whose keys are texts; at most so many levels deep. */
 static bool is_json(slice *rest, int levels) {
     item value = msgpack_first(*rest);
-    if (!levels || value.kind == BYTES || value.kind == EXTENSION || (value.kind == REAL && !value.number)) return false;
+    if (!levels || value.kind == BYTES || value.kind == EXTENSION) return false;
+    if (value.kind == REAL && !value.number) return false;
     if (value.kind != LIST && value.kind != MAP) return msgpack_take(rest).kind != MISSING;
     *rest = value.content;
     for (uint64_t left = value.number; left > 0; left--)
@@ -351,18 +353,19 @@ size_t read_head(reader *reader, slice file, context *context) {
     else if (!file.nbytes || memcmp(data, "GPUTUNE", file.nbytes < 8 ? file.nbytes : 8))
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "not a gputune context binary");
     else if (file.nbytes >= PREFIX_BYTES && little_endian(data + 8) != VERSION)
-        refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION,
-               "format version %u, this runtime reads %d; generate the context again", little_endian(data + 8), VERSION);
+        refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "format version %u, this runtime reads %d; make it again",
+               little_endian(data + 8), VERSION);
     else if (file.nbytes < FRONT_BYTES)
         refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", file.nbytes);
     if (reader->code) return 0;
-    size_t block_bytes = little_endian(data + PREFIX_BYTES), header_bytes = little_endian(data + 12);
-    item block = checked_part(reader, file, FRONT_BYTES, block_bytes, LARGEST_BLOCK, data + PREFIX_BYTES + 4, "memory block");
+    size_t blocks = little_endian(data + PREFIX_BYTES), headers = little_endian(data + 12); /* their bytes */
+    const uint8_t *digest = data + PREFIX_BYTES + 4;
+    item block = checked_part(reader, file, FRONT_BYTES, blocks, LARGEST_BLOCK, digest, "memory block");
     read_row(reader, &MEMORY, block, &memory);
     if (!memory.alignment) MALFORMED(reader, "memory block: an alignment of 0 bytes");
-    item header = checked_part(reader, file, FRONT_BYTES + block_bytes, header_bytes, LARGEST_HEADER, data + 16, "header");
+    item header = checked_part(reader, file, FRONT_BYTES + blocks, headers, LARGEST_HEADER, data + 16, "header");
     read_header(reader, header, context);
     if (!reader->code && !agrees(&memory, context)) MALFORMED(reader, "the memory block and the header disagree");
     context->path = reader->path;
-    return FRONT_BYTES + block_bytes + header_bytes;
+    return FRONT_BYTES + blocks + headers;
 }

@@ -82,10 +82,6 @@ static void single(onnx *onnx, slice message, size_t count, const uint8_t number
         }
 }
 
-static bool is_text(slice text, const char *expected) {
-    return text.nbytes == strlen(expected) && (!text.nbytes || !memcmp(text.data, expected, text.nbytes));
-}
-
 static bool same_text(slice one, slice other) {
     return one.nbytes == other.nbytes && (!one.nbytes || !memcmp(one.data, other.data, one.nbytes));
 }

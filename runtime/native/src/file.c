@@ -11,23 +11,15 @@
 #include <unistd.h>
 
 static gputune_code map(const char *path, slice *bytes, gputune_error *error) {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC), reason = errno;
     struct stat status;
-    if (descriptor < 0 || fstat(descriptor, &status)) {
-        int reason = errno;
-        if (descriptor >= 0) close(descriptor);
-        return fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(reason));
-    }
-    void *data = NULL;
-    *bytes = (slice){NULL, (size_t)status.st_size};
-    if (S_ISREG(status.st_mode) && status.st_size > 0)
-        data = mmap(NULL, bytes->nbytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (descriptor < 0) return fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(reason));
+    void *data = NULL; /* of an empty file nothing can be mapped */
+    bool good = !fstat(descriptor, &status) && S_ISREG(status.st_mode) && (uint64_t)status.st_size < SIZE_MAX / 2;
+    if (good && status.st_size) data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     close(descriptor);
-    if (!S_ISREG(status.st_mode) || data == MAP_FAILED || (off_t)bytes->nbytes != status.st_size) {
-        bytes->nbytes = 0;
-        return fail(error, GPUTUNE_IO_ERROR, "%s: it cannot be mapped", path);
-    }
-    bytes->data = data;
+    if (!good || data == MAP_FAILED) return fail(error, GPUTUNE_IO_ERROR, "%s: it cannot be mapped", path);
+    *bytes = (slice){data, (size_t)status.st_size};
     return GPUTUNE_OK;
 }
 
@@ -103,23 +95,25 @@ void gputune_close(gputune_file *file) {
 
 void forget_pages(const gputune_file *file) {
     madvise((void *)(uintptr_t)file->bytes.data, file->bytes.nbytes, MADV_DONTNEED);
-    for (size_t at = 0; at < file->part_count; at++)
-        if (file->parts[at].other != NULL) forget_pages(file->parts[at].other);
+    for (size_t i = 0; i < file->part_count; i++)
+        if (file->parts[i].path != NULL && file->parts[i].ready)
+            madvise((void *)(uintptr_t)file->parts[i].bytes.data, file->parts[i].bytes.nbytes, MADV_DONTNEED);
 }
 
 /* --- contexts --- */
 
-static gputune_code read_part(gputune_file *file, part *part, gputune_error *error) {
+static gputune_code read_part(const gputune_file *file, part *part, gputune_error *error) {
     const char *path = part->path == NULL ? file->path : part->path;
+    context *context = &part->context;
     reader reader = {&part->pool, error, path, GPUTUNE_MALFORMED_HEADER, GPUTUNE_OK, NULL, 0};
-    part->context = (context){.path = path, .name = part->name};
+    *context = (struct context){.path = path, .name = part->name};
     if (part->path != NULL && part->bytes.data == NULL && !(reader.code = check_trusted(path, error)))
         reader.code = map(path, &part->bytes, error);
-    if (!reader.code && file->sections != NULL) read_packed(&reader, file, part);
-    else if (!reader.code) {
-        size_t head_bytes = read_head(&reader, part->bytes, &part->context);
-        if (!reader.code)
-            place_sections(&reader, part->bytes, head_bytes, part->context.sections, part->context.section_count);
+    if (!reader.code && file->sections != NULL) {
+        read_packed(&reader, file, part);
+    } else if (!reader.code) {
+        size_t head_bytes = read_head(&reader, part->bytes, context);
+        if (!reader.code) place_sections(&reader, part->bytes, head_bytes, context->sections, context->section_count);
     }
     if (reader.code) pool_free(&part->pool);
     part->ready = !reader.code;

@@ -44,8 +44,7 @@ static bool is_count(item value, size_t *size) {
 
 static bool read_choice(const field *field, item value, void *at) {
     for (int place = 0; field->names[place] != NULL; place++) {
-        if (value.kind != TEXT || strlen(field->names[place]) != value.content.nbytes) continue;
-        if (memcmp(field->names[place], value.content.data, value.content.nbytes)) continue;
+        if (value.kind != TEXT || !is_text(value.content, field->names[place])) continue;
         if (field->kind == A_NAME) *(const char **)at = field->names[place];
         else *(int *)at = place;
         return true;
@@ -119,7 +118,7 @@ void read_row(reader *reader, const form *form, item value, void *row) {
         item key = msgpack_take(&value.content), inner = msgpack_take(&value.content);
         bool known = !form->is_closed;
         for (size_t i = 0; i < count && key.kind == TEXT; i++)
-            if (strlen(fields[i].name) == key.content.nbytes && !memcmp(fields[i].name, key.content.data, key.content.nbytes))
+            if (is_text(key.content, fields[i].name))
                 values[i] = inner, known = true; /* of a key that is there twice the last one counts */
         good = key.kind == TEXT && known;
     }

@@ -72,6 +72,10 @@ static bool next(slice *rest, item *found) {
     }
 }
 
+bool is_text(slice text, const char *expected) {
+    return text.nbytes == strlen(expected) && (!text.nbytes || !memcmp(text.data, expected, text.nbytes));
+}
+
 bool is_utf8(slice text) {
     for (size_t at = 0; at < text.nbytes;) {
         uint32_t first = text.data[at++], code = first;

@@ -6,7 +6,6 @@
 #include <grp.h>
 #include <limits.h>
 #include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -30,7 +29,7 @@ static bool is_private(gid_t group, uid_t owner) {
     struct group entry, *found = NULL;
     if (of_the_system(group)) return true;
     getpwuid_r(owner, &user, users, sizeof users, &found_user);
-    if (getgrgid_r(group, &entry, groups, sizeof groups, &found) && errno == ERANGE) return false;
+    if (getgrgid_r(group, &entry, groups, sizeof groups, &found)) return false;
     bool named = found != NULL && found_user != NULL && !strcmp(entry.gr_name, user.pw_name);
     for (char **member = found == NULL ? NULL : entry.gr_mem; member != NULL && *member != NULL; member++)
         if (found_user == NULL || strcmp(*member, user.pw_name)) return false;
@@ -40,58 +39,49 @@ static bool is_private(gid_t group, uid_t owner) {
 /* Who else can write to a file or folder; NULL where nobody can. */
 static const char *changeable(const struct stat *status) {
     bool sticky = S_ISDIR(status->st_mode) && status->st_mode & S_ISVTX;
-    if (status->st_uid != geteuid() && !of_the_system(status->st_uid))
-        return "belongs to another user, who could change it";
+    if (status->st_uid != geteuid() && !of_the_system(status->st_uid)) return "belongs to another user";
     if (status->st_mode & S_IWOTH && !sticky) return "can be written by every user";
-    if (status->st_mode & S_IWGRP && !sticky && !is_private(status->st_gid, status->st_uid))
-        return "can be written by a group";
-    return NULL;
+    bool shared = status->st_mode & S_IWGRP && !sticky && !is_private(status->st_gid, status->st_uid);
+    return shared ? "can be written by a group" : NULL;
 }
 
 bool lies_in(const char *path, const char *folder) {
     size_t length = strlen(folder);
-    if (length == 1) return true; /* the root */
-    return !strncmp(path, folder, length) && (path[length] == '/' || path[length] == 0);
+    return length == 1 || (!strncmp(path, folder, length) && (path[length] == '/' || !path[length])); /* 1: the root */
 }
 
 static bool is_trusted(const char *path) {
     const char *next = getenv("GPUTUNE_TRUSTED_FOLDERS");
     bool trusted = false;
-    while (next != NULL && *next && !trusted) {
-        size_t length = strcspn(next, ":");
+    for (size_t length; next != NULL && *next && !trusted; next += length + (next[length] == ':')) {
+        length = strcspn(next, ":");
         char folder[PATH_MAX], *found = NULL;
-        if (length && (size_t)snprintf(folder, sizeof folder, "%.*s", (int)length, next) < sizeof folder)
+        if (length && length < sizeof folder) {
+            memcpy(folder, next, length);
+            folder[length] = 0;
             found = realpath(folder, NULL);
+        }
         trusted = found != NULL && lies_in(path, found);
         free(found);
-        next += length + (next[length] == ':');
     }
     return trusted;
 }
 
 gputune_code check_trusted(const char *path, gputune_error *error) {
     const char *home = getenv("HOME"), *why = NULL;
-    char *place = realpath(path, NULL), *end = home != NULL && *home ? realpath(home, NULL) : NULL;
-    struct stat status;
-    if (place == NULL) {
-        int reason = errno;
-        free(end);
-        return fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(reason));
-    }
-    for (bool more = !is_trusted(place); more && why == NULL;) {
-        if (stat(place, &status)) break;
-        why = changeable(&status);
-        more = strcmp(place, "/") && (end == NULL || strcmp(place, end));
-        char *slash = strrchr(place, '/');
-        if (why == NULL && more) slash[slash == place] = 0;
-    }
+    char *end = home != NULL && *home ? realpath(home, NULL) : NULL, *place = realpath(path, NULL);
     gputune_code code = GPUTUNE_OK;
-    if (why != NULL)
-        code = fail(
-            error, GPUTUNE_UNTRUSTED_FILE,
-            "%s: %s %s; change that, or name a folder that you trust in GPUTUNE_TRUSTED_FOLDERS: a context runs "
-            "as a program of yours",
-            path, place, why);
+    struct stat status;
+    if (place == NULL) code = fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(errno));
+    for (bool more = place != NULL && !is_trusted(place); more && !stat(place, &status);) {
+        if ((why = changeable(&status)) != NULL)
+            code = fail(error, GPUTUNE_UNTRUSTED_FILE,
+                        "%s: %s %s; change that, or name a folder that you trust in GPUTUNE_TRUSTED_FOLDERS: a context "
+                        "runs as a program of yours", path, place, why);
+        more = why == NULL && strcmp(place, "/") && (end == NULL || strcmp(place, end));
+        char *slash = strrchr(place, '/');
+        slash[slash == place] = 0;
+    }
     free(place);
     free(end);
     return code;

@@ -3,7 +3,7 @@
 #define GPUTUNE_READING_H
 
 #ifndef _XOPEN_SOURCE
-#define _XOPEN_SOURCE 700 /* realpath, and clocks of threads: for the headers of the system, which come after this one */
+#define _XOPEN_SOURCE 700 /* realpath, and clocks of threads: for the system's headers, which come after */
 #endif
 #include "context.h"
 #include "threads.h"
@@ -45,6 +45,7 @@ typedef struct item { /* a value */
     slice content;   /* of a text or bytes; of a list or map from its first item to the end of all */
 } item;
 
+bool is_text(slice text, const char *expected);
 /* UTF-8 without surrogates and without longer forms than needed. */
 bool is_utf8(slice text);
 /* Whether bytes are one value as Python's msgpack reads it: whole, texts in UTF-8, keys texts or bytes, and at most
