@@ -7,6 +7,7 @@
     scripts/fuzz cache          works with changed performance caches and exports
     scripts/fuzz context        loads and runs changed context binaries
     scripts/fuzz epcontext      reads changed ONNX files with EPContext nodes
+    scripts/fuzz native         reads changed files in C as in Python, and guided by coverage
     scripts/fuzz package        reads, splits and loads changed packages of contexts
     scripts/fuzz profile        shows changed profile logs and schematics
     scripts/fuzz tests          runs the property tests with new examples
@@ -19,7 +20,7 @@ import random
 import sys
 from typing import Protocol
 
-from stress.fuzz import cache, connections, context, ep_context, frames, models, package, profile, tests
+from stress.fuzz import cache, connections, context, ep_context, frames, models, native, package, profile, tests
 from stress.graphs import fuzzing
 
 
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "frames": frames,
     "graphs": fuzzing,
     "models": models,
+    "native": native,
     "package": package,
     "profile": profile,
     "tests": tests,
