@@ -162,9 +162,11 @@ static void check_graph(reader *reader, void *row) {
 
 static void check_need(reader *reader, void *row) {
     const need *need = row;
-    for (size_t i = 0; i < need->arena_count; i++)
-        if (!need->arenas[i] || need->arenas[i] > LARGEST_ARENA_BYTES)
+    for (size_t i = 0; i < need->arena_count; i++) {
+        uint64_t nbytes = need->arenas[i];
+        if (!nbytes || nbytes > LARGEST_ARENA_BYTES)
             MALFORMED(reader, "memory block: an arena of no bytes, or of more than any device has");
+    }
     if (need->bound > total(need->arenas, need->arena_count))
         MALFORMED(reader, "memory block: arenas that are smaller than their bound");
 }

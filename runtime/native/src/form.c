@@ -17,9 +17,16 @@ void refuse(reader *reader, gputune_code why, const char *format, ...) {
     if (!reader->code) reader->code = fail(reader->error, why, "%s: %s", reader->path, text);
 }
 
-static void wrong(reader *reader, const form *form, const field *field, const char *what) {
-    if (reader->list == NULL) MALFORMED(reader, "%s: '%s' %s", form->what, field->name, what);
-    else MALFORMED(reader, "%s[%zu]: '%s' %s", reader->list, reader->place, field->name, what);
+/* By their field_kind. */
+static const char *const WANTED[] = {"a text", "a known name", "a known name", "bytes of a digest", "a number from 0",
+                                     "a number from 0 that fits this machine", "true or false", "a map", "there",
+                                     "a list of numbers from 0", "a list of texts", "a list", "three numbers from 0",
+                                     "a list of few numbers from 0"};
+
+static void wrong(reader *reader, const form *form, const field *field, bool missing) {
+    const char *not = missing ? "missing" : "not ", *what = missing ? "" : WANTED[field->kind];
+    if (reader->list == NULL) MALFORMED(reader, "%s: '%s' is %s%s", form->what, field->name, not, what);
+    else MALFORMED(reader, "%s[%zu]: '%s' is %s%s", reader->list, reader->place, field->name, not, what);
 }
 
 void *rows(reader *reader, size_t *count, size_t nbytes) {
@@ -104,7 +111,7 @@ static void read_field(reader *reader, const form *form, const field *field, ite
         break;
     default: good = read_list(reader, field, value, at, (size_t *)(void *)(row + field->count_offset));
     }
-    if (!good) wrong(reader, form, field, value.kind == MISSING ? "is missing" : "is not what it should be");
+    if (!good) wrong(reader, form, field, value.kind == MISSING);
 }
 
 void read_row(reader *reader, const form *form, item value, void *row) {

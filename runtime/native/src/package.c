@@ -56,12 +56,12 @@ static void check_index(reader *reader, gputune_file *file) {
     uint64_t end = 0;
     for (size_t i = 0; i < file->section_count && !reader->code; i++) {
         section *section = &file->sections[i];
-        uint64_t kind = section->offset;
+        uint64_t kind = section->offset, nbytes = section->nbytes;
         section->offset = aligned(end); /* offsets follow from lengths */
-        if (kind > 3 || section->nbytes > LARGEST_SECTION_BYTES || section->offset > LARGEST_SECTION_BYTES)
+        if (kind > 3 || nbytes > LARGEST_SECTION_BYTES || section->offset > LARGEST_SECTION_BYTES)
             MALFORMED(reader, "package: sections[%zu] is of no kind that there is, or too large", i);
         else section->kind = KINDS[kind];
-        end = section->offset + section->nbytes;
+        end = section->offset + nbytes;
     }
     if (reader->code) return;
     if (!file->part_count || file->part_count > MOST_CONTEXTS ||
