@@ -67,6 +67,11 @@ def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: S
     return path
 
 
+def environment() -> dict[str, str]:
+    """For a program that is compiled for a sanitizer of its own, whatever Python has been started with."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
 def opencl_library() -> dict[str, str]:
     """Variables that name the OpenCL library which pyopencl brings along: drivers may be there where the system has no
     library for them."""

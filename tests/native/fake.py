@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 from gputune.core.identity import DeviceIdentity
@@ -33,13 +34,17 @@ ELEMENTS, STAGES = 64, 3
 NBYTES = 4 * ELEMENTS
 
 
+def fake_library(flags: Sequence[str] = ()) -> Path:
+    """The library, compiled with these flags, too."""
+    strict = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+    return compiled("libOpenCL_fake.so", [HERE / "fake_opencl.c"], (*OPTIMISED, "-shared", *flags), strict)
+
+
 class Fake:
     """The library, compiled once for a state of its source."""
 
     def __init__(self) -> None:
-        strict = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
-        flags = (*OPTIMISED, "-shared", *sanitizers())
-        self.path = compiled("libOpenCL_fake.so", [HERE / "fake_opencl.c"], flags, strict)
+        self.path = fake_library(sanitizers())
         self._library = ctypes.CDLL(str(self.path))
         self._library.fake_fail_at.argtypes = [ctypes.c_long]
         self._library.fake_alive.restype = self._library.fake_calls.restype = ctypes.c_long

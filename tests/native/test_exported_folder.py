@@ -13,7 +13,7 @@ from gputune.client.export.contents import read_contents
 from gputune.client.export.exporting import export
 from tests.native.binding import Native
 from tests.native.compiling import INCLUDE
-from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+from tests.native.fake import ELEMENTS, STAGES, doubling_context, fake_library
 
 BUILDS = {
     "make": [["make", "-j2", "CFLAGS=-O0"]],
@@ -47,7 +47,7 @@ def app(native: Native, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(app: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return bare(["build/gputune-run", *arguments], app, GPUTUNE_OPENCL_LIBRARY=str(Fake().path))
+    return bare(["build/gputune-run", *arguments], app, GPUTUNE_OPENCL_LIBRARY=str(fake_library()))
 
 
 def result(folder: Path, number: int) -> np.ndarray:
@@ -138,7 +138,7 @@ def test_classes_of_cpp_run_it(app: Path, tmp_path: Path) -> None:
     flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", "main.cpp"]
     built = bare(["c++", *flags, str(app / "build" / "libgputune.a"), "-ldl", "-lm", "-pthread"], tmp_path)
     assert built.returncode == 0, built.stderr
-    ran = bare(["./a.out", app / "model.bin"], tmp_path, GPUTUNE_OPENCL_LIBRARY=str(Fake().path))
+    ran = bare(["./a.out", app / "model.bin"], tmp_path, GPUTUNE_OPENCL_LIBRARY=str(fake_library()))
     assert ran.returncode == 0, ran.stderr
     doubled, refused = ran.stdout.splitlines()
     assert doubled == f"{4 * 2**STAGES}"

@@ -1,14 +1,13 @@
 """Several threads that use the same objects of the C runtime, under sanitizers for threads and for memory."""
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.native.binding import Native
-from tests.native.compiling import INCLUDE, SOURCES, compiled
-from tests.native.fake import HERE, doubling_context
+from tests.native.compiling import INCLUDE, SOURCES, compiled, environment
+from tests.native.fake import HERE, doubling_context, fake_library
 
 STRICT = ("-std=c11", "-Wall", "-Wextra")
 FLAGS = ("-g", "-O1", f"-I{INCLUDE}", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
@@ -19,12 +18,10 @@ FLAGS = ("-g", "-O1", f"-I{INCLUDE}", "-fno-omit-frame-pointer", "-fno-sanitize-
 def test_threads_may_share_all_objects(native: Native, tmp_path: Path, sanitizer: str) -> None:
     """On an OpenCL library that locks nothing: what it is called with at once is a data race."""
     flags = (*FLAGS, f"-fsanitize={sanitizer}")
-    library = compiled("libOpenCL_fake.so", [HERE / "fake_opencl.c"], (*flags, "-fPIC", "-shared"), STRICT)
+    library = fake_library(flags)
     program = compiled("threads", [HERE / "threads.c", *SOURCES], flags, STRICT)
     context = doubling_context(tmp_path / "a.bin")
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    ran = subprocess.run(
-        [program, library, context, tmp_path], env=environment, capture_output=True, text=True, timeout=120
-    )
+    command = [program, library, context, tmp_path]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout == "80 callbacks, 0 wrong\n"

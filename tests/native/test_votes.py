@@ -23,7 +23,7 @@ from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.runtime.power.profiles.settings import PHASES
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote, strongest
 from gputune.runtime.power.steering import Steering, find_steering
-from tests.native.compiling import INCLUDE, compiled
+from tests.native.compiling import INCLUDE, compiled, environment
 from tests.waiting import becomes
 
 FOLDER = Path(__file__).parent
@@ -41,7 +41,7 @@ class Voting:
 
     def __init__(self, program: Path, root: Path, device: Sequence[str]) -> None:
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([program, root, *device], **pipes)
+        self.process = subprocess.Popen([program, root, *device], env=environment(), **pipes)
 
     def tell(self, command: str, number: int = 0, word: str = "") -> str:
         """The answer to a command."""
@@ -277,7 +277,7 @@ def test_a_broken_file_begins_anew(program: Path, place_in: int, garbage: bytes,
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_threads_may_vote_at_once(c_compiler: None, sanitizer: str) -> None:
-    flags = ("-g", "-O1", "-D_GNU_SOURCE", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+    flags = ("-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
     with place() as folder:
         root = make_tree(folder / "root", *TREES)
         before, voting = contents(root), Voting(voting_program(flags), root, MALI)
