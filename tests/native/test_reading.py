@@ -47,6 +47,17 @@ def test_changed_files_are_refused_with_the_same_name_or_read_alike(reader: Nati
     assert ended.keys() >= NAMES
 
 
+def test_each_field_of_a_header_is_checked_as_python_does(reader: NativeReader, tmp_path: Path) -> None:
+    path = tmp_path / "exchanged.bin"
+    ended: Counter[str] = Counter()
+    for what, content in files.exchanged(files.rich()):
+        path.write_bytes(content)
+        found = reader.read(path)
+        assert found == read_by_python(path), f"{what}: {found.message}"
+        ended[found.error] += 1
+    assert ended["malformed_header"] > 800 and ended["ok"] > 20
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_older_formats_are_refused_by_name(reader: NativeReader, tmp_path: Path, version: int) -> None:
     whole = context_fuzzing.original()

@@ -49,6 +49,8 @@ static bool is_count(item value, size_t *size) {
     return value.kind == COUNT && value.number <= INT64_MAX && *size == value.number;
 }
 
+typedef char an_enum_is_an_int[sizeof(buffer_kind) == sizeof(int) && sizeof(memory_type) == sizeof(int) ? 1 : -1];
+
 static bool read_choice(const field *field, item value, void *at) {
     for (int place = 0; field->names[place] != NULL; place++) {
         if (value.kind != TEXT || !is_text(value.content, field->names[place])) continue;

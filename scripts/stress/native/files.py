@@ -7,7 +7,7 @@ import hashlib
 import random
 import struct
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from stress.fuzz import context, ep_context, package
 from stress.fuzz.mutations import mutated_bytes, mutated_leaves, mutated_value
 
+ODD: tuple[Any, ...] = (0, -1, 3, 2**63 - 1, 2**64 - 1, float("nan"), "a\0b", "main", "status", b"x", True, [], [0],
+    [2**62, 2**62], {"a": 1}, {b"a": 1})  # fmt: skip
+"""What takes the place of a field."""
 _MEMORY = struct.Struct("<I32s")
 _FRONT = context.PREFIX_BYTES + _MEMORY.size
 Change = Callable[[random.Random], bytes]
@@ -161,6 +164,29 @@ def changed_context(whole: bytes, chance: random.Random) -> bytes:
         return with_head(whole, _need_of(fields, memory), fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
+
+
+def exchanged(whole: bytes) -> Iterator[tuple[str, bytes]]:
+    """A context with each field of its header removed, and exchanged for each of some odd values, of lists in their
+    first items; which one, and the file."""
+    memory, header = head_of(whole)
+    fields = msgpack.unpackb(header)
+    waiting: list[tuple[str, Any]] = [("", fields)]
+    while waiting:
+        where, holder = waiting.pop()
+        for key in list(holder) if isinstance(holder, dict) else range(min(1, len(holder))):
+            place, kept = f"{where}/{key}", holder[key]
+            for value in ODD:
+                holder[key] = value
+                yield f"{place} = {value!r:.40}", with_head(whole, _need_of(fields, memory), fields)
+            del holder[key]
+            yield f"no {place}", with_head(whole, _need_of(fields, memory), fields)
+            if isinstance(holder, list):
+                holder.insert(key, kept)
+            else:
+                holder[key] = kept
+            if isinstance(kept, dict | list):
+                waiting.append((place, kept))
 
 
 def _need_of(fields: Any, otherwise: bytes) -> Any:

@@ -70,14 +70,14 @@ static void put(uint8_t *bytes, size_t number) {
 static size_t change(uint8_t *data, size_t size, size_t most, size_t place, size_t length, size_t digest,
                      size_t head_behind) {
     size_t old = little_endian(data + length), head = place + old + head_behind, area = aligned(head);
-    if (place > size || old > size - place || area > size || area > most - 4096 || most < 4096) return 0;
+    if (place > size || old > size - place || area > size || size > most - 64 || most < 64) return 0;
     size_t rest = size - area;
     uint8_t *behind = malloc(head_behind + rest + 1);
     if (behind == NULL) abort();
     memcpy(behind, data + place + old, head_behind);
     memcpy(behind + head_behind, data + area, rest);
-    size_t room = most - place - head_behind - rest;
-    size_t made = room > 64 && place + head_behind + rest < most ? LLVMFuzzerMutate(data + place, old, room - 64) : old;
+    size_t around = place + head_behind + rest + 64; /* 64: for what aligns the section area */
+    size_t made = around + old < most ? LLVMFuzzerMutate(data + place, old, most - around) : old;
     put(data + length, made);
     sha256(data + place, made, data + digest);
     size_t end = place + made;
