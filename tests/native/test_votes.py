@@ -1,8 +1,8 @@
 """Votes of the C runtime: they mean the same as Python's, count beside them, and either brings back what the other has
 left."""
 
-import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +34,22 @@ VOTING = [name for name in PRESETS if name != "system_settings"]
 def identity(device: Sequence[str]) -> DeviceIdentity:
     kind, vendor, name = device
     return DeviceIdentity("", "", name, vendor, "", "", kind, 1, 1, (1, 1, 1), 1, 1, 1, 64, 1)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.arbiter import Arbiter
+from gputune.runtime.power.steering import Steering, find_steering
+from tests.native.test_votes import CPU, identity
+
+steering = find_steering(identity(CPU), Path(sys.argv[1]))
+arbiter = Arbiter(steering.key, Steering(steering.actuators, limit_s=60.0))
+arbiter.cast(arbiter.register(), PerfProfile.from_preset("burst").vote("execute", "start"))
+os.kill(os.getpid(), 9)
+"""
+"""A Python process that votes and is killed."""
 
 
 class Voting:
@@ -223,11 +239,7 @@ def test_either_brings_back_what_the_other_left(program: Path, killed: str) -> N
             assert becomes(lambda: contents(root) == before)
             arbiter.close()
         else:
-            if (child := os.fork()) == 0:
-                arbiter = Arbiter(key, Steering(find_steering(identity(CPU), root).actuators, limit_s=60.0))
-                arbiter.cast(arbiter.register(), PerfProfile.from_preset("burst").vote("execute", "start"))
-                os.kill(os.getpid(), 9)
-            os.waitpid(child, 0)
+            subprocess.run([sys.executable, "-c", KILLED, root], check=False)
             assert contents(root) != before
             voting.tell("open", word="balanced")  # looks for what was left
             assert becomes(lambda: contents(root) == before)

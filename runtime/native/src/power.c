@@ -21,7 +21,7 @@
 #define AGAIN_NS 50000000u
 #define LIMIT_NS 15000000u
 #define LOCK_NS 1000000000u
-enum { NAME_BYTES = 48, TEXT_BYTES = 1024, MOST_OTHERS = 256, MOST_BYTES = 1 << 20, MOST_WARNINGS = 16, TRIES = 3 };
+enum { NAME_BYTES = 48, TEXT_BYTES = 1024, MOST_OTHERS = 256, MOST_BYTES = 1 << 20, MOST_WARNINGS = 8, TRIES = 3 };
 
 static const struct preset {
     const char *name;
@@ -57,7 +57,7 @@ struct votes {
     uint64_t drop_at_ns;
     int running;
     bool closing;
-    char warnings[MOST_WARNINGS][TEXT_BYTES / 4];
+    char warnings[MOST_WARNINGS + 1][TEXT_BYTES / 4];
     size_t warning_count, told;
     thread thread; /* which alone uses the rest */
     steering steering;
@@ -93,17 +93,13 @@ static vote preset_vote(const struct preset *preset, const char *phase, bool sta
 /* Notes a line for gputune_warning, once. */
 static void tell(void *user, const char *format, ...) {
     votes *votes = user;
-    char *line = NULL;
     va_list values;
     va_start(values, format);
     mutex_lock(&votes->lock);
-    if (votes->warning_count < MOST_WARNINGS) {
-        line = votes->warnings[votes->warning_count];
-        vsnprintf(line, sizeof *votes->warnings, format, values);
-        size_t same = 0;
-        while (strcmp(votes->warnings[same], line)) same++;
-        votes->warning_count += same == votes->warning_count;
-    }
+    size_t same = 0;
+    vsnprintf(votes->warnings[votes->warning_count], sizeof *votes->warnings, format, values);
+    while (strcmp(votes->warnings[same], votes->warnings[votes->warning_count])) same++;
+    votes->warning_count += same == votes->warning_count && same < MOST_WARNINGS;
     mutex_unlock(&votes->lock);
     va_end(values);
 }
@@ -150,32 +146,14 @@ static void put_vote(FILE *out, const vote *vote) {
     fprintf(out, c[LATENCY_US] == NO_LATENCY ? "null}" : "%d}", c[LATENCY_US]);
 }
 
+/* A text of printable characters, of which a line's end may be the last one. */
 static bool take_text(const char **at, char *text, size_t size) {
-    static const char ESCAPES[] = "n\nt\tr\rb\bf\f\"\"\\\\//";
-    if (!take(at, "\"")) return false;
-    for (size_t length = 0; length + 1 < size && **at; (*at)++) {
-        unsigned code = (unsigned char)**at;
-        text[length] = 0;
-        if (code == '"') return (*at)++, true;
-        if (code == '\\' && *++*at == 'u') {
-            if (sscanf(*at, "u%4x", &code) != 1 || code > 127) return false;
-            *at += 4;
-        } else if (code == '\\') {
-            const char *known = strchr(ESCAPES, **at);
-            if (!**at || !known) return false;
-            code = (unsigned char)known[1];
-        }
-        text[length++] = (char)code;
-    }
-    return false;
-}
-
-static void put_text(FILE *out, const char *text) {
-    putc('"', out);
-    for (; *text; text++)
-        fprintf(out, *text == '"' || *text == '\\' ? "\\%c" : *text < ' ' || *text > '~' ? "\\u%04x" : "%c",
-                (unsigned char)*text);
-    putc('"', out);
+    const size_t length = take(at, "\"") ? strcspn(*at, "\"\\") : size;
+    if (length + 2 > size) return false;
+    snprintf(text, size, "%.*s", (int)length, *at);
+    *at += length;
+    if (take(at, "\\n")) strcat(text, "\n");
+    return take(at, "\"");
 }
 
 /* When a process was started, in clock ticks; 0 where there is none, or only what its parent has not asked for yet. */
@@ -305,7 +283,7 @@ static char *read_journal(votes *votes, int folder) {
     const char *begin = at;
     while (good && !take(&at, "},\"version\":1}")) {
         good = take_text(&at, path, sizeof path) && take(&at, ":") && take_text(&at, content, sizeof content);
-        for (file *each = steering_file(&votes->steering, NULL); good && each; each = steering_file(&votes->steering, each))
+        for (file *each = votes->steering.files; good && each; each = each->next)
             if (strcmp(each->path, path) == 0 && strlen(content) < CONTENT_BYTES)
                 each->known = true, strcpy(each->original, content);
         take(&at, ",");
@@ -327,13 +305,14 @@ static void keep_originals(votes *votes, int folder) {
     fprintf(out, "{\"boot\":\"%s\",\"originals\":{", votes->boot);
     const char *separator = "";
     if (body && *body == '"') fprintf(out, "%.*s", (int)(strlen(body) - strlen("},\"version\":1}")), body), separator = ",";
-    for (file *each = steering_file(&votes->steering, NULL); each; each = steering_file(&votes->steering, each)) {
+    for (file *each = votes->steering.files; each; each = each->next) {
         char key[TEXT_BYTES + 4];
         snprintf(key, sizeof key, "\"%s\":", each->path);
         if (body && strstr(body, key)) continue;
         each->known = each->known || content_of(each->path, each->original, CONTENT_BYTES);
         if (!each->known) continue;
-        fputs(separator, out), put_text(out, each->path), putc(':', out), put_text(out, each->original);
+        const int length = (int)strcspn(each->original, "\n");
+        fprintf(out, "%s%s\"%.*s%s\"", separator, key, length, each->original, each->original[length] ? "\\n" : "");
         separator = ",";
         any = true;
     }
@@ -392,14 +371,12 @@ static void let_go(votes *votes, int folder) {
     char *body = read_journal(votes, folder), name[96], now[CONTENT_BYTES];
     bool any = body || !equal(&votes->held, &NOTHING), busy = false, differs = false;
     free(body);
-    for (file *each = steering_file(&votes->steering, NULL); each; each = steering_file(&votes->steering, each))
+    for (file *each = votes->steering.files; each; each = each->next)
         any |= each->known;
     const bool refused = any && steering_apply(&votes->steering, &NOTHING, NO_LATENCY);
     votes->held = NOTHING;
-    for (file *each = steering_file(&votes->steering, NULL); each; each = steering_file(&votes->steering, each)) {
+    for (file *each = votes->steering.files; each; each = each->next)
         differs |= each->known && content_of(each->path, now, sizeof now) && strcmp(now, each->original);
-        if (!refused) each->known = false; /* others may bring them back from now on, unseen */
-    }
     votes->again = refused && differs;
     for (size_t i = 0; i < votes->other_count; i++) busy |= votes->others[i].busy;
     if (busy || votes->again) {
@@ -426,9 +403,8 @@ static void settle(votes *votes, const vote *own) {
         for (size_t i = 0; i < votes->other_count; i++) strengthen(&in_force, &votes->others[i].vote);
         if (equal(&in_force, &NOTHING)) let_go(votes, folder);
         else bring(votes, folder, own, &in_force, &found, by);
-        for (file *each = steering_file(&votes->steering, NULL); each && equal(own, &NOTHING) && !votes->again;
-             each = steering_file(&votes->steering, each))
-            each->known = false;
+        for (file *each = votes->steering.files; each && equal(own, &NOTHING) && !votes->again; each = each->next)
+            each->known = false; /* others may bring them back from now on, unseen */
     }
     char name[96];
     snprintf(name, sizeof name, "%s.votes", votes->stem);

@@ -15,38 +15,24 @@
 enum { UPPER, LOWER, MOST_FREQUENCIES = 256, LIST_BYTES = 4096, AWAKE_US = 1000 };
 
 typedef struct control {
-    enum { RANGE, GOVERNOR, PREFERENCE, AWAKE, BUS_ON } kind;
-    size_t corners;   /* BUS or CORE */
-    const char *word; /* of a switch that is on; of a governor those that its driver has */
-    int64_t hz[MOST_FREQUENCIES], unit_hz; /* of a range, ascending */
-    size_t hz_count;
-    bool counts_down; /* the files have levels, of which 0 is the fastest */
-    bool continuous;  /* any frequency between the ends will do */
-    file files[2];    /* one, or the two ends of a range */
     struct control *next;
+    enum kind { RANGE, GOVERNOR, PREFERENCE, AWAKE, BUS_ON } kind;
+    size_t corners;                 /* BUS or CORE */
+    const char *word;               /* of a switch that is on; of a governor those that its driver has */
+    int64_t steps[MOST_FREQUENCIES]; /* of a range, ascending */
+    size_t step_count;
+    bool counts_down; /* its files have levels, of which 0 is the fastest */
+    bool continuous;  /* any frequency between the ends will do */
+    file *files[2];   /* one, or the two ends of a range */
 } control;
-
-/* The controls of a folder: its frequencies and their unit, a governor and those there are, and the ends of its range. */
-static const struct family {
-    const char *name, *folders, *listed, *governor, *governors, *ends[2];
-    int64_t unit_hz;
-} FAMILIES[] = {
-    {"kgsl", "sys/class/kgsl/kgsl-3d0", "gpu_available_frequencies", "devfreq/governor", "devfreq/available_governors",
-     {"max_pwrlevel", "min_pwrlevel"}, 1},
-    {"kgsl", "", "devfreq/available_frequencies", "devfreq/governor", "devfreq/available_governors",
-     {"devfreq/max_freq", "devfreq/min_freq"}, 1},
-    {"devfreq", "sys/class/devfreq/*", "available_frequencies", "governor", "available_governors",
-     {"max_freq", "min_freq"}, 1},
-    {"cpufreq", "sys/devices/system/cpu/cpufreq/policy[0-9]*", "scaling_available_frequencies", "scaling_governor",
-     "scaling_available_governors", {"scaling_max_freq", "scaling_min_freq"}, 1000},
-};
 
 bool content_of(const char *path, char *content, size_t size) {
     const int opened = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t length = opened < 0 ? -1 : read(opened, content, size);
+    const bool good = length >= 0 && (size_t)length < size;
     if (opened >= 0) close(opened);
-    content[length >= 0 && (size_t)length < size ? length : 0] = 0;
-    return length >= 0 && (size_t)length < size;
+    content[good ? length : 0] = 0;
+    return good;
 }
 
 static bool matches(const char *text, const char *pattern) {
@@ -57,40 +43,41 @@ static bool matches(const char *text, const char *pattern) {
     return found;
 }
 
-/* Whether two contents are the same but for blanks behind them. */
-static bool same(const char *a, const char *b) {
-    size_t i = strlen(a), j = strlen(b);
-    while (i && a[i - 1] <= ' ') i--;
-    while (j && b[j - 1] <= ' ') j--;
-    return i == j && memcmp(a, b, i) == 0;
+/* Whether a file contains a text, but for blanks behind them. */
+static bool contains(const char *path, const char *text) {
+    char now[CONTENT_BYTES];
+    if (!content_of(path, now, sizeof now)) return false;
+    size_t i = strlen(now), j = strlen(text);
+    while (i && now[i - 1] <= ' ') i--;
+    while (j && text[j - 1] <= ' ') j--;
+    return i == j && memcmp(now, text, i) == 0;
 }
 
 /* --- what votes mean --- */
 
-static bool is_held(const control *control, const vote *vote) { return vote->at[HELD] && vote->at[control->corners + 1]; }
+static bool is_held(const control *control, const vote *vote) {
+    return vote->at[HELD] && vote->at[control->corners + 1];
+}
 
 static int32_t cap_of(const vote *vote) {
     return vote->at[MODE] == SAVER ? SVS2 : vote->at[MODE] == SAVER_AGGRESSIVE ? CORNER_MIN : 0;
 }
 
 /* The frequency of a corner: the nearest, the higher one of two, or the nearest that is not below. */
-static int64_t hz_at(const control *control, int32_t corner, bool at_least) {
+static int64_t frequency_at(const control *control, int32_t corner, bool at_least) {
     static const double SHARES[] = {0, 0, 0.15, 0.3, 0.4, 0.55, 0.65, 0.85, 0.95, 1};
-    const int64_t lowest = control->hz[0], highest = control->hz[control->hz_count - 1], unit = control->unit_hz;
-    const double wanted = rint((double)lowest + SHARES[corner] * (double)(highest - lowest));
-    if (control->continuous) {
-        const int64_t hz = (int64_t)(at_least ? ceil(wanted / (double)unit) : rint(wanted / (double)unit)) * unit;
-        return at_least && hz > highest ? highest : hz;
-    }
+    const int64_t *steps = control->steps, lowest = steps[0], highest = steps[control->step_count - 1];
+    const double wanted = (double)lowest + SHARES[corner] * (double)(highest - lowest);
+    if (control->continuous) return (int64_t)(at_least ? ceil(wanted - 1e-3) : rint(wanted));
     size_t found = 0;
-    for (size_t i = 1; i < control->hz_count; i++) {
-        const double off = fabs((double)control->hz[i] - wanted), before = fabs((double)control->hz[found] - wanted);
-        if (at_least ? (double)control->hz[i - 1] < wanted : off <= before) found = i;
+    for (size_t i = 1; i < control->step_count; i++) {
+        const double off = fabs((double)steps[i] - wanted), least = fabs((double)steps[found] - wanted);
+        if (at_least ? (double)steps[i - 1] < wanted - 1e-3 : off <= least + 1e-3) found = i;
     }
-    return control->hz[found];
+    return steps[found];
 }
 
-/* Both ends of a range in Hz, -1 for one without a vote; the lower end never above the upper one. */
+/* Both ends of a range, -1 for one without a vote; the lower end never above the upper one. */
 static void voted_ends(const control *control, const vote *vote, int64_t ends[2]) {
     const int32_t *corners = vote->at + control->corners, cap = cap_of(vote);
     int32_t least = corners[0], most = corners[2];
@@ -98,74 +85,63 @@ static void voted_ends(const control *control, const vote *vote, int64_t ends[2]
     else if (vote->at[MODE] == ONLY_UP) least = least > corners[1] ? least : corners[1];
     else if (vote->at[MODE] == PERFORMANCE && !least) least = TURBO;
     else if (cap && !most) most = cap > least ? cap : least;
-    ends[LOWER] = least ? hz_at(control, least, true) : -1;
-    ends[UPPER] = most ? hz_at(control, most, false) : -1;
+    ends[LOWER] = least ? frequency_at(control, least, true) : -1;
+    ends[UPPER] = most ? frequency_at(control, most, false) : -1;
     if (most && ends[UPPER] < ends[LOWER]) ends[UPPER] = ends[LOWER];
 }
 
-/* What a file's content means in Hz; -1 where it means nothing. */
-static int64_t hz_of(const control *control, const char *content) {
+/* A frequency as a file has it, and the other way round; -1 for what means nothing. */
+static int64_t level_of(const control *control, int64_t step) {
+    size_t place = 0;
+    while (control->counts_down && place < control->step_count && control->steps[place] != step) place++;
+    return control->counts_down ? (int64_t)(control->step_count - 1 - place) : step;
+}
+
+static int64_t step_of(const control *control, const char *content) {
     char *end;
-    const long long number = strtoll(content, &end, 10);
-    if (end == content || *end > ' ' || number < 0 || number > INT64_MAX / 1000) return -1;
-    if (!control->counts_down) return number * control->unit_hz;
-    return (size_t)number < control->hz_count ? control->hz[control->hz_count - 1 - (size_t)number] : -1;
+    const int64_t level = strtoll(content, &end, 10), count = (int64_t)control->step_count;
+    if (end == content || *end > ' ' || level < 0 || (control->counts_down && level >= count)) return -1;
+    return control->counts_down ? control->steps[count - 1 - level] : level;
 }
 
 /* The content for a switch; NULL for what it was before. */
 static const char *chosen(const control *control, const vote *vote) {
-    if (control->kind == AWAKE) return vote->at[LATENCY_US] <= AWAKE_US ? control->word : NULL;
-    if (control->kind == BUS_ON) return vote->at[BUS] >= NOM || vote->at[BUS + 1] >= NOM ? "1" : NULL;
-    if (control->kind == PREFERENCE) return vote->at[HIGH] || is_held(control, vote) ? "performance" : NULL;
-    if (is_held(control, vote) || vote->at[MODE] == PERFORMANCE)
-        return matches(control->word, "(^|[[:space:]])performance([[:space:]]|$)") ? "performance" : NULL;
-    const bool saves = cap_of(vote) && !vote->at[control->corners + 2];
-    return saves && matches(control->word, "(^|[[:space:]])powersave([[:space:]]|$)") ? "powersave" : NULL;
-}
-
-/* Adds a write of a file, unless it contains that. */
-static void add_write(file ***end, file *file, const char *content) {
-    char now[CONTENT_BYTES];
-    if (content == NULL || (content_of(file->path, now, sizeof now) && same(now, content))) return;
-    if (content != file->wanted) snprintf(file->wanted, CONTENT_BYTES, "%s", content);
-    file->next = NULL;
-    **end = file;
-    *end = &file->next;
-}
-
-static void plan_range(control *control, const vote *vote, file ***end) {
-    char now[CONTENT_BYTES];
-    const char *wanted[2] = {NULL, NULL};
-    int64_t voted[2];
-    voted_ends(control, vote, voted);
-    for (int which = UPPER; which <= LOWER; which++) {
-        file *file = &control->files[which];
-        const int64_t before = file->known ? hz_of(control, file->original) : -1, other = voted[1 - which];
-        int64_t hz = voted[which] >= 0 ? voted[which] : before;
-        if (voted[which] < 0 && before >= 0 && other >= 0 && (which == UPPER ? other > before : other < before))
-            hz = other; /* the other end's vote lies beyond it */
-        if ((voted[UPPER] < 0 && voted[LOWER] < 0) || (hz >= 0 && hz == before)) { /* as it was, exactly */
-            wanted[which] = file->known ? file->original : NULL;
-        } else if (hz >= 0) {
-            int64_t word = hz / control->unit_hz;
-            for (size_t i = 0; control->counts_down && i < control->hz_count; i++)
-                if (control->hz[i] == hz) word = (int64_t)(control->hz_count - 1 - i);
-            snprintf(file->wanted, CONTENT_BYTES, "%lld", (long long)word);
-            wanted[which] = file->wanted;
-        }
+    const bool held = is_held(control, vote), caps = cap_of(vote) && !vote->at[control->corners + 2];
+    switch (control->kind) {
+    case AWAKE: return vote->at[LATENCY_US] <= AWAKE_US ? control->word : NULL;
+    case BUS_ON: return vote->at[BUS] >= NOM || vote->at[BUS + 1] >= NOM ? control->word : NULL;
+    case PREFERENCE: return vote->at[HIGH] || held ? "performance" : NULL;
+    default: break;
     }
-    /* the upper end is raised before the lower one, and lowered after it */
-    const int64_t high = wanted[UPPER] ? hz_of(control, wanted[UPPER]) : -1;
-    const int64_t high_now = content_of(control->files[UPPER].path, now, sizeof now) ? hz_of(control, now) : -1;
-    const int first = high_now >= 0 && high > high_now ? UPPER : LOWER;
-    add_write(end, &control->files[first], wanted[first]);
-    add_write(end, &control->files[1 - first], wanted[1 - first]);
+    if (held || vote->at[MODE] == PERFORMANCE)
+        return matches(control->word, "(^|[[:space:]])performance([[:space:]]|$)") ? "performance" : NULL;
+    return caps && matches(control->word, "(^|[[:space:]])powersave([[:space:]]|$)") ? "powersave" : NULL;
 }
 
-static int written(const char *path, const char *content) {
-    const int opened = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    const ssize_t length = opened < 0 ? -1 : write(opened, content, strlen(content));
-    const int error = length < 0 ? errno : (size_t)length == strlen(content) ? 0 : EIO;
+/* What the files of a control shall contain; of one that stays as it is nothing. */
+static void choose(const control *control, const vote *vote) {
+    int64_t voted[2] = {-1, -1};
+    const char *word = control->kind == RANGE ? NULL : chosen(control, vote);
+    if (control->kind == RANGE) voted_ends(control, vote, voted);
+    for (int end = UPPER; end <= LOWER && control->files[end]; end++) {
+        file *file = control->files[end];
+        const int64_t before = file->known && control->kind == RANGE ? step_of(control, file->original) : -1;
+        int64_t step = voted[end], other = voted[1 - end];
+        if (step < 0 && before >= 0 && other >= 0 && (end == UPPER ? other > before : other < before))
+            step = other; /* the other end's vote lies beyond what it was */
+        if (step >= 0 && step != before)
+            snprintf(file->wanted, CONTENT_BYTES, "%lld", (long long)level_of(control, step));
+        else
+            strcpy(file->wanted, word ? word : file->known ? file->original : ""); /* as it was, exactly */
+    }
+}
+
+/* --- writing --- */
+
+static int written(const file *file) {
+    const int opened = open(file->path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    const ssize_t length = opened < 0 ? -1 : write(opened, file->wanted, strlen(file->wanted));
+    const int error = length < 0 ? errno : (size_t)length == strlen(file->wanted) ? 0 : EIO;
     if (opened >= 0) close(opened);
     return error;
 }
@@ -185,28 +161,20 @@ static void hold_latency(steering *steering, int32_t latency_us) {
 }
 
 bool steering_apply(steering *steering, const vote *vote, int32_t latency_us) {
-    file *first = NULL, **end = &first;
     bool refused = false;
-    for (control *each = steering->first; each; each = each->next) {
-        if (each->kind == RANGE) {
-            plan_range(each, vote, &end);
-            continue;
+    for (const control *each = steering->controls; each; each = each->next) choose(each, vote);
+    /* Twice, because an end of a range is refused while the other one, which comes later, lies beyond it. */
+    for (int turn = 0; turn < 2; turn++)
+        for (file *each = steering->files; each; each = each->next) {
+            const int error = *each->wanted && !contains(each->path, each->wanted) ? written(each) : 0;
+            if (!turn || error == ENOENT || error == ENODEV) continue;
+            if (error)
+                steering->tell(steering->user, "%s: %s; run as root, or give the file to a group by a udev rule",
+                               each->path, strerror(error));
+            else if (*each->wanted && !contains(each->path, each->wanted))
+                steering->tell(steering->user, "%s: the driver or another process limits it", each->path);
+            refused |= error != 0;
         }
-        const char *word = chosen(each, vote);
-        add_write(&end, each->files, word ? word : each->files->known ? each->files->original : NULL);
-    }
-    for (file *each = first; each; each = each->next) each->error = written(each->path, each->wanted);
-    for (file *each = first; each; each = each->next) {
-        char now[CONTENT_BYTES];
-        if (each->error == EINVAL) /* another process may have moved the other end of a range meanwhile */
-            each->error = written(each->path, each->wanted);
-        refused |= each->error && each->error != ENOENT && each->error != ENODEV;
-        if (each->error)
-            steering->tell(steering->user, "%s: %s; run as root, or give the file to a group by a udev rule",
-                           each->path, strerror(each->error));
-        else if (content_of(each->path, now, sizeof now) && !same(now, each->wanted))
-            steering->tell(steering->user, "%s: the driver or another process limits it", each->path);
-    }
     hold_latency(steering, latency_us);
     return refused;
 }
@@ -216,126 +184,134 @@ bool steering_apply(steering *steering, const vote *vote, int32_t latency_us) {
 static const char *below(steering *steering, const char *folder, const char *name) {
     char path[1024];
     const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return length < (int)sizeof path ? pool_text(&steering->pool, path, (size_t)length) : "";
+    const char *kept = length < (int)sizeof path ? pool_text(&steering->pool, path, (size_t)length) : NULL;
+    return kept ? kept : "";
 }
 
 /* Adds the frequencies that a file lists, ascending, each once. */
-static void list_hz(steering *steering, control *control, const char *folder, const char *name) {
+static void list_steps(steering *steering, control *range, const char *folder, const char *name) {
     char text[LIST_BYTES];
     content_of(below(steering, folder, name), text, sizeof text);
-    for (char *each = text, *end; control->hz_count < MOST_FREQUENCIES; each = end) {
-        const int64_t hz = strtoll(each, &end, 10) * control->unit_hz;
+    for (char *each = text, *end; range->step_count < MOST_FREQUENCIES; each = end) {
+        const int64_t step = strtoll(each, &end, 10);
         size_t place = 0;
         if (end == each) break;
-        while (place < control->hz_count && control->hz[place] < hz) place++;
-        if (hz <= 0 || (place < control->hz_count && control->hz[place] == hz)) continue;
-        memmove(control->hz + place + 1, control->hz + place, (control->hz_count++ - place) * sizeof hz);
-        control->hz[place] = hz;
+        while (place < range->step_count && range->steps[place] < step) place++;
+        if (step <= 0 || (place < range->step_count && range->steps[place] == step)) continue;
+        memmove(range->steps + place + 1, range->steps + place, (range->step_count++ - place) * sizeof step);
+        range->steps[place] = step;
     }
 }
 
-/* Adds a control with a file, of a range the upper end, and its lower end; nothing where they are not there. */
-static bool add(steering *steering, const control *made, const char *folder, const char *name, const char *lower) {
-    const char *path = below(steering, folder, name), *low = below(steering, folder, lower ? lower : name);
-    control *added = access(low, F_OK) ? NULL : pool_take(&steering->pool, 1, sizeof *added);
-    if (!added) return false;
-    *added = *made;
-    added->files[UPPER].path = path;
-    added->files[LOWER].path = low;
-    *steering->end = added;
-    steering->end = &added->next;
+/* Adds a control with a file, of a range its upper end, and its lower end; nothing where they are not there. */
+static bool add(steering *steering, control made, const char *folder, const char *name, const char *lower) {
+    const char *const paths[2] = {below(steering, folder, name), lower ? below(steering, folder, lower) : NULL};
+    control *added = pool_take(&steering->pool, 1, sizeof *added);
+    if (!added || access(lower ? paths[LOWER] : paths[UPPER], F_OK) || (lower && !made.step_count)) return false;
+    for (int end = UPPER; end <= LOWER && paths[end]; end++) {
+        file *file = made.files[end] = *steering->end = pool_take(&steering->pool, 1, sizeof *file);
+        if (!file) return false;
+        file->path = paths[end];
+        steering->end = &file->next;
+    }
+    made.next = steering->controls;
+    *added = made;
+    steering->controls = added;
     return true;
 }
 
-/* Adds the governor and the range of a folder, and a processor's preference. */
-static bool add_clock(steering *steering, const struct family *family, const char *folder, size_t corners) {
-    char words[LIST_BYTES], now[CONTENT_BYTES];
-    control range = {.kind = RANGE, .corners = corners, .unit_hz = family->unit_hz};
-    list_hz(steering, &range, folder, family->listed);
-    if (family == FAMILIES) { /* levels, where there are as many as frequencies */
-        content_of(below(steering, folder, "num_pwrlevels"), now, sizeof now);
-        if (strtoull(now, NULL, 10) != range.hz_count) return false;
-        range.counts_down = true;
-    } else if (family == FAMILIES + 1 && !range.hz_count) {
-        list_hz(steering, &range, folder, FAMILIES->listed);
-    } else if (strcmp(family->name, "cpufreq") == 0 && !range.hz_count) {
-        list_hz(steering, &range, folder, "cpuinfo_min_freq");
-        list_hz(steering, &range, folder, "cpuinfo_max_freq");
-        range.continuous = true;
+/* A clock's files: its governor and those there are, and both ends of its range. */
+struct names {
+    const char *governor, *governors, *upper, *lower;
+};
+
+/* Adds the governor and the range of a clock. */
+static bool add_clock(steering *steering, const control *range, const char *folder, const struct names *names) {
+    char words[LIST_BYTES];
+    if (!range->step_count || access(below(steering, folder, names->lower), F_OK)) return false;
+    const char *governor = below(steering, folder, names->governor);
+    content_of(below(steering, folder, names->governors), words, sizeof words);
+    control made = {.kind = GOVERNOR, .corners = range->corners, .word = pool_text(&steering->pool, words, strlen(words))};
+    if (made.word && !contains(governor, "")) add(steering, made, folder, names->governor, NULL);
+    return add(steering, *range, folder, names->upper, names->lower);
+}
+
+static void add_cpufreq(steering *steering, const char *folder) {
+    static const struct names NAMES = {"scaling_governor", "scaling_available_governors", "scaling_max_freq",
+                                       "scaling_min_freq"};
+    control range = {.kind = RANGE, .corners = CORE};
+    list_steps(steering, &range, folder, "scaling_available_frequencies");
+    if ((range.continuous = !range.step_count)) {
+        list_steps(steering, &range, folder, "cpuinfo_min_freq");
+        list_steps(steering, &range, folder, "cpuinfo_max_freq");
     }
-    if (!range.hz_count || access(below(steering, folder, family->ends[LOWER]), F_OK)) return false;
-    content_of(below(steering, folder, family->governors), words, sizeof words);
-    control governor = {.kind = GOVERNOR, .corners = corners, .word = pool_text(&steering->pool, words, strlen(words))};
-    if (content_of(below(steering, folder, family->governor), now, sizeof now) && !same(now, ""))
-        add(steering, &governor, folder, family->governor, NULL);
-    add(steering, &range, folder, family->ends[UPPER], family->ends[LOWER]);
-    control preference = {.kind = PREFERENCE, .corners = corners};
-    if (range.unit_hz != 1) add(steering, &preference, folder, "energy_performance_preference", NULL);
-    return true;
+    if (add_clock(steering, &range, folder, &NAMES))
+        add(steering, (control){.kind = PREFERENCE, .corners = CORE}, folder, "energy_performance_preference", NULL);
+}
+
+static void add_devfreq(steering *steering, const char *folder) {
+    static const struct names NAMES = {"governor", "available_governors", "max_freq", "min_freq"};
+    const char *name = strrchr(folder, '/') + 1;
+    const bool bus = matches(name, "dmc|ddr|mem|mif|emi|noc|bimc|(^|[-_.:])bus|bw(mon)?($|[-_.:0-9])");
+    control range = {.kind = RANGE, .corners = bus ? BUS : CORE};
+    if (strstr(name, "kgsl-3d0")) return; /* kgsl's own GPU */
+    if (!bus && !matches(name, "gpu|mali|bifrost|midgard|panfrost|panthor|adreno|kgsl|g3d|powervr|pvr")) return;
+    list_steps(steering, &range, folder, "available_frequencies");
+    add_clock(steering, &range, folder, &NAMES);
 }
 
 static void add_kgsl(steering *steering, const char *folder) {
-    static const struct {
-        const char *name, *word;
-        int kind;
-    } SWITCHES[] = {{"force_rail_on", "1", AWAKE}, {"force_clk_on", "1", AWAKE}, {"force_no_nap", "1", AWAKE},
-                    {"idle_timer", "10000", AWAKE}, {"force_bus_on", "1", BUS_ON}};
-    if (!add_clock(steering, &FAMILIES[0], folder, CORE)) add_clock(steering, &FAMILIES[1], folder, CORE);
-    for (size_t i = 0; i < sizeof SWITCHES / sizeof *SWITCHES; i++) {
-        control made = {.word = SWITCHES[i].word};
-        made.kind = SWITCHES[i].kind == AWAKE ? AWAKE : BUS_ON;
-        add(steering, &made, folder, SWITCHES[i].name, NULL);
+    static const char *const AWAKE_ON[][2] = {
+        {"force_rail_on", "1"}, {"force_clk_on", "1"}, {"force_no_nap", "1"}, {"idle_timer", "10000"}};
+    static const struct names LEVELS = {"devfreq/governor", "devfreq/available_governors", "max_pwrlevel", "min_pwrlevel"},
+        FREQUENCIES = {"devfreq/governor", "devfreq/available_governors", "devfreq/max_freq", "devfreq/min_freq"};
+    control range = {.kind = RANGE, .corners = CORE}, own = range;
+    char count[16];
+    list_steps(steering, &range, folder, "gpu_available_frequencies");
+    list_steps(steering, &own, folder, "devfreq/available_frequencies");
+    snprintf(count, sizeof count, "%zu", range.step_count);
+    range.counts_down = contains(below(steering, folder, "num_pwrlevels"), count);
+    if (!range.counts_down || !add_clock(steering, &range, folder, &LEVELS)) {
+        range.counts_down = false;
+        add_clock(steering, own.step_count ? &own : &range, folder, &FREQUENCIES);
     }
+    for (size_t i = 0; i < sizeof AWAKE_ON / sizeof *AWAKE_ON; i++)
+        add(steering, (control){.kind = AWAKE, .word = AWAKE_ON[i][1]}, folder, AWAKE_ON[i][0], NULL);
+    add(steering, (control){.kind = BUS_ON, .word = "1"}, folder, "force_bus_on", NULL);
 }
 
-/* Adds what lies below a root, and its name to the key. */
-static void add_family(steering *steering, const struct family *family, const char *root) {
+/* Adds the controls of a kind that lie below a root, and its name to the key. */
+static void find(steering *steering, const char *kind, const char *root, const char *pattern,
+                 void (*add_folder)(struct steering *, const char *)) {
     glob_t found;
-    struct control **before = steering->end;
-    const bool any = glob(below(steering, root, family->folders), 0, NULL, &found) == 0;
-    for (size_t i = 0; any && i < found.gl_pathc; i++) {
-        const char *folder = found.gl_pathv[i], *name = strrchr(folder, '/') + 1;
-        const bool bus = matches(name, "dmc|ddr|mem|mif|emi|noc|bimc|(^|[-_.:])bus|bw(mon)?($|[-_.:0-9])");
-        if (strcmp(family->name, "kgsl") == 0)
-            add_kgsl(steering, folder);
-        else if (strcmp(family->name, "cpufreq") == 0 ||
-                 (!strstr(name, "kgsl-3d0") &&
-                  (bus || matches(name, "gpu|mali|bifrost|midgard|panfrost|panthor|adreno|kgsl|g3d|powervr|pvr"))))
-            add_clock(steering, family, folder, bus ? BUS : CORE);
-    }
+    const control *before = steering->controls;
+    if (glob(below(steering, root, pattern), 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++) add_folder(steering, found.gl_pathv[i]);
     globfree(&found);
-    if (steering->end != before) snprintf(steering->key + strlen(steering->key), 32, "%s+", family->name);
+    if (steering->controls != before) strcat(strcat(steering->key, *steering->key ? "+" : ""), kind);
 }
 
 void steering_find(steering *steering, const identity *device, const char *root) {
     char called[512];
-    const char *below_root = strcmp(root, "/") ? root : "";
+    const char *at = strcmp(root, "/") ? root : "", *latency = below(steering, at, "dev/cpu_dma_latency");
     snprintf(called, sizeof called, "%s %s", device->vendor, device->name);
-    steering->end = &steering->first;
+    steering->end = &steering->files;
     steering->latency_file = -1;
     steering->latency_us = NO_LATENCY;
-    const bool phone = matches(called, "qualcomm|adreno|(^|[^a-z0-9_])arm([^a-z0-9_]|$)|mali|imagination|powervr");
-    if (strcmp(device->device_type, "cpu") == 0)
-        add_family(steering, &FAMILIES[3], below_root);
-    else if (!phone && matches(called, "intel|(^|[^a-z0-9_])amd([^a-z0-9_]|$)|advanced micro|radeon|gfx[0-9]|nvidia"))
+    const bool adreno = matches(called, "qualcomm|adreno");
+    if (strcmp(device->device_type, "cpu") == 0) {
+        find(steering, "cpufreq", at, "sys/devices/system/cpu/cpufreq/policy[0-9]*", add_cpufreq);
+    } else if (!adreno && !matches(called, "(^|[^a-z0-9_])arm([^a-z0-9_]|$)|mali|imagination|powervr") &&
+               matches(called, "intel|(^|[^a-z0-9_])amd([^a-z0-9_]|$)|advanced micro|radeon|gfx[0-9]|nvidia")) {
         steering->tell(steering->user, "clocks stay as they are: the C runtime cannot steer %s", device->name);
-    else if (matches(called, "qualcomm|adreno"))
-        add_family(steering, &FAMILIES[0], below_root), add_family(steering, &FAMILIES[2], below_root);
-    else
-        add_family(steering, &FAMILIES[2], below_root);
-    const char *latency = below(steering, below_root, "dev/cpu_dma_latency");
-    if (access(latency, F_OK) == 0) strcat(steering->key, "cpu_latency+"), steering->latency_path = latency;
-    if (!*steering->key) strcpy(steering->key, "none+");
-    char *end = steering->key + strlen(steering->key) - 1; /* the last plus */
-    snprintf(end, sizeof steering->key - (size_t)(end - steering->key), "%s%s", *below_root ? " " : "", below_root);
-}
-
-file *steering_file(const steering *steering, const file *before) {
-    bool next = before == NULL;
-    for (control *each = steering->first; each; each = each->next)
-        for (int i = UPPER; i <= (each->kind == RANGE ? LOWER : UPPER); next |= &each->files[i++] == before)
-            if (next) return &each->files[i];
-    return NULL;
+    } else {
+        if (adreno) find(steering, "kgsl", at, "sys/class/kgsl/kgsl-3d0", add_kgsl);
+        find(steering, "devfreq", at, "sys/class/devfreq/*", add_devfreq);
+    }
+    if (access(latency, F_OK) == 0) strcat(steering->key, *steering->key ? "+cpu_latency" : "cpu_latency");
+    if (access(latency, F_OK) == 0) steering->latency_path = latency;
+    const size_t length = strlen(steering->key);
+    snprintf(steering->key + length, sizeof steering->key - length, "%s%s%s", length ? "" : "none", *at ? " " : "", at);
 }
 
 void steering_close(steering *steering) {
