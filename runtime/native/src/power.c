@@ -273,53 +273,42 @@ static void write_table(votes *votes, int folder, const vote *own, const vote *i
     if (fclose(out) == 0) replace(votes, folder, "votes", text, length, false);
 }
 
-/* Takes over what the journal says; what it says of others' controls, to be freed, or NULL where there is none. */
-static char *read_journal(votes *votes, int folder) {
-    char path[TEXT_BYTES], content[TEXT_BYTES];
+/* Takes over what controls contained before any vote; false where there is no journal. */
+static bool read_journal(votes *votes, int folder) {
+    char path[TEXT_BYTES], content[CONTENT_BYTES];
     const char *at;
     char *text = ours(votes, folder, "originals", &at);
-    if (!text) return NULL;
-    bool good = take(&at, "\"originals\":{");
-    const char *begin = at;
+    bool good = text && take(&at, "\"originals\":{");
     while (good && !take(&at, "},\"version\":1}")) {
         good = take_text(&at, path, sizeof path) && take(&at, ":") && take_text(&at, content, sizeof content);
         for (file *each = votes->steering.files; good && each; each = each->next)
-            if (strcmp(each->path, path) == 0 && strlen(content) < CONTENT_BYTES)
-                each->known = true, strcpy(each->original, content);
+            if (strcmp(each->path, path) == 0) each->known = true, strcpy(each->original, content);
         take(&at, ",");
     }
-    if (good) return memmove(text, begin, strlen(begin) + 1);
-    tell(votes, "%s/%s.originals is not a file of version 1; what the controls contain now counts as original",
-         votes->folder, votes->stem);
+    if (text && !good)
+        tell(votes, "%s/%s.originals is not a file of version 1; what the controls contain now counts as original",
+             votes->folder, votes->stem);
     free(text);
-    return NULL;
+    return good;
 }
 
-/* Journals what the controls contained before any vote, where that is not there yet. */
+/* Journals what they contain now, where there is no journal yet. What is not in one is never written. */
 static void keep_originals(votes *votes, int folder) {
-    char *body = read_journal(votes, folder), *text = NULL;
+    char *text = NULL;
     size_t length = 0;
-    FILE *out = open_memstream(&text, &length);
-    bool any = body == NULL;
+    FILE *out = read_journal(votes, folder) ? NULL : open_memstream(&text, &length);
     if (!out) return;
-    fprintf(out, "{\"boot\":\"%s\",\"originals\":{", votes->boot);
     const char *separator = "";
-    if (body && *body == '"') fprintf(out, "%.*s", (int)(strlen(body) - strlen("},\"version\":1}")), body), separator = ",";
+    fprintf(out, "{\"boot\":\"%s\",\"originals\":{", votes->boot);
     for (file *each = votes->steering.files; each; each = each->next) {
-        char key[TEXT_BYTES + 4];
-        snprintf(key, sizeof key, "\"%s\":", each->path);
-        if (body && strstr(body, key)) continue;
         each->known = each->known || content_of(each->path, each->original, CONTENT_BYTES);
         if (!each->known) continue;
-        const int length = (int)strcspn(each->original, "\n");
-        fprintf(out, "%s%s\"%.*s%s\"", separator, key, length, each->original, each->original[length] ? "\\n" : "");
+        const int end = (int)strcspn(each->original, "\n");
+        fprintf(out, "%s\"%s\":\"%.*s%s\"", separator, each->path, end, each->original, each->original[end] ? "\\n" : "");
         separator = ",";
-        any = true;
     }
     fprintf(out, "},\"version\":1}");
-    if (fclose(out) == 0 && any) replace(votes, folder, "originals", text, length, true);
-    else free(text);
-    free(body);
+    if (fclose(out) == 0) replace(votes, folder, "originals", text, length, true);
 }
 
 /* --- what is in force --- */
@@ -368,11 +357,9 @@ static void bring(votes *votes, int folder, const vote *own, const vote *in_forc
 /* Brings the originals back; the journal stays until all are, and no process writes any more. */
 static void let_go(votes *votes, int folder) {
     static const char *const KINDS[] = {"originals", "votes", "originals.new", "votes.new", "lock"};
-    char *body = read_journal(votes, folder), name[96], now[CONTENT_BYTES];
-    bool any = body || !equal(&votes->held, &NOTHING), busy = false, differs = false;
-    free(body);
-    for (file *each = votes->steering.files; each; each = each->next)
-        any |= each->known;
+    char name[96], now[CONTENT_BYTES];
+    bool any = read_journal(votes, folder) || !equal(&votes->held, &NOTHING), busy = false, differs = false;
+    for (file *each = votes->steering.files; each; each = each->next) any |= each->known;
     const bool refused = any && steering_apply(&votes->steering, &NOTHING, NO_LATENCY);
     votes->held = NOTHING;
     for (file *each = votes->steering.files; each; each = each->next)

@@ -132,7 +132,8 @@ static void choose(const control *control, const vote *vote) {
         if (step >= 0 && step != before)
             snprintf(file->wanted, CONTENT_BYTES, "%lld", (long long)level_of(control, step));
         else
-            strcpy(file->wanted, word ? word : file->known ? file->original : ""); /* as it was, exactly */
+            strcpy(file->wanted, word ? word : file->original); /* as it was, exactly */
+        if (!file->known) *file->wanted = 0;
     }
 }
 
