@@ -32,14 +32,12 @@ static void *work(void *argument) {
             continue;
         }
         async->first = job->next;
-        if (!async->first)
-            async->end = &async->first;
+        if (!async->first) async->end = &async->first;
         mutex_unlock(&async->lock);
         gputune_error error = {GPUTUNE_OK, ""};
         const gputune_code code = gputune_run(async->graph, job->values, job->input_count,
                                               job->values + job->input_count, job->output_count, &error);
-        if (job->callback)
-            job->callback(job->user, code, &error);
+        if (job->callback) job->callback(job->user, code, &error);
         free(job);
         mutex_lock(&async->lock);
     }
@@ -52,13 +50,10 @@ gputune_code gputune_run_async(gputune_graph *graph, const gputune_value *inputs
                                gputune_error *error) {
     async *async = graph->async;
     job *job = calloc(1, sizeof *job + (input_count + output_count) * sizeof *inputs);
-    if (!job)
-        return fail(error, GPUTUNE_OUT_OF_MEMORY, "no memory for an inference of %zu tensors", input_count + output_count);
+    if (!job) return NO_MEMORY;
     *job = (struct job){NULL, input_count, output_count, callback, user};
-    if (input_count)
-        memcpy(job->values, inputs, input_count * sizeof *inputs);
-    if (output_count)
-        memcpy(job->values + input_count, outputs, output_count * sizeof *outputs);
+    if (input_count) memcpy(job->values, inputs, input_count * sizeof *inputs);
+    if (output_count) memcpy(job->values + input_count, outputs, output_count * sizeof *outputs);
     mutex_lock(&async->lock);
     const bool runs = async->started || thread_start(&async->thread, work, async);
     async->started = runs;
@@ -68,8 +63,7 @@ gputune_code gputune_run_async(gputune_graph *graph, const gputune_value *inputs
         condition_tell(&async->changed);
     }
     mutex_unlock(&async->lock);
-    if (runs)
-        return GPUTUNE_OK;
+    if (runs) return GPUTUNE_OK;
     free(job);
     return fail(error, GPUTUNE_OUT_OF_MEMORY, "no thread can be started for inferences");
 }
@@ -78,7 +72,7 @@ gputune_code async_open(gputune_graph *graph, gputune_error *error) {
     async *made = calloc(1, sizeof *made);
     if (!made || !mutex_open(&made->lock) || !condition_open(&made->changed)) {
         free(made);
-        return fail(error, GPUTUNE_OUT_OF_MEMORY, "no memory for inferences that run later");
+        return NO_MEMORY;
     }
     made->graph = graph;
     made->end = &made->first;
@@ -88,14 +82,12 @@ gputune_code async_open(gputune_graph *graph, gputune_error *error) {
 
 /* Waits for all that was asked for. */
 void async_close(async *async) {
-    if (!async)
-        return;
+    if (!async) return;
     mutex_lock(&async->lock);
     async->closing = true;
     condition_tell(&async->changed);
     mutex_unlock(&async->lock);
-    if (async->started)
-        thread_join(async->thread);
+    if (async->started) thread_join(async->thread);
     condition_close(&async->changed);
     mutex_close(&async->lock);
     free(async);

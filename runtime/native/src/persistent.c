@@ -1,5 +1,5 @@
-/* Inferences by persistent kernels that may be given up, and by launches where those do better: the same rules as in
- * runtime/execution/persistent.py and breaker.py, which give the reasons, so that equal times lead to equal decisions. */
+/* Inferences by persistent kernels that may be given up, and by launches where those do better. Equal times lead to
+ * equal decisions as in runtime/execution/persistent.py and breaker.py, which give the reasons. */
 #include "graph.h"
 
 #include <math.h>
@@ -42,24 +42,20 @@ struct persistent {
     bool begun, launched;
 };
 
-/* --- the breaker --------------------------------------------------------------------------------------------------- */
+/* --- the breaker --- */
 
 /* Moves a running estimate towards a sample: falls fast, rises slowly. */
 static void add_usual(double *usual, double sample) {
-    if (*usual == 0)
-        *usual = sample;
-    else if (sample < *usual)
-        *usual += (sample - *usual) / 4;
-    else
-        *usual = fmin(sample, *usual * (1 + 1.0 / 256));
+    if (*usual == 0) *usual = sample;
+    else if (sample < *usual) *usual += (sample - *usual) / 4;
+    else *usual = fmin(sample, *usual * (1 + 1.0 / 256));
 }
 
 static size_t kept(const form *form) { return form->added < KEPT ? form->added : KEPT; }
 
 static double mean_of(const form *form) {
     long double sum = 0;
-    for (size_t i = 0; i < kept(form); i++)
-        sum += form->samples[i];
+    for (size_t i = 0; i < kept(form); i++) sum += form->samples[i];
     return (double)sum / (double)kept(form);
 }
 
@@ -72,13 +68,6 @@ static double variance_of(const form *form) {
         sum += square;
     }
     return (double)sum / (count * (count - 1));
-}
-
-static void breaker_open(breaker *breaker) {
-    memset(breaker, 0, sizeof *breaker);
-    breaker->closed = breaker->confirmed = true;
-    breaker->bucket = MOST;
-    breaker->wait = EARLY;
 }
 
 static double least(const breaker *breaker) { return breaker->closed ? LEAST : TRIES; }
@@ -102,8 +91,7 @@ static void decide(breaker *breaker, bool closed) {
 
 static void compare(breaker *breaker) {
     const form *launches = &breaker->forms[0], *persistent = &breaker->forms[1];
-    if ((double)kept(launches) < least(breaker))
-        return;
+    if ((double)kept(launches) < least(breaker)) return;
     const double more = mean_of(persistent) - mean_of(launches);
     if (!breaker->closed || fabs(more) >= CLEAR * sqrt(variance_of(persistent) + variance_of(launches)))
         decide(breaker, more <= 0);
@@ -122,15 +110,14 @@ static void watch(breaker *breaker, double elapsed_ns) {
 static void breaker_record(breaker *breaker, bool persistent, double elapsed_ns) {
     form *form = &breaker->forms[persistent];
     add_usual(&form->usual, elapsed_ns);
-    if (!breaker->comparing) {
+    if (breaker->comparing) {
+        form->samples[form->added++ % KEPT] = elapsed_ns;
+        breaker->bucket = fmax(0, breaker->bucket - breaker->other);
+        breaker->other = !breaker->other;
+        if (breaker->other) compare(breaker);
+    } else {
         watch(breaker, elapsed_ns);
-        return;
     }
-    form->samples[form->added++ % KEPT] = elapsed_ns;
-    breaker->bucket = fmax(0, breaker->bucket - breaker->other);
-    breaker->other = !breaker->other;
-    if (breaker->other)
-        compare(breaker);
 }
 
 /* Whether the next inference is to be persistent. */
@@ -142,7 +129,7 @@ static double cost_ns(const breaker *breaker) {
     return persistent != 0 && launches != 0 ? fmax(0, launches - persistent) : 0;
 }
 
-/* --- the kernels --------------------------------------------------------------------------------------------------- */
+/* --- the kernels --- */
 
 /* How many rounds a group may wait. */
 static int32_t rounds_of(const persistent *persistent) {
@@ -178,8 +165,7 @@ static gputune_code timed(persistent *persistent, const bound *kernels, size_t c
     const uint64_t begun_ns = now_ns();
     gputune_code code = kernels ? enqueue(graph->device, kernels, count, NULL, error)
                                 : enqueue_launches(graph, first, error);
-    if (!code)
-        code = finish(graph->device, error);
+    if (!code) code = finish(graph->device, error);
     *elapsed_ns += (double)(now_ns() - begun_ns);
     return code;
 }
@@ -193,12 +179,10 @@ static gputune_code calibrate(persistent *persistent, const bound *kernel, gputu
     double quickest = INFINITY, second = INFINITY;
     for (int i = 0; i < CALIBRATIONS && !(second < ALIKE * quickest); i++) {
         double elapsed_ns = 0;
-        gputune_code code;
-        if ((code = fill_buffer(device, persistent->counters, TAKEN, nbytes, error)) ||
-            (code = write_buffer(device, persistent->counters, 0, &never, sizeof never, error)) ||
-            (code = prepare(persistent, CALIBRATING_ROUNDS, error)) ||
-            (code = timed(persistent, kernel, 1, 0, &elapsed_ns, error)))
-            return code;
+        TRY(fill_buffer(device, persistent->counters, TAKEN, nbytes, error));
+        TRY(write_buffer(device, persistent->counters, 0, &never, sizeof never, error));
+        TRY(prepare(persistent, CALIBRATING_ROUNDS, error));
+        TRY(timed(persistent, kernel, 1, 0, &elapsed_ns, error));
         second = fmin(second, fmax(quickest, elapsed_ns));
         quickest = fmin(quickest, elapsed_ns);
     }
@@ -207,12 +191,12 @@ static gputune_code calibrate(persistent *persistent, const bound *kernel, gputu
 }
 
 /* Runs launches from one on. before_ns: what the inference, which began in this form, has taken before. */
-static gputune_code run_launches(persistent *persistent, size_t first, double before_ns, bool form, gputune_error *error) {
+static gputune_code run_launches(persistent *persistent, size_t first, double before_ns, bool form,
+                                 gputune_error *error) {
     gputune_code code = launches_needed(persistent->graph, error);
     if (!code) /* drivers load code at a first launch: all at once, and the time says nothing */
         code = timed(persistent, NULL, 0, persistent->launched ? first : 0, &before_ns, error);
-    if (!code && persistent->launched)
-        breaker_record(&persistent->breaker, form, before_ns);
+    if (!code && persistent->launched) breaker_record(&persistent->breaker, form, before_ns);
     persistent->launched |= !code;
     return code;
 }
@@ -222,55 +206,41 @@ static gputune_code run_persistently(persistent *persistent, gputune_error *erro
     const int32_t rounds = rounds_of(persistent);
     int32_t status[STATUS_BYTES / 4];
     double elapsed_ns = 0;
-    gputune_code code;
-    if ((code = prepare(persistent, rounds, error)) ||
-        (code = timed(persistent, persistent->kernels, graph->record->persistent_count, 0, &elapsed_ns, error)) ||
-        (code = status_after(persistent, status, error)))
-        return code;
+    TRY(prepare(persistent, rounds, error));
+    TRY(timed(persistent, persistent->kernels, graph->record->persistent_count, 0, &elapsed_ns, error));
+    TRY(status_after(persistent, status, error));
     const int32_t flag = status[FLAG];
     const bool first = !persistent->begun; /* no time of it is judged by: drivers load code, and caches are empty */
     persistent->begun = true;
-    if (!first)
-        add_usual(&persistent->usual_wait, flag ? rounds : status[LONGEST] > 1 ? status[LONGEST] : 1);
+    if (!first) add_usual(&persistent->usual_wait, flag ? rounds : status[LONGEST] > 1 ? status[LONGEST] : 1);
     if (!flag) {
-        if (!first)
-            breaker_record(&persistent->breaker, true, elapsed_ns);
+        if (!first) breaker_record(&persistent->breaker, true, elapsed_ns);
         graph->total.persistent++, graph->last.persistent++;
         return GPUTUNE_OK;
     }
     graph->total.aborted++, graph->last.aborted++;
-    code = fill_buffer(graph->device, persistent->counters, 0, graph->record->counter_bytes, error);
-    return code ? code : run_launches(persistent, (size_t)flag - 1, elapsed_ns, true, error);
+    TRY(fill_buffer(graph->device, persistent->counters, 0, graph->record->counter_bytes, error));
+    const bool is_known = flag > 0 && (size_t)flag <= graph->record->info.launch_count;
+    return run_launches(persistent, is_known ? (size_t)flag - 1 : 0, elapsed_ns, true, error);
 }
 
-/* --- for graph.c --------------------------------------------------------------------------------------------------- */
+/* --- for graph.c --- */
 
 gputune_code persistent_open(gputune_graph *graph, bound *kernels, cl_mem counters, cl_mem status, int32_t *status_host,
                              gputune_error *error) {
-    persistent *made = calloc(1, sizeof *made);
-    if (!made)
-        return fail(error, GPUTUNE_OUT_OF_MEMORY, "no memory for persistent kernels");
-    made->graph = graph;
-    made->kernels = kernels;
-    made->counters = counters;
-    made->status = status;
-    made->status_host = status_host;
-    breaker_open(&made->breaker);
+    persistent *made = graph->persistent = calloc(1, sizeof *made);
+    if (!made) return NO_MEMORY;
+    *made = (persistent){.graph = graph, .kernels = kernels, .counters = counters, .status = status,
+                         .status_host = status_host};
+    made->breaker = (breaker){.closed = true, .confirmed = true, .bucket = MOST, .wait = EARLY};
     size_t waiting = 0; /* its counters lie at the beginning */
-    while (waiting + 1 < graph->record->persistent_count && !graph->record->persistent[waiting].counts)
-        waiting++;
-    const gputune_code code = calibrate(made, &kernels[waiting], error);
-    if (code)
-        free(made);
-    else
-        graph->persistent = made;
-    return code;
+    while (waiting + 1 < graph->record->persistent_count && !graph->record->persistent[waiting].counts) waiting++;
+    return calibrate(made, &kernels[waiting], error);
 }
 
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
     persistent *persistent = graph->persistent;
-    if (breaker_persistent(&persistent->breaker))
-        return run_persistently(persistent, error);
+    if (breaker_persistent(&persistent->breaker)) return run_persistently(persistent, error);
     graph->total.launches++, graph->last.launches++;
     persistent->begun = true;
     return run_launches(persistent, 0, 0, false, error);

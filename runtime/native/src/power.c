@@ -304,7 +304,8 @@ static void keep_originals(votes *votes, int folder) {
         each->known = each->known || content_of(each->path, each->original, CONTENT_BYTES);
         if (!each->known) continue;
         const int end = (int)strcspn(each->original, "\n");
-        fprintf(out, "%s\"%s\":\"%.*s%s\"", separator, each->path, end, each->original, each->original[end] ? "\\n" : "");
+        fprintf(out, "%s\"%s\":\"%.*s%s\"", separator, each->path, end, each->original,
+                each->original[end] ? "\\n" : "");
         separator = ",";
     }
     fprintf(out, "},\"version\":1}");
@@ -384,7 +385,7 @@ static void settle(votes *votes, const vote *own) {
     const int lock = folder < 0 ? -1 : lock_files(votes, folder);
     votes->behind = folder >= 0 && lock < 0;
     if (votes->behind) {
-        tell(votes, "%s/%s.lock: locked by another process; the vote follows when it is free", votes->folder, votes->stem);
+        tell(votes, "%s/%s.lock is held by another process; the vote follows later", votes->folder, votes->stem);
     } else {
         read_table(votes, folder, &found, by);
         for (size_t i = 0; i < votes->other_count; i++) strengthen(&in_force, &votes->others[i].vote);

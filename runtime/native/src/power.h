@@ -6,7 +6,7 @@
 
 enum { CORNER_MIN = 1, SVS2, SVS, SVS_PLUS, NOM, NOM_PLUS, TURBO, TURBO_PLUS, CORNER_MAX };
 enum { SAVER_AGGRESSIVE, SAVER, DUTY_CYCLE, UP_DOWN, ONLY_UP, PERFORMANCE, MODES }; /* the weakest first */
-/* Places of a vote. Bus and core: corners least, target and most; 0 leaves an end alone. HELD: governors scale nothing. */
+/* Places of a vote. Bus and core: corners least, target and most; 0 leaves an end alone. HELD: no governor scales. */
 enum { BUS, CORE = 3, HELD = 6, HIGH, MODE, LATENCY_US, VOTE_FIELDS };
 enum { NO_LATENCY = INT32_MAX, CONTENT_BYTES = 128 /* no control's content is as long */ };
 typedef struct vote {

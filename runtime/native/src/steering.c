@@ -232,7 +232,8 @@ static bool add_clock(steering *steering, const control *range, const char *fold
     if (!range->step_count || access(below(steering, folder, names->lower), F_OK)) return false;
     const char *governor = below(steering, folder, names->governor);
     content_of(below(steering, folder, names->governors), words, sizeof words);
-    control made = {.kind = GOVERNOR, .corners = range->corners, .word = pool_text(&steering->pool, words, strlen(words))};
+    control made = {.kind = GOVERNOR, .corners = range->corners};
+    made.word = pool_text(&steering->pool, words, strlen(words));
     if (made.word && !contains(governor, "")) add(steering, made, folder, names->governor, NULL);
     return add(steering, *range, folder, names->upper, names->lower);
 }
@@ -264,8 +265,9 @@ static void add_devfreq(steering *steering, const char *folder) {
 static void add_kgsl(steering *steering, const char *folder) {
     static const char *const AWAKE_ON[][2] = {
         {"force_rail_on", "1"}, {"force_clk_on", "1"}, {"force_no_nap", "1"}, {"idle_timer", "10000"}};
-    static const struct names LEVELS = {"devfreq/governor", "devfreq/available_governors", "max_pwrlevel", "min_pwrlevel"},
-        FREQUENCIES = {"devfreq/governor", "devfreq/available_governors", "devfreq/max_freq", "devfreq/min_freq"};
+#define GOVERNORS "devfreq/governor", "devfreq/available_governors"
+    static const struct names LEVELS = {GOVERNORS, "max_pwrlevel", "min_pwrlevel"},
+                              FREQUENCIES = {GOVERNORS, "devfreq/max_freq", "devfreq/min_freq"};
     control range = {.kind = RANGE, .corners = CORE}, own = range;
     char count[16];
     list_steps(steering, &range, folder, "gpu_available_frequencies");

@@ -18,7 +18,8 @@ uint64_t now_ns(void) {
     return clock_ns;
 }
 
-gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events, gputune_error *error) {
+gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
+                     gputune_error *error) {
     (void)device, (void)kernels, (void)count, (void)events, (void)error;
     kernels_last = true;
     played->noted[played->done] = -(int64_t)status_bytes[ROUNDS];
@@ -76,7 +77,8 @@ gputune_code fail(gputune_error *error, gputune_code code, const char *format, .
 /* So many inferences, or fewer where the script ends; the counts of those that ran in each form. */
 void play(script *script, size_t inferences, bool shared, uint64_t runs[3]) {
     static const launch launches[1] = {{.counts = true}};
-    graph_record record = {.persistent = launches, .persistent_count = 1, .counter_bytes = 64};
+    graph_record record = {.info = {.launch_count = 5}, .persistent = launches, .persistent_count = 1};
+    record.counter_bytes = 64;
     gputune_graph graph = {.record = &record};
     bound kernel = {0};
     played = script;

@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
         if (strcmp(command, "open") == 0) votes_open_below(argv[1], word, &device, &opened[number], &error);
         else if (strcmp(command, "begin") == 0) votes_begin(opened[number], word);
         else if (strcmp(command, "end") == 0) votes_end(opened[number], word);
-        else if (strcmp(command, "told") == 0 && votes_warning(opened[number], text)) snprintf(error.message, sizeof error.message, "%s", text);
+        else if (strcmp(command, "told") == 0 && votes_warning(opened[number], text)) strcpy(error.message, text);
         else if (strcmp(command, "close") == 0) votes_close(opened[number]), opened[number] = NULL;
         else if (strcmp(command, "storm") == 0) {
             thread threads[THREADS];
