@@ -22,7 +22,7 @@ from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.identity import DeviceIdentity
 from gputune.server.protocol.messages import Compiled, CompileKernel
 from gputune.server.workers.pool import most_compilers
-from models.layered import Network
+from models.architectures.layered import Network
 
 WORK = tool.ROOT / "build" / "bench"
 SIDE = 14

@@ -30,8 +30,8 @@ from benchmarks.peers.comparison import (
 from benchmarks.peers.entrants import entries_of, flops_of
 from benchmarks.peers.turns import Entry
 from benchmarks.tuning.tools import Ratio
+from models.architectures.layered import Network
 from models.classic_models import INVERTED_RESIDUALS, saved
-from models.layered import Network
 
 GEMM, CONV, BLOCK = "matrix products", "3x3 convolutions of ResNet-18", "blocks of MobileNetV2"
 BLAS = "OpenBLAS"

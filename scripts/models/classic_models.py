@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from models import detectors, material, mobilenet_v3
-from models.layered import Network, round_channels
+from models import material
+from models.architectures import detectors, mobilenet_v3
+from models.architectures.layered import Network, round_channels
 from models.tune_models import Model
 
 CLASSES = 1000

@@ -20,7 +20,8 @@ from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.transpose import TransposeProblem
-from models import efficientnet, material
+from models import material
+from models.architectures import efficientnet
 
 DETECTOR_SIDE = 640
 

@@ -42,7 +42,8 @@ from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context, GraphRecord, ProgramRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from models import classic_models, detectors, mobilenet_v3
+from models import classic_models
+from models.architectures import detectors, mobilenet_v3
 from tests.devices import device
 
 

@@ -2,7 +2,7 @@
 
 import onnx
 
-from models.layered import Network
+from models.architectures.layered import Network
 
 SIDE = 224
 CLASSES = 1000

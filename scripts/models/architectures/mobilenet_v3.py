@@ -2,7 +2,7 @@
 
 import onnx
 
-from models.layered import Network
+from models.architectures.layered import Network
 
 SIDE, CLASSES = 224, 1000
 STEM, LAST, HIDDEN = 16, 960, 1280

@@ -2,7 +2,7 @@
 
 import onnx
 
-from models.layered import Network
+from models.architectures.layered import Network
 
 SIDE = 416
 SLOPE = 0.1
