@@ -58,6 +58,10 @@ def test_each_field_of_a_header_is_checked_as_python_does(reader: NativeReader, 
     assert ended["malformed_header"] > 800 and ended["ok"] > 20
 
 
+def test_the_fuzzer_calls_what_the_reader_has(c_compiler: str) -> None:
+    compiled("fuzzer.o", (DUMP.with_name("fuzzer.c"),), ("-c", f"-I{INCLUDE}"))
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_older_formats_are_refused_by_name(reader: NativeReader, tmp_path: Path, version: int) -> None:
     whole = context_fuzzing.original()

@@ -17,7 +17,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
 
 static void read_all(gputune_file *file) {
     gputune_error error;
-    size_t arenas[4], count, place = 0, graph = 0;
+    size_t place = 0, graph = 0;
     for (size_t at = 0; at < gputune_context_count(file); at++) {
         const context *context;
         gputune_graph_info info;
@@ -35,7 +35,6 @@ static void read_all(gputune_file *file) {
             gputune_graph_info_of(file, at, one, &info, &error);
         if (context_identity(file, at) == NULL || !strlen(gputune_context_device(file, at))) continue;
     }
-    needed_arenas(file, arenas, 4, &count, &error);
     find_graph(file, NULL, &place, &graph, &error);
     find_graph(file, "main", &place, &graph, &error);
 }
