@@ -29,16 +29,16 @@ class Contents:
 def read_contents(path: Path) -> Contents:
     """What a context binary, package or ONNX file with EPContext nodes holds. Raises DeviceOrContextError for what the
     C runtime does not run; ContextError subclasses, OSError."""
-    check_trusted(path)
     files, graphs, devices = [path], [], []
+    if is_ep_context(path):
+        files += sorted({node.content for node in ep_contexts(path) if isinstance(node.content, Path)})
+    for file in files:
+        check_trusted(file)
     for context in _opened(path):
         with context:
             _check(context)
             devices.append(context.header.device)
             graphs.append(context.header.graphs)
-    if is_ep_context(path):
-        named = {node.content for node in ep_contexts(path) if isinstance(node.content, Path)}
-        files += sorted(named)
     return Contents(path, tuple(files), graphs[0], tuple(devices))
 
 

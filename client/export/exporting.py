@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from importlib.metadata import distribution
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
@@ -42,11 +42,17 @@ def export(contents: Contents, folder: Path) -> None:
                 shutil.copyfile(source, unfinished / path)
             _write_inputs(unfinished, contents.graphs[0].inputs)
             (unfinished / PAGE).write_text(page(contents), encoding="utf-8")
-            if (text := distribution("gputune").read_text(f"licenses/{LICENSE}")) is not None:
-                (unfinished / LICENSE).write_text(text, encoding="utf-8")
+            (unfinished / LICENSE).write_text(_license(), encoding="utf-8")
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
+
+
+def _license() -> str:
+    """The text under which the sources are passed on. A folder that is installed for development has descriptions of
+    gputune without it, too."""
+    texts = (found.read_text(f"licenses/{LICENSE}") for found in distributions(name="gputune"))
+    return next(filter(None, texts), "Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0\n")
 
 
 def _write_inputs(folder: Path, inputs: tuple[TensorRecord, ...]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputune.client.generation.ep_context import EpContextFile
 from gputune.runtime import native
 from gputune.runtime.context.format import aligned
 from tests.client.commands import Gputune
@@ -60,6 +61,18 @@ def test_a_package_takes_all_its_contexts_along(gputune: Gputune, context: Path,
     ran = gputune("export", "--context", tmp_path / "m.gtpkg", "--output_dir", tmp_path / "app")
     assert ran.code == 0, ran.err
     assert "Made for: A GPU (7.1), Another (7.1)." in (tmp_path / "app" / "README.md").read_text()
+
+
+def test_an_onnx_file_takes_the_context_along_that_it_names(gputune: Gputune, context: Path, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    inner = context.rename(tmp_path / "inner" / "model.bin")
+    EpContextFile(tmp_path / "model_ctx.onnx", embed=False).write(inner)
+    ran = gputune("export", "--context", tmp_path / "model_ctx.onnx", "--output_dir", tmp_path / "app")
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "app" / "inner" / "model.bin").read_bytes() == inner.read_bytes()
+    assert "--context model_ctx.onnx" in (tmp_path / "app" / "README.md").read_text()
+    inner.chmod(0o666)
+    assert "UntrustedFile" in refused(gputune, tmp_path / "model_ctx.onnx", tmp_path / "b", 8)
 
 
 def refused(gputune: Gputune, context: Path, app: Path, code: int) -> str:
