@@ -240,6 +240,8 @@ int main(int argc, char **argv) {
     gputune_profile *profile = NULL;
     int code = parse(&run, argc, argv);
     if (code || run.help) return run.help && fputs(HELP, stdout) < 0 ? BAD_OUTPUT : code;
+    setenv("POCL_AFFINITY", "1", 0); /* as contexts are measured; drivers read it when they are loaded */
+    setenv("POCL_KERNEL_CACHE", "0", 0);
     if (gputune_open(run.context, &file, &error) ||
         gputune_open_device(&(gputune_device_options){.device = run.device, .file = file}, &device, &error))
         code = refused(&error);

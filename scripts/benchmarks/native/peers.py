@@ -164,5 +164,8 @@ def _library() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """What Python's runtime sets before it loads a driver is set for all."""
-    return {**opencl_library(), "POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_NO_CACHE": "1", **os.environ}
+    """What Python's runtime sets before it loads a driver is set for all, with one folder for what PoCL unpacks."""
+    memory = Path("/dev/shm")
+    folder = {"POCL_CACHE_DIR": str(memory / "gputune-bench")} if memory.is_dir() else {}
+    own = {"POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_NO_CACHE": "1"}
+    return {**opencl_library(), **folder, **own, **os.environ}
