@@ -137,7 +137,7 @@ void unbind(gputune_graph *graph) {
                 drop(graph->device, range->memory, graph->places[kind][i].memory);
 }
 
-/* --- what is held -------------------------------------------------------------------------------------------------- */
+/* --- what is held ------------------------------------------------------------------------------------------------- */
 
 held *held_of(const holdings *holdings, const char *key) {
     held *found = holdings->first;

@@ -26,7 +26,7 @@ static const char *const LIBRARIES[] = {
 
 typedef void *find_function(const char *name);
 
-/* --- the library --------------------------------------------------------------------------------------------------- */
+/* --- the library -------------------------------------------------------------------------------------------------- */
 
 static bool has_functions(opencl *cl) {
 #define OPENCL_ROW(name, type, arguments) {"cl" #name, &cl->name},
@@ -67,7 +67,7 @@ static gputune_code open_library(opencl *cl, const char *named, gputune_error *e
                 one ? wanted : "libOpenCL.so, which was looked for where systems have it,");
 }
 
-/* --- what there is ------------------------------------------------------------------------------------------------- */
+/* --- what there is ------------------------------------------------------------------------------------------------ */
 
 /* A text of a device, or where there is none of its platform, without spaces at the ends. */
 static const char *text_of(gputune_device *device, cl_platform_id platform, cl_device_id id, cl_uint what) {
@@ -136,7 +136,7 @@ static identity identity_of(gputune_device *device, cl_platform_id platform, cl_
     return found;
 }
 
-/* --- which one ----------------------------------------------------------------------------------------------------- */
+/* --- which one ---------------------------------------------------------------------------------------------------- */
 
 static bool contains(const char *text, const char *part) {
     size_t i = 0;
@@ -156,7 +156,8 @@ static size_t rank_of(const identity *device, const gputune_file *file) {
     const size_t count = file ? gputune_context_count(file) : 0;
     for (size_t i = 0; i < count; i++) {
         const identity *made_for = context_computes(file, i) ? context_identity(file, i) : NULL;
-        if (made_for && !strcmp(made_for->platform, device->platform) && !strcmp(made_for->name, device->name)) return i;
+        if (made_for && !strcmp(made_for->platform, device->platform) && !strcmp(made_for->name, device->name))
+            return i;
     }
     return count + (size_t)(*device->device_type == 'c' ? 2 : *device->device_type == 'a');
 }
@@ -170,7 +171,7 @@ static gputune_code choose(gputune_device *device, const char *wanted, const gpu
     cl_uint platform_count = 0, count;
     size_t place = 0, best = SIZE_MAX;
     char list[GPUTUNE_MESSAGE_BYTES / 2] = "";
-    if (cl->GetPlatformIDs(PLATFORMS, platforms, &platform_count)) platform_count = 0; /* it says so that there is none */
+    if (cl->GetPlatformIDs(PLATFORMS, platforms, &platform_count)) platform_count = 0; /* it says that there is none */
     for (cl_uint i = 0; i < platform_count && i < PLATFORMS; i++) {
         if (cl->GetDeviceIDs(platforms[i], 0xFFFFFFFF, DEVICES, ids, &count)) count = 0; /* of any type */
         for (cl_uint j = 0; j < count && j < DEVICES; j++, place++) {
@@ -191,7 +192,7 @@ static gputune_code choose(gputune_device *device, const char *wanted, const gpu
                         "no OpenCL device found; install a driver for it, such as Debian's pocl-opencl-icd");
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static gputune_code open_chosen(gputune_device *device, gputune_error *error) {
     const identity *known = &device->identity;
@@ -239,7 +240,7 @@ const char *gputune_device_name(const gputune_device *device) { return device->i
 void device_take(gputune_device *device) { mutex_lock(&device->turn); }
 void device_leave(gputune_device *device) { mutex_unlock(&device->turn); }
 
-/* --- memory and commands ------------------------------------------------------------------------------------------- */
+/* --- memory and commands ------------------------------------------------------------------------------------------ */
 
 gputune_code checked(gputune_error *error, const char *what, cl_int status) {
     const bool limit = status == CL_INVALID_WORK_GROUP_SIZE || status == CL_INVALID_WORK_ITEM_SIZE ||

@@ -9,7 +9,7 @@
 
 enum { MOST_ARENAS = 64 };
 
-/* --- which graph --------------------------------------------------------------------------------------------------- */
+/* --- which graph -------------------------------------------------------------------------------------------------- */
 
 static bool takes(const gputune_graph_info *info, const gputune_load_options *options) {
     if (options->graph && strcmp(options->graph, info->name)) return false;
@@ -63,7 +63,7 @@ static gputune_code check_verdict(gputune_graph *graph, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
-/* --- memory -------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static gputune_code make_places(gputune_graph *graph, gputune_error *error) {
     const graph_record *record = graph->record;
@@ -112,16 +112,17 @@ static gputune_code make_memory(gputune_graph *graph, const gputune_group *group
     return GPUTUNE_OK;
 }
 
-/* --- the persistent form ------------------------------------------------------------------------------------------- */
+/* --- the persistent form ------------------------------------------------------------------------------------------ */
 
-/* Whether the groups of persistent kernels can wait for each other here. Of the drivers that are known, PoCL has a thread
- * for each compute unit of a processor, of which each takes one work-group before any takes a second. */
+/* Whether the groups of persistent kernels can wait for each other here. Of the drivers that are known, PoCL has a
+ * thread for each compute unit of a processor, of which each takes one work-group before any takes a second. */
 static bool can_wait(gputune_graph *graph) {
     const identity *device = &graph->device->identity;
     const bool known = graph->device->is_cpu && strstr(device->platform, "Portable Computing Language") &&
                        (!strncmp(device->name, "pthread-", 8) ||
                         (!strncmp(device->name, "cpu-", 4) && strncmp(device->name, "cpu-tbb-", 8)));
-    const uint64_t threads = known ? device->compute_units : 0, at_once = threads < processors() ? threads : processors();
+    const uint64_t threads = known ? device->compute_units : 0;
+    const uint64_t at_once = threads < processors() ? threads : processors();
     bool any = false;
     for (size_t i = 0; i < graph->record->persistent_count; i++) {
         const launch *launch = &graph->record->persistent[i];
@@ -157,7 +158,7 @@ static gputune_code open_persistent(gputune_graph *graph, gputune_error *error) 
     return persistent_open(graph, graph->kernels, counters->memory, status->memory, own->host, error);
 }
 
-/* --- loading ------------------------------------------------------------------------------------------------------- */
+/* --- loading ------------------------------------------------------------------------------------------------------ */
 
 static gputune_code fill_graph(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
     TRY(make_places(graph, error));
@@ -223,7 +224,7 @@ void gputune_unload(gputune_graph *graph) {
     free(graph);
 }
 
-/* --- groups -------------------------------------------------------------------------------------------------------- */
+/* --- groups ------------------------------------------------------------------------------------------------------- */
 
 /* Makes places as large as what the graphs of a file need there; of a package those of the context that is chosen. */
 static gputune_code add_needs(gputune_group *group, const gputune_file *file, gputune_error *error) {
@@ -285,7 +286,7 @@ size_t gputune_group_bytes(const gputune_group *group) {
     return nbytes;
 }
 
-/* --- what is said and asked ---------------------------------------------------------------------------------------- */
+/* --- what is said and asked --------------------------------------------------------------------------------------- */
 
 void warn(gputune_graph *graph, const char *format, ...) {
     char text[GPUTUNE_MESSAGE_BYTES];

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* --- launches ------------------------------------------------------------------------------------------------------ */
+/* --- launches ----------------------------------------------------------------------------------------------------- */
 
 gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
                      gputune_error *error) {
@@ -41,7 +41,7 @@ gputune_code start_inference(gputune_graph *graph, gputune_error *error) {
     return enqueue_launches(graph, 0, error);
 }
 
-/* --- one tensor ---------------------------------------------------------------------------------------------------- */
+/* --- one tensor --------------------------------------------------------------------------------------------------- */
 
 gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bool shared, held **own,
                            gputune_error *error) {
@@ -74,8 +74,8 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
     if (!tensor->own) {
         TRY(new_memory_in(graph, place, nbytes, true, &tensor->own, error));
         graph->last.allocations++;
-        warn(graph, "%s '%s' was prepared for memory handles and is given as an array: %zu bytes are allocated now, and "
-             "copied in every such inference", tensor->kind, tensor->record->name, nbytes);
+        warn(graph, "%s '%s' was prepared for memory handles and is given as an array: %zu bytes are allocated now, "
+             "and copied in every such inference", tensor->kind, tensor->record->name, nbytes);
     }
     if (place->memory != tensor->own->memory) TRY(use_memory(graph, place, tensor->own->memory, nbytes, error));
     if (output) return GPUTUNE_OK;
@@ -103,7 +103,7 @@ static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *er
                                                                            nbytes, tensor->data, 0, NULL, NULL));
 }
 
-/* --- an inference -------------------------------------------------------------------------------------------------- */
+/* --- an inference ------------------------------------------------------------------------------------------------- */
 
 /* The recorder's stamp of what was done since the last one. */
 static void stamp(gputune_graph *graph, enum part part, int64_t tensor, uint64_t *since_ns) {
@@ -125,8 +125,8 @@ static gputune_code give_back(gputune_graph *graph, gputune_error *error) {
     return code;
 }
 
-/* Reads that take commands stand behind the launches, so that there is one wait for everything. A recorder waits for the
- * launches alone. */
+/* Reads that take commands stand behind the launches, so that there is one wait for everything. A recorder waits for
+ * the launches alone. */
 static gputune_code infer(gputune_graph *graph, gputune_error *error) {
     const size_t inputs = graph->record->info.input_count;
     tensor *tensors = graph->tensors;
@@ -155,7 +155,7 @@ static gputune_code infer(gputune_graph *graph, gputune_error *error) {
     return code;
 }
 
-/* --- what is given for it ------------------------------------------------------------------------------------------ */
+/* --- what is given for it ----------------------------------------------------------------------------------------- */
 
 /* The tensor that a value is for: that of its name, or the one in its place. */
 static tensor *tensor_for(tensor *tensors, size_t count, const char *name, size_t place) {
@@ -217,7 +217,8 @@ static gputune_code check_apart(const gputune_graph *graph, gputune_error *error
             if (j != i && tensors[j].memory && memories_meet(tensors[i].memory, tensors[j].memory))
                 return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' and %s '%s' of graph '%s' would use the same "
                             "memory, of which one is written while the other may still be read", tensors[j].kind,
-                            tensors[j].record->name, tensors[i].kind, tensors[i].record->name, graph->record->info.name);
+                            tensors[j].record->name, tensors[i].kind, tensors[i].record->name,
+                            graph->record->info.name);
     return GPUTUNE_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Memory that a device uses as it lies, where it can; as runtime/memory/, with fewer ways: a dma-buf is mapped and copied
- * here, because what ARM's and Qualcomm's drivers take by descriptor this does not ask of them. */
+/* Memory that a device uses as it lies, where it can; as runtime/memory/, with fewer ways: a dma-buf is mapped and
+ * copied here, because what ARM's and Qualcomm's drivers take by descriptor this does not ask of them. */
 #define _GNU_SOURCE /* F_GET_SEALS */
 #include "graph.h"
 
@@ -187,7 +187,8 @@ static void forget(gputune_memory *memory) {
         for (size_t i = 0; i < graph->tensor_count; i++) {
             const tensor *tensor = &graph->tensors[i];
             if (tensor->place->memory == memory->memory)
-                use_memory(graph, tensor->place, tensor->own ? tensor->own->memory : NULL, tensor->record->nbytes, NULL);
+                use_memory(graph, tensor->place, tensor->own ? tensor->own->memory : NULL,
+                           tensor->record->nbytes, NULL);
         }
     if (memory->of_host) give_to_device(memory, NULL);
     finish(memory->device, NULL);

@@ -115,7 +115,8 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
             uint32x4_t *own = &words[at % 4], sum = vaddq_u32(*own, vld1q_u32(ROUND + 4 * at)), before = abcd;
             abcd = vsha256hq_u32(abcd, efgh, sum);
             efgh = vsha256h2q_u32(efgh, before, sum);
-            *own = vsha256su1q_u32(vsha256su0q_u32(*own, words[(at + 1) % 4]), words[(at + 2) % 4], words[(at + 3) % 4]);
+            const uint32x4_t first = vsha256su0q_u32(*own, words[(at + 1) % 4]);
+            *own = vsha256su1q_u32(first, words[(at + 2) % 4], words[(at + 3) % 4]);
         }
         abcd = vaddq_u32(abcd, first);
         efgh = vaddq_u32(efgh, second);

@@ -1,6 +1,6 @@
 /* How contexts fit a device: the verdict on one of them, and the choice among those of a package, by the rules of
- * runtime/execution/verdict.py but for one. Which models are of one family is a long table (core/tier.py), which this has
- * not: other models of the vendor are at one distance, and those whose names begin more alike come first. */
+ * runtime/execution/verdict.py but for one. Which models are of one family is a long table (core/tier.py), which this
+ * has not: other models of the vendor are at one distance, and those whose names begin more alike come first. */
 #include "device.h"
 
 #include <ctype.h>
@@ -46,8 +46,9 @@ static bool too_large(const context *context, const graph_record *graph, const i
         if (!sizes_fit(&graph->launches[i], device, why, nbytes)) return true;
         for (size_t j = 0; j < graph->launches[i].argument_count; j++) {
             const argument *one = &graph->launches[i].arguments[j];
-            if (one->is_buffer && one->kind == WEIGHTS && context->sections[context->weights[one->index]].nbytes > largest)
-                largest = context->sections[context->weights[one->index]].nbytes;
+            const bool weights = one->is_buffer && one->kind == WEIGHTS;
+            const size_t has = weights ? context->sections[context->weights[one->index]].nbytes : 0;
+            if (has > largest) largest = has;
             if (one->is_buffer && one->offset % device->base_address_alignment_bytes) offset = one->offset;
         }
     }
@@ -66,11 +67,13 @@ verdict verdict_on(const context *context, const char *graph, const identity *de
                  "make it again on a real device", device->name);
     for (size_t i = 0; i < context->graph_count && context->computes; i++) {
         const char *name = context->graphs[i].info.name;
-        if ((graph && strcmp(graph, name)) || !too_large(context, &context->graphs[i], device, why, sizeof why)) continue;
+        if ((graph && strcmp(graph, name)) || !too_large(context, &context->graphs[i], device, why, sizeof why))
+            continue;
         snprintf(reason, REASON_BYTES, "%s cannot run graph '%s': %s", device->name, name, why);
         return UNSUPPORTED;
     }
-    return !context->computes ? UNSUPPORTED : differs(device, &context->device, reason) ? PREFER_RECOMPILATION : OPTIMAL;
+    if (!context->computes) return UNSUPPORTED;
+    return differs(device, &context->device, reason) ? PREFER_RECOMPILATION : OPTIMAL;
 }
 
 /* A name's next letter or digit in lower case, without marks such as (R) and (TM); 0 at its end. */
@@ -152,8 +155,8 @@ gputune_code choose_context(const gputune_file *file, const identity *device, co
             return GPUTUNE_OK;
         }
         if (i < TOLD)
-            snprintf(told + strlen(told), sizeof told - strlen(told), "; %.60s: %.100s", gputune_context_name(file, best),
-                     reason);
+            snprintf(told + strlen(told), sizeof told - strlen(told), "; %.60s: %.100s",
+                     gputune_context_name(file, best), reason);
     }
     return fail(error, GPUTUNE_WRONG_DEVICE, "none of %zu contexts runs on %s%s", count, device->name, told);
 }
