@@ -23,7 +23,7 @@ from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.runtime.power.profiles.settings import PHASES
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote, strongest
 from gputune.runtime.power.steering import Steering, find_steering
-from tests.native.compiling import INCLUDE, compiled, environment
+from tests.native.compiling import INCLUDE, compiled, environment, sanitizers
 from tests.waiting import becomes
 
 FOLDER = Path(__file__).parent
@@ -75,7 +75,7 @@ class Voting:
 
 @pytest.fixture(scope="module")
 def program(c_compiler: None) -> Path:
-    return voting_program(("-O0", "-g"))
+    return voting_program(("-O0", "-g", *sanitizers()))
 
 
 def voting_program(flags: Sequence[str]) -> Path:

@@ -567,7 +567,7 @@ gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, 
     gputune_code code = preset ? votes_open(preset, &graph->device->identity, &fresh, error) : GPUTUNE_OK;
     votes *const old = graph->votes;
     if (!code) graph->votes = fresh;
-    if (!code && old) votes_end(fresh, "execute");
+    if (!code && old) votes_end(fresh, "init"); /* its done vote, at once */
     if (!code) votes_close(old);
     device_leave(graph->device);
     return code;
