@@ -2,9 +2,9 @@
  * runtime/power/actuators/, which name the sources. */
 #include "power.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <math.h>
 #include <regex.h>
 #include <stdio.h>
@@ -283,14 +283,16 @@ static void add_kgsl(steering *steering, const char *folder) {
     add(steering, (control){.kind = BUS_ON, .word = "1"}, folder, "force_bus_on", NULL);
 }
 
-/* Adds the controls of a kind that lie below a root, and its name to the key. */
-static void find(steering *steering, const char *kind, const char *root, const char *pattern,
+/* Adds the controls of a kind, which lie in some folders of a folder, and its name to the key. */
+static void find(steering *steering, const char *kind, const char *folder, const char *pattern,
                  void (*add_folder)(struct steering *, const char *)) {
-    glob_t found;
     const control *before = steering->controls;
-    if (glob(below(steering, root, pattern), 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; i++) add_folder(steering, found.gl_pathv[i]);
-    globfree(&found);
+    struct dirent **found;
+    for (int i = 0, count = scandir(folder, &found, NULL, alphasort); i < count; i++) {
+        if (matches(found[i]->d_name, pattern)) add_folder(steering, below(steering, folder, found[i]->d_name));
+        free(found[i]);
+        if (i == count - 1) free(found);
+    }
     if (steering->controls != before) strcat(strcat(steering->key, *steering->key ? "+" : ""), kind);
 }
 
@@ -303,13 +305,13 @@ void steering_find(steering *steering, const identity *device, const char *root)
     steering->latency_us = NO_LATENCY;
     const bool adreno = matches(called, "qualcomm|adreno");
     if (strcmp(device->device_type, "cpu") == 0) {
-        find(steering, "cpufreq", at, "sys/devices/system/cpu/cpufreq/policy[0-9]*", add_cpufreq);
+        find(steering, "cpufreq", below(steering, at, "sys/devices/system/cpu/cpufreq"), "^policy[0-9]", add_cpufreq);
     } else if (!adreno && !matches(called, "(^|[^a-z0-9_])arm([^a-z0-9_]|$)|mali|imagination|powervr") &&
                matches(called, "intel|(^|[^a-z0-9_])amd([^a-z0-9_]|$)|advanced micro|radeon|gfx[0-9]|nvidia")) {
         steering->tell(steering->user, "clocks stay as they are: the C runtime cannot steer %s", device->name);
     } else {
-        if (adreno) find(steering, "kgsl", at, "sys/class/kgsl/kgsl-3d0", add_kgsl);
-        find(steering, "devfreq", at, "sys/class/devfreq/*", add_devfreq);
+        if (adreno) find(steering, "kgsl", below(steering, at, "sys/class/kgsl"), "^kgsl-3d0$", add_kgsl);
+        find(steering, "devfreq", below(steering, at, "sys/class/devfreq"), "^[^.]", add_devfreq);
     }
     if (access(latency, F_OK) == 0) strcat(steering->key, *steering->key ? "+cpu_latency" : "cpu_latency");
     if (access(latency, F_OK) == 0) steering->latency_path = latency;
