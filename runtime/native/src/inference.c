@@ -30,8 +30,9 @@ gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
 }
 
 gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error) {
+    const size_t count = graph->record->info.launch_count;
     if (!graph->is_ready) TRY(launches_needed(graph, error));
-    return enqueue(graph->device, graph->launches + first, graph->record->info.launch_count - first, NULL, error);
+    return first < count ? enqueue(graph->device, graph->launches + first, count - first, NULL, error) : GPUTUNE_OK;
 }
 
 gputune_code start_inference(gputune_graph *graph, gputune_error *error) {
