@@ -67,3 +67,15 @@ def test_the_same_context_is_taken_for_the_same_reason(native: Native, tmp_path:
             with pytest.raises(NativeError, match=refused) as raised:
                 device.load(file)
             assert raised.value.name == "wrong_device"
+
+
+def test_a_device_or_library_that_is_not_there_is_refused_with_what_is(native: Native) -> None:
+    with pytest.raises(NativeError, match=r"no OpenCL device matches 'Adreno'; #0 Fake GPU \(Fake\)") as refused:
+        native.device(name="Adreno", opencl=str(Fake().path))
+    assert refused.value.name == "device_not_found"
+    with pytest.raises(NativeError, match=r"nowhere\.so is no library with OpenCL 1\.2") as refused:
+        native.device(opencl="nowhere.so")
+    assert refused.value.name == "device_not_found"
+    for wanted in ("fake gpu", "FAKE", "0"):
+        with native.device(name=wanted, opencl=str(Fake().path)) as device:
+            assert device.name == "Fake GPU"
