@@ -10,16 +10,45 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol, TextIO
+from contextvars import ContextVar
+from typing import ParamSpec, Protocol, TextIO, TypeVar
 
 from rich import progress as bars
 from rich.console import Console
 
 from gputune.core.logs import LEVELS, printable
 
+log = logging.getLogger(__name__)
+
 _PLAIN_INTERVAL_S = 5.0
+_LOGGED_INTERVAL_S = 15.0
+_LABEL: ContextVar[str] = ContextVar("label", default="")
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def labelled(label: str) -> Iterator[None]:
+    """Every message of this thread begins with what it is about, where several things are done at the same time."""
+    token = _LABEL.set(label)
+    try:
+        yield
+    finally:
+        _LABEL.reset(token)
+
+
+def keeping_label(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`work` for another thread, whose messages get the label that this one has now."""
+    label = _LABEL.get()
+
+    def labelled_work(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with labelled(label):
+            return work(*arguments, **named)
+
+    return labelled_work
 
 
 class Progress(Protocol):
@@ -49,6 +78,58 @@ class Silent:
 SILENT = Silent()
 
 
+class _Pace:
+    """How many steps are done of how many, and since when. seconds: in which all has to be over, None for no limit."""
+
+    def __init__(self, total: int = 0, seconds: float | None = None) -> None:
+        self.total, self.done = total, 0
+        self.began = self.said = time.monotonic()
+        self._seconds = seconds
+
+    def due(self, interval_seconds: float) -> bool:
+        """Whether it is time to say it again."""
+        now = time.monotonic()
+        if now - self.said < interval_seconds:
+            return False
+        self.said = now
+        return True
+
+    @property
+    def eta(self) -> str:
+        """The time left at the pace so far, or until no more is allowed."""
+        if not self.done:
+            return ""
+        now = time.monotonic()
+        seconds = (now - self.began) / self.done * max(0, self.total - self.done)
+        if self._seconds is not None:
+            seconds = min(seconds, max(0.0, self.began + self._seconds - now))
+        minutes, seconds = divmod(round(seconds), 60)
+        return f"ETA {minutes}:{seconds:02d}"
+
+
+class LoggedProgress:
+    """A Progress that is told as messages, now and then: for one of several things that are done at the same time."""
+
+    def __init__(self) -> None:
+        self._label, self._pace = "", _Pace()
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def running(self, label: str, total: int, seconds: float | None = None) -> Iterator[None]:
+        self._label, self._pace = label, _Pace(total, seconds)
+        yield
+
+    def advance(self, steps: int, what: str) -> None:
+        with self._counting:
+            self._pace.done += steps
+            if self._pace.due(_LOGGED_INTERVAL_S):
+                log.info(f"{self._label} {self._pace.done}/{self._pace.total} {self._pace.eta} {what}")
+
+    def shrink(self, steps: int) -> None:
+        with self._counting:
+            self._pace.total -= steps
+
+
 class Reporter(logging.Handler):
     """Shows messages from a level of LEVELS on, and a Progress, on one text stream.
 
@@ -61,23 +142,18 @@ class Reporter(logging.Handler):
         self._bar: bars.Progress | None = None
         self._bar_task: bars.TaskID | None = None
         self._label = ""
-        self._total = 0
-        self._done = 0
-        self._began = 0.0
-        self._said = 0.0
-        self._seconds: float | None = None
+        self._pace = _Pace()
         self._counting = threading.RLock()  # several targets report from threads of their own
 
     def emit(self, record: logging.LogRecord) -> None:
         """Shows a message in one line."""
         mark = "warning: " if record.levelno == logging.WARNING else ""
-        self._print(f"{mark}{record.getMessage()}")
+        label = f"{about}: " if (about := _LABEL.get()) else ""
+        self._print(f"{mark}{label}{record.getMessage()}")
 
     @contextmanager
     def running(self, label: str, total: int, seconds: float | None = None) -> Iterator[None]:
-        self._seconds = seconds
-        self._label, self._total, self._done = label, total, 0
-        self._began = self._said = time.monotonic()
+        self._label, self._pace = label, _Pace(total, seconds)
         if self._console.is_terminal and self.level <= logging.INFO:
             self._bar = bars.Progress(
                 bars.TextColumn("{task.description}", markup=False),
@@ -100,31 +176,20 @@ class Reporter(logging.Handler):
 
     def advance(self, steps: int, what: str) -> None:
         with self._counting:
-            self._done += steps
-            now = time.monotonic()
+            pace = self._pace
+            pace.done += steps
             if self._bar is not None and self._bar_task is not None:
                 description = printable(f"{self._label} {what}")
-                self._bar.update(self._bar_task, completed=self._done, description=description, eta=self._eta(now))
+                self._bar.update(self._bar_task, completed=pace.done, description=description, eta=pace.eta)
                 self._bar.refresh()
-            elif self.level <= logging.INFO and now - self._said >= _PLAIN_INTERVAL_S:
-                self._said = now
-                self._print(f"{self._label} {self._done}/{self._total} {self._eta(now)} {what}")
+            elif self.level <= logging.INFO and pace.due(_PLAIN_INTERVAL_S):
+                self._print(f"{self._label} {pace.done}/{pace.total} {pace.eta} {what}")
 
     def shrink(self, steps: int) -> None:
         with self._counting:
-            self._total -= steps
+            self._pace.total -= steps
             if self._bar is not None and self._bar_task is not None:
-                self._bar.update(self._bar_task, total=self._total)
-
-    def _eta(self, now: float) -> str:
-        """The time left at the pace so far, or until no more is allowed."""
-        if not self._done:
-            return ""
-        seconds = (now - self._began) / self._done * max(0, self._total - self._done)
-        if self._seconds is not None:
-            seconds = min(seconds, max(0.0, self._began + self._seconds - now))
-        minutes, seconds = divmod(round(seconds), 60)
-        return f"ETA {minutes}:{seconds:02d}"
+                self._bar.update(self._bar_task, total=self._pace.total)
 
     def _print(self, text: str) -> None:
         self._console.print(printable(text), markup=False)

@@ -15,6 +15,7 @@ from gputune.cache import CacheError
 from gputune.client.errors import GputuneError
 from gputune.client.farm.jobs import Journal, Part
 from gputune.client.farm.pool import Group, Pool
+from gputune.client.progress import labelled
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,8 @@ class Run:
         group, began = self.pool.group(tier), time.monotonic()
         self._tell(Part(str(model), tier, "running", ", ".join(self.pool.usable(tier))))
         try:
-            said = self.generate(model, tier, group)
+            with labelled(f"{model.name} on {tier}"):
+                said = self.generate(model, tier, group)
             devices = _names(group)
             part = Part(str(model), tier, "done", devices, f"{said}, {time.monotonic() - began:.1f} s")
         except (GputuneError, CacheError) as error:

@@ -19,7 +19,7 @@ from gputune.cache import PerformanceCache, WinnerRecord
 from gputune.cache.record import Contents
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.model.plan import Task
-from gputune.client.progress import SILENT, Progress
+from gputune.client.progress import SILENT, Progress, keeping_label
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.expected_gain import Inference
 from gputune.client.tuning.measuring.cooling import Cooling
@@ -374,7 +374,8 @@ class Tuner:
             return
         with ThreadPoolExecutor(MOST_TARGETS, "target") as threads:
             numbers = range(len(self._targets))
-            running = [threads.submit(self._work_alone, number, scheduler, tell) for number in numbers]
+            work = keeping_label(self._work_alone)
+            running = [threads.submit(work, number, scheduler, tell) for number in numbers]
             try:
                 while (states := wait(running, ARRIVAL_SECONDS, FIRST_EXCEPTION)).not_done:
                     if any(worker.exception() for worker in states.done):
@@ -383,7 +384,7 @@ class Tuner:
                         continue
                     if (target := self._arrived()) is not None:
                         self._targets.append(target)
-                        running.append(threads.submit(self._work_alone, len(running), scheduler, tell))
+                        running.append(threads.submit(work, len(running), scheduler, tell))
             finally:
                 scheduler.stop()
         for worker in running:

@@ -5,10 +5,11 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gputune.client.progress import reporting
+from gputune.client.progress import LoggedProgress, keeping_label, labelled, reporting
 from gputune.core.logs import LEVELS
 
 LINES = {
@@ -57,6 +58,28 @@ def test_the_time_left_ends_with_what_is_allowed(clock: list[float]) -> None:
         clock[0] += 30
         progress.advance(1, "Conv")
     assert stream.getvalue() == "tuning 1/1000 ETA 1:00 Conv\n"
+
+
+def test_messages_of_parallel_work_say_what_they_are_about(clock: list[float]) -> None:
+    stream, log = io.StringIO(), logging.getLogger("gputune.test")
+
+    def work(tier: str) -> None:
+        with labelled(f"m.onnx on {tier}"), ThreadPoolExecutor(2) as threads:
+            for done in [threads.submit(keeping_label(log.warning), "mind") for _ in range(2)]:
+                done.result()
+            progress = LoggedProgress()
+            with progress.running("tuning", 4):
+                clock[0] += 20
+                progress.advance(1, "Conv")
+
+    with reporting(stream):
+        for tier in ("a", "b"):
+            work(tier)
+        log.info("all done")
+    lines = [line for tier in ("a", "b") for line in (
+        *[f"warning: m.onnx on {tier}: mind"] * 2, f"m.onnx on {tier}: tuning 1/4 ETA 1:00 Conv"
+    )]  # fmt: skip
+    assert stream.getvalue().splitlines() == [*lines, "all done"]
 
 
 def test_a_library_says_nothing_by_itself() -> None:

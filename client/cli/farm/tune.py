@@ -27,7 +27,7 @@ from gputune.client.generation.config import read_config
 from gputune.client.generation.generator import generate
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.model_files import ModelFile
-from gputune.client.progress import SILENT, reporting
+from gputune.client.progress import LoggedProgress, reporting
 from gputune.client.tuning.search.effort import EFFORTS
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def _generating(asked: _Asked) -> Callable[[Path, str, Group], str]:
             performance_cache_dir=Path(asked.performance_cache_dir),
             tuning=config.tuning,
         )
-        totals = generate(request, os.environ, SILENT, group)["totals"]
+        totals = generate(request, os.environ, LoggedProgress(), group)["totals"]
         return f"{totals['tasks']} tasks, {totals['cache_hits']} known"
 
     return generated
