@@ -53,6 +53,7 @@ class Pool(Closing):
         self._heard: dict[str, int] = {}
         self._groups: dict[str, Group] = {}
         self._turns: dict[str, threading.Lock] = {}
+        self._renewing: set[str] = set()
         self._stop = threading.Event()
         engine.watch(self._notify)
         threading.Thread(target=self._keep, name=f"job {job}", daemon=True).start()
@@ -66,16 +67,20 @@ class Pool(Closing):
         return self._groups.setdefault(tier, Group(self, tier))
 
     def usable(self, tier: str) -> dict[str, Announced]:
-        """The devices of a tier that may be used, by name; those that are unlike the others are set apart."""
-        found: dict[str, Announced] = {}
-        for name, one in sorted(self.engine.devices().items()):
-            if one.tier != tier or name in self.excluded or not self._wanted(one) or one.report.get("draining") is True:
-                continue
-            first = next(iter(found.values()), one)
-            if wrong := unlike(first.described, one.described):
+        """The devices of a tier that may be used, by name; those that are unlike most of the others are set apart."""
+        found = {
+            name: one
+            for name, one in sorted(self.engine.devices().items())
+            if one.tier == tier
+            and name not in self.excluded
+            and self._wanted(one)
+            and one.report.get("draining") is not True
+        }
+        usual = _most_alike(list(found.values()))
+        for name, one in list(found.items()):
+            if wrong := unlike(usual.described, one.described) if usual is not None else "":
                 self.exclude(name, f"it is not like the other devices of tier {tier}: {wrong}")
-                continue
-            found[name] = one
+                del found[name]
         return found
 
     def turn(self, name: str) -> threading.Lock:
@@ -90,7 +95,7 @@ class Pool(Closing):
     def close(self) -> None:
         """Ends the sessions of all groups; the devices are free then."""
         self._stop.set()
-        for group in self._groups.values():
+        for group in list(self._groups.values()):
             group.close()
 
     def _wanted(self, one: Announced) -> bool:
@@ -112,17 +117,29 @@ class Pool(Closing):
                     group.spread()
             except FarmError as error:
                 log.debug(f"farm: {error}")
+            except Exception:  # the job would lose all of its devices with this thread
+                log.exception("farm: the devices of the job could not be looked after; they are again in a second")
             self._notify()
 
     def _renew(self) -> None:
-        for name in {name for group in list(self._groups.values()) for name in group.in_use}:
-            try:
-                self.engine.call(name, Call("renew", self.job))
-            except DeviceGone:
-                continue  # whichever session is there hears of it, too
+        """Has all devices in use kept for the job, each in a thread of its own: one that does not answer costs the
+        others nothing."""
+        for name in {name for group in list(self._groups.values()) for name in group.in_use} - self._renewing:
+            self._renewing.add(name)
+            threading.Thread(target=self._renew_one, args=(name,), name=f"renew {name}", daemon=True).start()
+
+    def _renew_one(self, name: str) -> None:
+        try:
+            self.engine.call(name, Call("renew", self.job))
+        except (FarmError, DeviceGone) as error:  # whichever session is there hears of it, too
+            log.debug(f"farm: {name}: {error}")
+        finally:
+            self._renewing.discard(name)
 
     def _compare(self) -> None:
-        """Sets devices apart whose speed is not that of their twins."""
+        """Sets devices apart whose speed is not that of their twins; one that has joined again may be mended."""
+        there = self.engine.devices()
+        self.excluded = {name: why for name, why in self.excluded.items() if name in there}
         for group in list(self._groups.values()):
             devices = self.usable(group.tier)
             speeds = {name: speed for name, one in devices.items() if (speed := Speed.read(one.report.get("speed")))}
@@ -151,7 +168,7 @@ class _Slot:
     losses: int = 0
 
     def lost(self) -> bool:
-        """Another device was lost; whether that were too many."""
+        """Another device was lost; whether too many were."""
         self.losses = (self.losses + 1) % LOSSES
         return self.losses == 0
 
@@ -199,7 +216,7 @@ class Group(Closing):
         return self._arrived
 
     def _arrived(self) -> TargetClient | None:
-        """A session on a device that has none, None where there is no such device."""
+        """A session on a device that has room for one, None where there is no such device."""
         if not self._roomy():
             return None
         try:
@@ -297,6 +314,13 @@ class Group(Closing):
         """How many sessions each device has."""
         with self._lock:
             return Counter(slot.device for slot in self._slots if slot.device)
+
+
+def _most_alike(devices: Sequence[Announced]) -> Announced | None:
+    """The first of those that most others are like; None of none."""
+    return max(
+        devices, key=lambda one: sum(not unlike(one.described, other.described) for other in devices), default=None
+    )
 
 
 def _room(one: Announced) -> int:

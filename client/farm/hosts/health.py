@@ -31,8 +31,8 @@ FAR = 0.1
 """A device that is off by more than this share from its twins is set apart,"""
 IN_A_ROW = 3
 """when that is so for as many measurements in a row."""
-TWINS = 1
-"""So many others at least it is compared with."""
+TWINS = 2
+"""So many others at least it is compared with: of two devices nothing says which one is off."""
 
 Reply = TypeVar("Reply")
 Ask = Callable[[Any], Any]

@@ -1,12 +1,14 @@
 """Sessions on the devices of a farm: shared work, lost devices, late ones, and whose they are."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gputune.client.errors import TargetError
+from gputune.client.farm import pool as pool_module
 from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.engine import Announced, Call
 from gputune.client.farm.hosts import device_host
@@ -190,3 +192,41 @@ def test_a_session_that_idled_when_its_server_was_lost_is_not_said_to_have_ended
         first.ask(copying(1, 1))
     with pytest.raises(TargetError, match="stopping"):
         other.ask(copying(1, 1))
+
+
+def test_a_device_that_is_unlike_most_others_is_set_apart_until_it_has_joined_again(
+    engine: LocalEngine, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {name: replace(make_host(name).announced, name=name) for name in "abc"}
+    there["a"] = replace(there["a"], device={**there["a"].device, "driver_version": "older"})
+    monkeypatch.setattr(engine, "devices", lambda: there)
+    with Pool(engine, "job") as pool:
+        assert list(pool.usable(TIER)) == ["b", "c"]
+        assert "driver_version" in pool.excluded["a"]
+        mended = replace(there["b"], name="a")
+        del there["a"]
+        assert becomes(lambda: not pool.excluded)
+        there["a"] = mended
+        assert list(pool.usable(TIER)) == ["a", "b", "c"]
+
+
+def test_a_device_that_does_not_answer_costs_the_others_no_lease(
+    engine: LocalEngine, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, renewed, call = threading.Event(), set(), engine.call
+
+    def hung(name: str, asked: Call, *more: object) -> bytes:
+        if asked.order == "renew" and name == "a":
+            stuck.wait(PATIENCE_SECONDS)
+        elif asked.order == "renew":
+            renewed.add(name)
+        return call(name, asked, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "call", hung)
+    monkeypatch.setattr(pool_module, "RENEW_SECONDS", 0.0)
+    for name in "ab":
+        engine.add(make_host(name))
+    with Pool(engine, "job") as pool:
+        pool.group(TIER).connect_all()
+        assert becomes(lambda: renewed == {"b"})
+        stuck.set()
