@@ -29,11 +29,13 @@ CREATE TABLE IF NOT EXISTS parts (
 """
 STATES = ("queued", "running", "done", "failed")
 """Of a job and of its parts; a job can be lost, too, which nothing writes down."""
+PACKAGE = "package"
+"""Instead of a tier: the part of a job that puts a model's contexts for all tiers together."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A model on a tier: its state, the names of the devices, and what there is to say of it."""
+    """A model on a tier, or its PACKAGE: its state, the names of the devices, and what there is to say of it."""
 
     model: str
     tier: str

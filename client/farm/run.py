@@ -1,5 +1,5 @@
 """One job: models on tiers. The tiers work side by side, each with its own devices and its own performance cache; on a
-tier one model is tuned after the other, by all of its devices."""
+tier one model is tuned after the other, by all of its devices. At the end a model's contexts become one package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 
 from gputune.cache import CacheError
 from gputune.client.errors import GputuneError
-from gputune.client.farm.jobs import Journal, Part
+from gputune.client.farm.engine import FarmError
+from gputune.client.farm.jobs import PACKAGE, Journal, Part
 from gputune.client.farm.pool import Group, Pool
 from gputune.client.progress import labelled
 
@@ -25,6 +26,8 @@ MOST_TIERS = 64
 Generate = Callable[[Path, str, Group], str]
 """Generates the context of a model for a tier on its devices; what there is to say of it. Raises GputuneError,
 CacheError."""
+Pack = Callable[[Path, Sequence[str]], str]
+"""Puts the contexts of a model for these tiers into one package; what there is to say of it. Raises GputuneError."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,22 @@ class Run:
     journal: Journal
     models: Sequence[Path]
     generate: Generate
+    pack: Pack
 
     def run(self, tiers: Sequence[str]) -> list[Part]:
-        """How each part has ended; one that fails keeps no other from being tried. A part that is done already is
-        done again, which its cache makes quick."""
+        """How each part has ended, packages last; one that fails keeps no other from being tried. A part that is done
+        already is done again, which its cache makes quick."""
         name, stop = self.pool.job, threading.Event()
         beating = threading.Thread(target=self._beat, args=(stop,), name="journal", daemon=True)
         beating.start()
-        for tier in tiers:
+        for tier in (*tiers, PACKAGE):
             for model in self.models:
                 self.journal.tell(name, Part(str(model), tier, "queued"))
         ended = "failed"
         try:
             with ThreadPoolExecutor(MOST_TIERS, "tier") as threads:
                 parts = [part for told in threads.map(self._tier, tiers) for part in told]
+            parts += [self._packed(model, parts) for model in self.models]
             ended = "done" if all(part.state == "done" for part in parts) else "failed"
         finally:
             stop.set()
@@ -71,6 +76,20 @@ class Run:
             part = Part(str(model), tier, "failed", _names(group), str(error))
         finally:
             group.end()
+        self._tell(part)
+        return part
+
+    def _packed(self, model: Path, parts: Sequence[Part]) -> Part:
+        """The package of a model, from what is done of it."""
+        own = [part for part in parts if part.model == str(model)]
+        done = [part.tier for part in own if part.state == "done"]
+        without = "".join(f"; without {part.tier}, which failed" for part in own if part.state != "done")
+        try:
+            if not done:
+                raise FarmError("there is no context to put into it")
+            part = Part(str(model), PACKAGE, "done", said=self.pack(model, done) + without)
+        except GputuneError as error:
+            part = Part(str(model), PACKAGE, "failed", said=str(error))
         self._tell(part)
         return part
 

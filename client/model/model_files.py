@@ -25,13 +25,13 @@ class ModelFile:
 def model_files(paths: Sequence[Path], given: Sequence[tuple[str, Shape]]) -> tuple[ModelFile, ...]:
     """The models with the shapes that are given for names of inputs.
 
-    Of several models MODEL:NAME is an input of the one in MODEL.onnx, and NAME alone that of each model which has it.
+    MODEL:NAME is an input of the model in MODEL.onnx, and NAME alone that of each model which has it.
     Raises ConfigError for two models of one name, and for shapes that belong to no model or do not fit together;
     ModelError for a file that cannot be read.
     """
-    if len(paths) == 1:
-        return (ModelFile(paths[0], combined(given)),)
     stems = [path.stem for path in paths]
+    if len(paths) == 1 and not any(name.startswith(f"{stems[0]}:") for name, _ in given):
+        return (ModelFile(paths[0], combined(given)),)
     for stem in stems:
         if stems.count(stem) > 1:
             twins = " and ".join(str(path) for path in paths if path.stem == stem)

@@ -43,12 +43,17 @@ class Packing:
     once: int
     common: int
 
+    @property
+    def shared(self) -> float:
+        """The share of the distinct sections' bytes that more than one context has."""
+        return self.common / self.once
+
     def __str__(self) -> str:
         """One phrase for people."""
         share = 1 - self.package / self.apart
         return (
             f"{self.contexts} contexts in {self.package} bytes, as files of their own {self.apart}: {share:.1%} saved; "
-            f"sections that several have: {self.common} bytes"
+            f"sections that several have: {self.common} bytes, {self.shared:.1%} of all"
         )
 
 

@@ -94,6 +94,7 @@ BELOW: Mapping[str, set[str]] = {
         "client.farm",
         "client.generation",
         "client.model",
+        "client.run",
         "client.target",
         "client.tuning",
     },

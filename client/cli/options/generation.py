@@ -85,6 +85,22 @@ class GenerationOptions:
         return config.target
 
 
+input_dimensions = click.option(
+    "--input_dimensions",
+    metavar="NAME=D0,D1,...",
+    multiple=True,
+    callback=parse_input_dimensions,
+    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input. Several, as in "
+    "'x=1,3,48,320;x=1,3,48,640', make a graph for each. Of several models MODEL:NAME is the input of one of them, "
+    "NAME alone that of each which has it.",
+)
+enable_intermediate_outputs = click.option(
+    "--enable_intermediate_outputs",
+    is_flag=True,
+    help="Also return every tensor of the model that a kernel writes, as further outputs. What was fused away "
+    "stays so; --set_output_tensors names it.",
+)
+
 _GIVEN = (
     "model",
     "input_dimensions",
@@ -104,21 +120,8 @@ _OPTIONS = (
         help="The ONNX model, or several with commas between them: a graph for each in one context, called after its "
         "file. They share tasks, programs and equal weights.",
     ),
-    click.option(
-        "--input_dimensions",
-        metavar="NAME=D0,D1,...",
-        multiple=True,
-        callback=parse_input_dimensions,
-        help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input. Several, as in "
-        "'x=1,3,48,320;x=1,3,48,640', make a graph for each. Of several models MODEL:NAME is the input of one of them, "
-        "NAME alone that of each which has it.",
-    ),
-    click.option(
-        "--enable_intermediate_outputs",
-        is_flag=True,
-        help="Also return every tensor of the model that a kernel writes, as further outputs. What was fused away "
-        "stays so; --set_output_tensors names it.",
-    ),
+    input_dimensions,
+    enable_intermediate_outputs,
     click.option(
         f"--{OUTPUTS}",
         metavar="T0,T1|G0:T0,T1;G1:T0",

@@ -142,12 +142,15 @@ _DECIDING = ("tasks", "pin", "cold", "retry_failures", "cache_mode")
 """Those that decide what is measured; the others say how, how long, and where a report goes."""
 
 
-def tuning_options(command: Callable[..., Any] | None = None, *, deciding: bool = False) -> Callable[..., Any]:
+def tuning_options(
+    command: Callable[..., Any] | None = None, *, deciding: bool = False, reporting: bool = True
+) -> Callable[..., Any]:
     """Adds these options; the command gets them as `wishes`, a TuningWishes. deciding: those alone that decide what is
-    measured."""
+    measured; reporting: also the one that writes a report."""
     if command is None:
-        return functools.partial(tuning_options, deciding=deciding)
-    chosen = {name: option for name, option in _OPTIONS.items() if not deciding or name in _DECIDING}
+        return functools.partial(tuning_options, deciding=deciding, reporting=reporting)
+    names = _DECIDING if deciding else tuple(name for name in _OPTIONS if reporting or name != "report")
+    chosen = {name: option for name, option in _OPTIONS.items() if name in names}
 
     @functools.wraps(command)
     def with_wishes(*arguments: Any, **options: Any) -> Any:

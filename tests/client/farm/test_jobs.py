@@ -11,8 +11,9 @@ from gputune.client.farm.certificates import MEMBER_KEY, Certificates, create
 from gputune.client.farm.dask_engine import Place
 from gputune.client.farm.engine import FarmError
 from gputune.client.farm.jobs import LOST_SECONDS, Journal, Part
+from gputune.runtime.context.package import open_package
 from tests.client import models
-from tests.client.commands import Gputune
+from tests.client.commands import Gputune, config_file
 
 
 def test_a_job_is_lost_when_it_is_not_heard_of_and_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +87,42 @@ def test_models_are_tuned_on_devices_of_this_machine_and_a_job_goes_on(gputune: 
         tmp_path / "out", "--performance_cache_dir", tmp_path / "cache", *here,
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.null-cu1.bin"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model.gtpkg", "model.null-cu1.bin"]
     (job,) = Journal(tmp_path / "farm" / "jobs.sqlite").jobs()
-    assert (job.state, [part.state for part in job.parts]) == ("done", ["done"])
+    assert (job.state, [part.state for part in job.parts]) == ("done", ["done", "done"])
     again = gputune("farm", "tune", "--resume", job.name, "--device", "null", *here)
     assert again.code == 0, again.err
     assert "3 tasks, 3 known" in again.out
+
+
+def test_a_package_holds_a_models_contexts_for_all_tiers(gputune: Gputune, tmp_path: Path) -> None:
+    for name, model in (("one", models.conv_relu_gemm()), ("two", models.residual_block())):
+        models.save(model, tmp_path).rename(tmp_path / f"{name}.onnx")
+    ran = gputune(
+        "farm", "tune", "--models", f"{tmp_path / 'one.onnx'},{tmp_path / 'two.onnx'}", "--device", "null", "--device",
+        "waiting", "--tuning_effort", "none", "--output_dir", tmp_path / "out", "--farm_dir", tmp_path / "farm",
+        "--input_output_tensor_mem_type", "one:x=memhandle",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "sections that several have" in ran.out
+    for name, kind in (("one", "memhandle"), ("two", "raw")):
+        with open_package(tmp_path / "out" / f"{name}.gtpkg") as package:
+            assert sorted(entry.tier for entry in package.contexts) == ["null-cu1", "waiting-cu1"]
+            for place in range(2):
+                with package.open(place) as file:
+                    assert file.header.graphs[0].inputs[0].memory_type == kind
+
+
+def test_what_is_asked_for_is_checked_before_a_job_begins(gputune: Gputune, tmp_path: Path) -> None:
+    model = models.save(models.conv_relu_gemm(), tmp_path)
+    here = ("--device", "null", "--farm_dir", tmp_path / "farm")
+    for words, said in (
+        (("--models", tmp_path / "none.onnx"), "there is no ONNX model at"),
+        (("--models", model, "--config_file", config_file(tmp_path, target="a:1")), "target is not for a job"),
+        (("--resume", "j", "--models", model), "give --models for a new job, or --resume"),
+        (("--resume", "j", "--count", "2"), "--count: --resume goes on with what the job was asked for"),
+    ):
+        ran = gputune("farm", "tune", *words, *here)
+        assert ran.code != 0
+        assert said in ran.err, ran.err
+    assert Journal(tmp_path / "farm" / "jobs.sqlite").jobs() == []

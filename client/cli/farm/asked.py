@@ -1,0 +1,162 @@
+"""What a job of `gputune farm tune` is: read from the command line, kept in the journal, and what it generates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gputune.client.cli.options.common import ConnectionOptions
+from gputune.client.cli.options.generation import GenerationOptions
+from gputune.client.cli.options.tuning import TuningWishes
+from gputune.client.errors import ConfigError, ModelError
+from gputune.client.farm.engine import FarmError
+from gputune.client.generation.config import Config, choose_effort, read_config
+from gputune.client.generation.request import GenerationRequest
+from gputune.client.memory_types import MemoryTypes
+from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.model_files import ModelFile, Shape, model_files
+from gputune.client.target.transport.credentials import NONE
+from gputune.runtime.context.package import SUFFIX
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+
+_NOT_OF_A_JOB = {
+    "target": "the devices are those of --scheduler or --device",
+    "invalidate_performance_cache": "each model would empty what the one before has filled; use --cache_mode refresh",
+    "invalidate_kernel_repo": "each model would empty what the one before has filled; empty the folder yourself",
+}
+"""Keys of a config file that would not do here what they say, and why."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A job: paths are absolute, and all values are plain, since they are kept as JSON.
+
+    Of set_output_tensors (its lists), memory_types (its words) and config_files a value MODEL:VALUE is for one model.
+    perf_profile: as PerfProfile.to_dict gives it; wishes: fields of TuningOptions; given: the options that say so.
+    """
+
+    models: tuple[str, ...]
+    tiers: tuple[str, ...]
+    count: int | None
+    tuning_effort: str | None
+    output_dir: str
+    performance_cache_dir: str | None
+    config_files: tuple[str, ...] = ()
+    input_dimensions: tuple[tuple[str, Shape], ...] = ()
+    enable_intermediate_outputs: bool = False
+    set_output_tensors: tuple[str, ...] = ()
+    memory_types: tuple[str, ...] = ()
+    op_packages: tuple[str, ...] = ()
+    perf_profile: Mapping[str, Any] | None = None
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, plain: Mapping[str, object]) -> Asked:
+        """What the journal has. Raises FarmError for what this version has not written."""
+        try:
+            found = cls(**{**_tuples(plain), "perf_profile": plain["perf_profile"]})
+            found.requests()
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FarmError(f"what the job asked for cannot be read ({error}); begin a new one") from None
+        return found
+
+    def to_dict(self) -> dict[str, object]:
+        """As `read` takes it."""
+        return asdict(self)
+
+    @property
+    def stems(self) -> list[str]:
+        """What the models are called."""
+        return [Path(model).stem for model in self.models]
+
+    def package(self, model: Path) -> Path:
+        """Where the package of a model is written."""
+        return Path(self.output_dir) / f"{model.stem}{SUFFIX}"
+
+    def context(self, model: Path, tier: str) -> Path:
+        """Where the context of a model for a tier is written."""
+        return Path(self.output_dir) / f"{model.stem}.{tier.replace('/', '-')}.bin"
+
+    def requests(self) -> dict[Path, GenerationRequest]:
+        """What is generated of each model on any tier. Raises ConfigError for options that contradict each other or a
+        config file, ModelError."""
+        files = model_files([Path(model) for model in self.models], self.input_dimensions)
+        return {file.path: self._request(file) for file in files}
+
+    def _request(self, file: ModelFile) -> GenerationRequest:
+        stem = file.path.stem
+        config = self._config(stem)
+        lists = ";".join(self._own(self.set_output_tensors, stem))
+        options = GenerationOptions(
+            model=[file.path],
+            input_dimensions=(),
+            outputs=ChosenOutputs.parse(self.enable_intermediate_outputs, lists or None),
+            config=config,
+            effort=choose_effort(config, self.tuning_effort),
+            wishes=TuningWishes(dict(self.wishes), self.given),
+            connection=ConnectionOptions(None, NONE, None),
+            device=None,
+            performance_cache_dir=None if self.performance_cache_dir is None else Path(self.performance_cache_dir),
+            device_tier=None,
+            op_packages=self.op_packages,
+        )
+        request = options.request(
+            self.package(file.path),
+            memory_types=MemoryTypes.parse(",".join(self._own(self.memory_types, stem)) or "raw"),
+            perf_profile=None if self.perf_profile is None else PerfProfile.from_dict(dict(self.perf_profile)),
+        )
+        return replace(request, models=[file])
+
+    def _config(self, stem: str) -> Config:
+        """The config file of a model."""
+        files = list(self._own(self.config_files, stem))
+        if len(files) > 1:
+            raise ConfigError(f"--config_file: {' and '.join(files)} are both for model {stem!r}; keep one of them")
+        config = read_config(Path(files[0]) if files else None)
+        for key, why in _NOT_OF_A_JOB.items():
+            if getattr(config, key):
+                raise ConfigError(f"config file {files[0]}: {key} is not for a job on a farm: {why}")
+        if config.tuning.report is not None:
+            raise ConfigError(
+                f"config file {files[0]}: report is of one context; `gputune tuning-report` makes it later"
+            )
+        return config
+
+    def _own(self, values: Sequence[str], stem: str) -> Iterator[str]:
+        """Those of the values that are for a model, without its name."""
+        for value in values:
+            owner = max((each for each in self.stems if value.startswith(f"{each}:")), key=len, default=None)
+            if owner in (None, stem):
+                yield value if owner is None else value.removeprefix(f"{stem}:")
+
+
+def found_models(given: Sequence[str]) -> list[Path]:
+    """The files that are named, and those in folders. Raises ModelError, ConfigError."""
+    found: list[Path] = []
+    for text in (part.strip() for value in given for part in value.split(",") if part.strip()):
+        path = Path(text)
+        inside = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
+        if not inside or not all(one.is_file() for one in inside):
+            raise ModelError(f"there is no ONNX model at {path}")
+        found += [one.resolve() for one in inside]
+    stems = [path.stem for path in found]
+    if twice := {stem for stem in stems if stems.count(stem) > 1}:
+        raise ConfigError(f"two models are called {', '.join(sorted(twice))}; their contexts would be one file")
+    return found
+
+
+def _tuples(value: object) -> Any:
+    """JSON's lists as tuples."""
+    if isinstance(value, list):
+        return tuple(map(_tuples, value))
+    return {name: _tuples(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+
+
+def absolute(value: str, stems: Sequence[str] = ()) -> str:
+    """A path from this folder, or what is no path of it, as it is; MODEL: in front of it stays there."""
+    owner = max((f"{stem}:" for stem in stems if value.startswith(f"{stem}:")), key=len, default="")
+    path = Path(value.removeprefix(owner)).expanduser()
+    return f"{owner}{path.resolve()}" if path.exists() else value

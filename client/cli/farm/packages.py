@@ -1,0 +1,32 @@
+"""The packages of a job: for each model one file with its contexts for all tiers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.run.packages import combine
+from gputune.core.errors import ContextError
+from gputune.runtime.context.package import is_package, open_package
+
+
+def pack(output: Path, contexts: Sequence[Path]) -> str:
+    """Writes a package of contexts, in the place of an earlier one; what there is to say of it. Raises
+    DeviceOrContextError, ConfigError, OutputError."""
+    before = _names(output)
+    with device_errors(output):
+        packing = combine(output, contexts)
+    names = _names(output)
+    said = f"{packing}; contexts {', '.join(names)}"
+    gone = [name for name in before if name not in names]
+    return f"{said}; the package that was there had {', '.join(gone)}, too" if gone else said
+
+
+def _names(path: Path) -> list[str]:
+    """Of the contexts in a package; none where there is no package that can be read."""
+    try:
+        if not is_package(path):
+            return []
+        with open_package(path) as package:
+            return [entry.name for entry in package.contexts]
+    except (OSError, ContextError):
+        return []
