@@ -162,6 +162,9 @@ gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *
 void record_no_more(gputune_graph *graph);
 uint64_t now_ns(void);
 
+/* digest.c: of a graph's launches, in hex. */
+gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *error);
+
 /* power.c. phase: "init", "execute" or "deinit"; begin and end nest. */
 gputune_code votes_open(const char *preset, const identity *device, votes **votes, gputune_error *error);
 void votes_begin(votes *votes, const char *phase);
