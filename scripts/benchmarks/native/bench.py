@@ -39,9 +39,9 @@ class Ratio:
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
-    command.add_argument("--rounds", type=int, default=60, help="turns of each (default: %(default)s)")
-    command.add_argument("--inferences", type=int, default=10, help="of a turn (default: %(default)s)")
-    command.add_argument("--loads", type=int, default=12, help="fresh processes of each (default: %(default)s)")
+    command.add_argument("--rounds", type=int, default=250, help="turns of each (default: %(default)s)")
+    command.add_argument("--inferences", type=int, default=4, help="of a turn (default: %(default)s)")
+    command.add_argument("--loads", type=int, default=20, help="fresh processes of each (default: %(default)s)")
     command.add_argument("--context", type=Path, help="a context binary, by default MobileNetV2-0.5 160 of defaults")
     command.add_argument("--device", help="the device to use, as gputune's --device")
     command.add_argument("--json", type=Path, help="write the numbers to this file as well")
