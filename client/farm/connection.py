@@ -87,10 +87,9 @@ class FarmConnection:
             with self._having_turn() if type(request) is ProfileKernel else nullcontext():
                 self._check_open()
                 reply = self._exchange(request, "ask", on_progress)
-        except TargetError:
-            raise
         except BaseException:
-            self.hang_up()
+            if self.is_open:  # else the device is lost
+                self.hang_up()
             raise
         if isinstance(reply, Error) and reply.name in _OVER:
             self.is_open = False

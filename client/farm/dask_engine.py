@@ -1,27 +1,31 @@
 """A farm between processes and machines, on Dask's distributed: the only file that knows of it.
 
-Each worker has the host of one device. A call is a task of a named function for that worker alone, whose arguments and
-result are byte strings; it is repeated nowhere else, and never by Dask. Dask puts them into envelopes of its own, which
-it pickles: so members prove themselves by a certificate of the farm's own authority, or are on one machine.
+Each worker has the host of one device. Workers, client and scheduler find each other by Dask, and hear from it which of
+them are lost. A call is an operation of that worker's own, and goes straight there: a task would take a detour by the
+scheduler, there and back, in which a device idles. What is asked and answered are byte strings; nothing is repeated by
+Dask, or elsewhere. Dask puts them into envelopes of its own, and unpickles what others may put into theirs: so members
+prove themselves by a certificate of the farm's own authority, or are on one machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from gputune.client.farm.certificates import EXTRA, Certificates
 from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError, Mailbox, Versions
+from gputune.client.farm.frames import error_frame
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.core.opened import Closing
 
@@ -33,8 +37,12 @@ REFRESH_SECONDS = 0.5
 CONNECT_SECONDS = 10.0
 SEARCH_SECONDS = 300.0
 """So long a scheduler that was lost is waited for."""
-LARGE_BYTES = 1 << 20
-"""Frames of this size go to their worker without a detour by the scheduler."""
+SILENT_SECONDS, SILENT_SECONDS_EACH = 3.0, 0.02
+"""A worker whose heartbeat was not heard of for so long, and so much more for each worker, is lost: its machine may be,
+of which no connection tells."""
+LOOK_SECONDS = 0.25
+"""So often a call that waits looks whether its device is still there."""
+CALL = "gputune_call"
 THREADS = 8
 """Of a worker: a batch, and what must be answered beside it."""
 CONFIG = {
@@ -176,19 +184,34 @@ def _stop_event() -> asyncio.Event:
 
 # --- a worker -------------------------------------------------------------------------------------
 
-_HOSTS: dict[str, DeviceHost] = {}
-"""By name, the hosts of this process."""
 
+def _answering(host: DeviceHost) -> Callable[..., Any]:
+    """The operation CALL of a worker: what comes before the answer is told at once. A client that hangs up does not
+    end what it has asked."""
+    threads = ThreadPoolExecutor(THREADS, "call")
+    name = host.announced.name
 
-def answer(device: str, order: Any, job: str, session: str, frame: bytes, topic: str = "") -> bytes:
-    """What a task runs, on the worker that has the device. topic: where frames before the answer go."""
-    worker = _dask().get_worker()
+    def answered(device: object, tell: Callable[[bytes], None], **call: Any) -> bytes:
+        if device != name:
+            return error_frame(None, 0, "stopping", f"there is no device {device!r} here")
+        try:
+            return host.answer(Call(**call), tell)
+        except (TypeError, ValueError) as error:
+            return error_frame(None, 0, "bad_frame", str(error))
 
-    def tell(told: bytes) -> None:
-        if topic:
-            worker.log_event(topic.partition("/")[0], {"call": topic, "frame": told})
+    async def answer(comm: Any, device: object = None, **call: Any) -> dict[str, bytes]:
+        loop, told = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
-    return _HOSTS[device].answer(Call(order, job, session, bytes(frame)), tell)
+        def tell(frame: bytes | None) -> None:
+            loop.call_soon_threadsafe(told.put_nowait, frame)
+
+        running = loop.run_in_executor(threads, partial(answered, device, tell, **call))
+        running.add_done_callback(lambda _: told.put_nowait(None))
+        while (frame := await told.get()) is not None:
+            await comm.write({"told": frame})
+        return {"answer": await running}
+
+    return answer
 
 
 def serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], None]) -> None:
@@ -199,11 +222,11 @@ def serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], None]) -
 
 async def _serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], None]) -> None:
     stop, name, joined, since = _stop_event(), host.announced.name, False, time.monotonic()
-    _HOSTS[name] = host
+    answering = _answering(host)
     while not stop.is_set() and not host.drained:
         try:
             await _check_versions(place)
-            worker = await _worker(place, host)
+            worker = await _worker(place, host, answering)
         except (FarmError, OSError, RuntimeError) as error:
             if not joined or time.monotonic() - since > SEARCH_SECONDS or "other versions" in str(error):
                 raise error if isinstance(error, FarmError) else FarmError(f"cannot join {place}: {error}") from None
@@ -218,12 +241,12 @@ async def _serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], N
             await worker.close(reason="the device leaves")
 
 
-async def _worker(place: Place, host: DeviceHost) -> Any:
+async def _worker(place: Place, host: DeviceHost, answering: Callable[..., Any]) -> Any:
     announced = host.announced
-    return await _dask().Worker(
+    worker = _dask().Worker(
         str(place),
         name=announced.name,
-        nthreads=THREADS,
+        nthreads=1,
         memory_limit=0,
         host=_LOOPBACK if is_loopback(place.host) else None,
         protocol=place.protocol,
@@ -234,6 +257,8 @@ async def _worker(place: Place, host: DeviceHost) -> Any:
         metrics={KEY: lambda worker: host.report()},
         heartbeat_interval="1s",
     )
+    worker.handlers[CALL] = answering
+    return await worker
 
 
 # --- a client -------------------------------------------------------------------------------------
@@ -246,11 +271,10 @@ class DaskEngine(Closing):
         """Raises FarmError where no scheduler of the same versions is there."""
         asyncio.run(_check_versions(place))
         self._place = place
-        self._topic = f"gputune-{secrets.token_hex(8)}"
         self._lock = threading.Lock()
         self._devices: dict[str, Announced] = {}
         self._addresses: dict[str, str] = {}
-        self._boxes: dict[str, Mailbox] = {}
+        self._heard: dict[str, tuple[object, float]] = {}
         self._watching: list[Callable[[], None]] = []
         self._stop = threading.Event()
         self._client = self._connected()
@@ -269,26 +293,19 @@ class DaskEngine(Closing):
             address, client = self._addresses.get(device), self._client
         if address is None:
             raise DeviceGone(f"device {device} is not in the farm")
-        box, number = Mailbox(), f"{self._topic}/{secrets.token_hex(8)}"
-        self._boxes[number] = box
-        future = None
+        box = Mailbox()
+        running = _begun(client, _asked(client, address, {"device": device, **vars(call)}, box.put))
+        running.add_done_callback(lambda done: box.end())
         try:
-            future = self._submitted(client, address, device, call, number)
-            future.add_done_callback(lambda done: box.end())
-            while not box.read(heard):
-                if self._addresses.get(device) != address:
+            while not box.read(heard, LOOK_SECONDS):
+                if self._stop.is_set() or self._client is not client or self._addresses.get(device) != address:
                     raise DeviceGone(f"device {device} has left the farm")
-            reply: bytes = future.result(timeout=CONNECT_SECONDS)
-        except DeviceGone:
-            raise
-        except Exception as error:  # a worker that was killed, a lost connection: Dask has many names for it
-            raise DeviceGone(f"device {device} was lost: {type(error).__name__}") from None
         finally:
-            del self._boxes[number]
-            if future is not None and not future.done():
-                with suppress(Exception):
-                    future.cancel()
-        return reply
+            running.cancel()  # which is nothing where it has ended
+        try:
+            return running.result()
+        except Exception as error:  # a lost connection: Dask has many names for it
+            raise DeviceGone(f"device {device} was lost: {type(error).__name__}") from None
 
     def stop_scheduler(self) -> None:
         """Ends the scheduler."""
@@ -302,32 +319,15 @@ class DaskEngine(Closing):
 
     # --- beside the calls -------------------------------------------------------------------------
 
-    def _submitted(self, client: Any, address: str, device: str, call: Call, number: str) -> Any:
-        frame: Any = call.frame
-        if len(frame) >= LARGE_BYTES:
-            frame = client.scatter(frame, workers=[address], direct=True, hash=False)
-        return client.submit(
-            answer, device, call.order, call.job, call.session, frame, number,
-            key=number, workers=[address], allow_other_workers=False, pure=False, retries=0,
-        )  # fmt: skip
-
     def _connected(self) -> Any:
         dask = _dask()
         try:
-            client = dask.Client(
+            return dask.Client(
                 str(self._place), security=self._place.security, timeout=CONNECT_SECONDS, set_as_default=False,
-                direct_to_workers=True, heartbeat_interval="2s",
+                heartbeat_interval="2s",
             )  # fmt: skip
         except (OSError, TimeoutError, RuntimeError) as error:
             raise FarmError(f"no scheduler of a farm answers at {self._place}: {error}") from None
-        client.subscribe_topic(self._topic, self._heard)
-        return client
-
-    def _heard(self, event: Any) -> None:
-        _, message = event
-        box = self._boxes.get(message.get("call", "")) if isinstance(message, dict) else None
-        if box is not None and isinstance(message.get("frame"), bytes):
-            box.put(message["frame"])
 
     def _keep(self) -> None:
         while not self._stop.wait(REFRESH_SECONDS):
@@ -344,8 +344,9 @@ class DaskEngine(Closing):
         client = self._client
         said = client.sync(client.scheduler.identity, callback_timeout=CONNECT_SECONDS)
         devices, addresses = {}, {}
+        self._heard = {address: heard for address, heard in self._heard.items() if address in said["workers"]}
         for address, worker in said["workers"].items():
-            if KEY not in worker:
+            if KEY not in worker or self._silent(address, worker.get("last_seen"), len(said["workers"])):
                 continue
             try:
                 one = Announced.read(worker[KEY], worker.get("metrics", {}).get(KEY))
@@ -355,6 +356,15 @@ class DaskEngine(Closing):
             devices[one.name], addresses[one.name] = one, address
         self._now_there(devices, addresses)
 
+    def _silent(self, address: str, last_seen: object, workers: int) -> bool:
+        """Whether no heartbeat of a worker was heard of for too long. Clocks of machines differ: what counts is when
+        this one saw another time."""
+        before, since = self._heard.get(address, (None, 0.0))
+        if last_seen != before:
+            self._heard[address] = last_seen, time.monotonic()
+            return False
+        return time.monotonic() - since > SILENT_SECONDS + SILENT_SECONDS_EACH * workers
+
     def _now_there(self, devices: dict[str, Announced], addresses: dict[str, str]) -> None:
         with self._lock:
             changed = addresses != self._addresses
@@ -362,3 +372,31 @@ class DaskEngine(Closing):
         if changed:
             for hear in self._watching:
                 hear()
+
+
+def _begun(client: Any, asked: Coroutine[Any, Any, bytes]) -> Future[bytes]:
+    """Starts a call in the thread of a client. Raises DeviceGone where that has ended."""
+    try:
+        return asyncio.run_coroutine_threadsafe(asked, client.loop.asyncio_loop)
+    except RuntimeError:
+        asked.close()
+        raise DeviceGone("the connection to the farm is closed") from None
+
+
+async def _asked(client: Any, address: str, call: Mapping[str, object], heard: Callable[[bytes], None]) -> bytes:
+    """Has a worker answer a call. Raises OSError and others when it is lost, ValueError for what is no answer."""
+    comm = await client.rpc.connect(address)
+    try:
+        await comm.write({"op": CALL, **call})
+        while True:
+            message = await comm.read()
+            if not isinstance(message, Mapping) or not isinstance(message.get("told", message.get("answer")), bytes):
+                raise ValueError("that is no answer to a call")
+            if "answer" in message:
+                return bytes(message["answer"])
+            heard(message["told"])
+    except BaseException:
+        comm.abort()  # it may be in the middle of an answer
+        raise
+    finally:
+        client.rpc.reuse(address, comm)

@@ -13,8 +13,9 @@ import pytest
 
 from gputune.client.farm.certificates import Certificates, create
 from gputune.client.farm.dask_engine import DaskEngine, Place
-from gputune.client.farm.engine import FarmError
+from gputune.client.farm.engine import Call, DeviceGone, FarmError
 from gputune.client.farm.pool import Pool
+from gputune.server.protocol.messages import Progress
 from tests.client.farm.requests import copying
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS, becomes
@@ -47,7 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def measured(pool: Pool) -> str:
     client = pool.group(TIER).connect_all()[0]
-    large = np.arange(1 << 19, dtype=np.float32)  # a frame that does not go by the scheduler
+    large = np.arange(1 << 19, dtype=np.float32)  # in a frame of 2 MiB
     return client.measure_kernel(copying(client.upload(large), client.upload(large[:16]))).trials[0].status
 
 
@@ -68,6 +69,27 @@ def test_a_worker_and_a_scheduler_are_killed_and_come_back(start: Start, tmp_pat
         start("scheduler", "--port", where.rpartition(":")[2])
         assert becomes(lambda: list(engine.devices()) == ["b"])
         assert measured(pool) == "ok"
+
+
+def test_an_error_of_the_caller_is_no_loss_but_silence_is(start: Start, tmp_path: Path) -> None:
+    where = f"127.0.0.1:{unused_port()}"
+    start("scheduler", "--port", where.rpartition(":")[2])
+    worker = start("worker", "--device", "null", "--name", "a", "--scheduler", where)
+
+    def fail(progress: Progress) -> None:
+        raise LookupError("the caller's own")
+
+    with DaskEngine(Place.parse(where, Certificates(tmp_path))) as engine, Pool(engine, "job") as pool:
+        client = pool.group(TIER).connect_all()[0]
+        values = client.upload(np.arange(16, dtype=np.float32))
+        with pytest.raises(LookupError, match="the caller's own"):
+            client.measure_kernel(copying(values, values), fail)
+        assert client.measure_kernel(copying(values, values)).trials[0].status == "ok"
+        worker.send_signal(signal.SIGSTOP)  # its connections stay
+        with pytest.raises(DeviceGone):
+            engine.call("a", Call("renew", "job"))
+        worker.send_signal(signal.SIGCONT)
+        assert becomes(engine.devices)
 
 
 def test_only_members_join_a_farm_with_certificates(start: Start, tmp_path: Path) -> None:
