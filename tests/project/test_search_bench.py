@@ -4,9 +4,11 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.search import bench
+from benchmarks.search.replay import mean_over_seeds
 
 SPACE = Path(__file__).parents[1] / "recordings" / "depthwise_pocl_T4.json.gz"
 
@@ -21,8 +23,18 @@ def test_a_recorded_space_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixt
     bench.main(arguments("--space", str(SPACE), "--json", str(tmp_path / "numbers.json")))
     assert "| random, cold             | " in capsys.readouterr().out
     found = json.loads((tmp_path / "numbers.json").read_text())["depthwise"]["random, cold"]
-    assert found["400"] == {"percent": 100, "low": 100, "high": 100}, "after all of a space its best is known"
-    assert 0 < found["2"]["low"] < found["2"]["percent"] < found["2"]["high"] < 100
+    assert list(found) == [bench.ALL_DEVICES], "one space is all of a kernel"
+    found = found[bench.ALL_DEVICES]
+    assert found["400"] == {"percent": 100, "standard_error": 0}, "after all of a space its best is known"
+    assert 0 < found["2"]["standard_error"] < found["2"]["percent"] < 100
+
+
+def test_errors_are_of_the_seeds_and_not_of_the_devices() -> None:
+    first, second = np.array([[40.0], [60.0]]), np.array([[90.0], [90.0]])
+    mean, error = mean_over_seeds([first, second])
+    assert mean.tolist() == [70.0]
+    assert error.tolist() == [5.0]  # 10 for the first device, none for the second, over two
+    assert mean_over_seeds([first[:1]])[1].tolist() == [0.0]
 
 
 def test_an_interpreter_that_is_not_there_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

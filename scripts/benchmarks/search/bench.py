@@ -2,14 +2,14 @@
 server's successive halving picks. Needs no device. `scripts/bench search` calls this.
 
 Percent is 100 x best / found: the least true median of all configurations over that of the best one found so far. A
-figure is the median over seeds, its mean over the devices of a kernel, and a 95 % bootstrap interval over the seeds.
+figure is the mean over seeds with its standard error, of each space and of all devices of a kernel together.
 """
 
 import argparse
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from benchmarks.search.replay import (
     Curves,
     KernelTunerFailed,
     kernel_tuner,
-    mean_of_medians,
+    mean_over_seeds,
     portfolio_of_others,
     replay,
 )
@@ -29,6 +29,7 @@ from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 
 RECORDINGS = tool.ROOT / "tests" / "recordings"
 PORTFOLIO = 5
+ALL_DEVICES = "all devices"
 COMPARED = "auto,model_based,evolution,descent,random"
 KERNEL_TUNER = (
     "random_sample,genetic_algorithm,greedy_ils,greedy_mls,mls,simulated_annealing,diff_evo,pso,firefly_algorithm,"
@@ -36,11 +37,16 @@ KERNEL_TUNER = (
 )
 """All of version 1.5 that search for one objective and need nothing else installed."""
 
+Figures = Mapping[str, Mapping[str, float]]
+"""By the number of evaluations, "percent" and "standard_error"."""
+
 CONSTANTS = (
     "The strategies' constants were fixed on tests/recordings (three kernels of ours on PoCL) and on the made-up\n"
     "spaces of made_up.py and landscapes.py in scripts/benchmarks/search. Recorded GPU spaces of convolution and\n"
     "dedispersion (FAIR Benchmark Hub) were looked at before and after; that the strategies fell short there after 50\n"
-    "evaluations is why landscapes of more shapes were made up. Its rounds up to 16 are those of its design;\n"
+    "evaluations is why landscapes of more shapes were made up. Shares as what is learned, divisors as views,\n"
+    "FAR_AWAY, the first samples and FRUITLESS were chosen among a few ways each on made-up spaces and on the\n"
+    "convolutions of four of those GPUs. Successive halving: its rounds up to 16 are those of its design;\n"
     "its least number of samples for a verdict (7), its last round (24) and the split into picking and judging\n"
     "samples were settled while looking at those recorded GPU spaces. What it keeps in a small field (8, and 20 % for\n"
     "one sample) is for the noise of a busy machine with PoCL."
@@ -105,7 +111,7 @@ def _searching(recordings: Sequence[Recording], arguments: argparse.Namespace) -
     for recording in recordings:
         by_kernel[recording.kernel].append(recording)
     print(CONSTANTS, flush=True)
-    result: dict[str, Any] = {}
+    result: dict[str, dict[str, dict[str, Figures]]] = {}
     for kernel, devices in by_kernel.items():
         result[kernel] = {}
         shown: list[tuple[str, Sequence[Curves]]] = []
@@ -121,16 +127,28 @@ def _searching(recordings: Sequence[Recording], arguments: argparse.Namespace) -
                 kernel_tuner(one, arguments.kernel_tuner_python, theirs, arguments.seeds, max(looks)) for one in devices
             ]
             shown += [(f"Kernel Tuner: {name}", [curves[name] for curves in found]) for name in theirs]
-        rows = []
         for title, curves in shown:
-            mean, low, high = mean_of_medians(curves)
+            spaces = (
+                {one.device: [found] for one, found in zip(devices, curves, strict=True)} if len(devices) > 1 else {}
+            )
             result[kernel][title] = {
-                str(look): {"percent": mean[look - 1], "low": low[look - 1], "high": high[look - 1]} for look in looks
+                name: _figures(found, looks) for name, found in {ALL_DEVICES: curves, **spaces}.items()
             }
-            rows.append([title, *(f"{mean[n - 1]:.1f} ({low[n - 1]:.1f}-{high[n - 1]:.1f})" for n in looks)])
-        head = f"{kernel}: {', '.join(one.device for one in devices)}; {arguments.seeds} seeds"
-        print("\n" + tool.table([head, *(f"{look} evaluations" for look in looks)], rows), flush=True)
+        for name in [ALL_DEVICES, *(one.device for one in devices)][: None if len(devices) > 1 else 1]:
+            rows = [[title, *map(_percent, found[name].values())] for title, found in result[kernel].items()]
+            which = ", ".join(one.device for one in devices) if name == ALL_DEVICES else name
+            head = f"{kernel}: {which}; {arguments.seeds} seeds"
+            print("\n" + tool.table([head, *(f"{look} evaluations" for look in looks)], rows), flush=True)
     return result
+
+
+def _figures(curves: Sequence[Curves], looks: Sequence[int]) -> Figures:
+    mean, error = mean_over_seeds(curves)
+    return {str(look): {"percent": mean[look - 1], "standard_error": error[look - 1]} for look in looks}
+
+
+def _percent(figure: Mapping[str, float]) -> str:
+    return f"{figure['percent']:.1f} ± {figure['standard_error']:.1f}"
 
 
 def _measuring(recordings: Sequence[Recording], arguments: argparse.Namespace) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from gputune.kernels.space import Configuration
 Curves = npt.NDArray[np.float64]
 """[seeds, evaluations]: percent of the optimum, 100 x best / found; 0 as long as nothing worked."""
 
-RESAMPLES = 1000
+Floats = npt.NDArray[np.float64]
+
 KERNEL_TUNER_MINUTES = 60
 
 
@@ -116,16 +117,10 @@ def kernel_tuner(
     return {name: np.array(curves) for name, curves in found.items()}
 
 
-def mean_of_medians(devices: Sequence[Curves]) -> tuple[Curves, Curves, Curves]:
-    """The median over seeds, its mean over devices, and a 95 % bootstrap interval of that: (mean, low, high)."""
-    chance = np.random.default_rng(0)
-
-    def resampled(curves: Curves) -> Curves:
-        """Medians of a draw of as many seeds, with repetition."""
-        drawn: Curves = np.median(curves[chance.integers(len(curves), size=len(curves))], axis=0)
-        return drawn
-
-    mean = np.mean([np.median(curves, axis=0) for curves in devices], axis=0)
-    draws = [np.mean([resampled(curves) for curves in devices], axis=0) for _ in range(RESAMPLES)]
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    return mean, low, high
+def mean_over_seeds(devices: Sequence[Curves]) -> tuple[Floats, Floats]:
+    """The mean over seeds and devices after each evaluation, and its standard error: how far chance, which the seeds
+    stand for, may have moved it; 0 for a single seed."""
+    mean = np.mean([curves.mean(axis=0) for curves in devices], axis=0)
+    variances = [curves.var(axis=0, ddof=min(1, len(curves) - 1)) / len(curves) for curves in devices]
+    error: Floats = np.sqrt(np.sum(variances, axis=0)) / len(devices)
+    return mean, error

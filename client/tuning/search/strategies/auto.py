@@ -1,9 +1,9 @@
-"""The default: a portfolio first, then down from the best, then anywhere else, led by a model of all that is known.
+"""The default: a portfolio as long as it keeps its promise, and a model of all that is known.
 
-Configurations that won for near problems or on other devices come first. From the best of them it goes down by changing
-one parameter at a time, in the order that the Gaussian process of `model_based` finds most promising, until no such
-change is left. Then, and from the start where there is no portfolio, the model proposes from the whole space: it finds
-the way down by itself as soon as it has seen what a parameter and a product of parameters do.
+Configurations that won for near problems or on other devices come first: at least DOUBTED_AFTER of them, then each in
+turn with one that the model chooses. Once something else is better than all of them so far, what won elsewhere says
+little of this device, and the rest of them is left to the model. It proposes from the whole space, and what was
+found out of the portfolio is to it a result like any other: it goes down from there or looks elsewhere, as it expects.
 """
 
 from collections.abc import Sequence
@@ -11,36 +11,39 @@ from collections.abc import Sequence
 import numpy as np
 
 from gputune.client.tuning.search.strategies import Evaluation
-from gputune.client.tuning.search.strategies.candidates import Rows
 from gputune.client.tuning.search.strategies.model_based import ModelBased
 from gputune.kernels.space import Configuration, TuningSpace
 
+DOUBTED_AFTER = 2
+"""So many of the portfolio are measured before anything is compared with them."""
+
 
 class Auto:
-    """The portfolio in its order, without what is not of this space; then steps from the best; then the model."""
+    """The portfolio in its order, without what is not of this space, and in between and after it the model."""
 
     def __init__(self, space: TuningSpace, seed: int, portfolio: Sequence[Configuration] = ()) -> None:
         self._model = ModelBased(space, seed)
         self._candidates = self._model.candidates
         rows = (self._candidates.row(configuration) for configuration in portfolio)
         self._portfolio = [row for row in dict.fromkeys(rows) if row is not None]
+        self._asked = 0
 
     def ask(self, count: int) -> list[dict[str, int]]:
-        waiting = [row for row in self._portfolio if self._candidates.open[row]]
-        found = self._candidates.take(waiting[:count]) or self._model.spread(count)
-        if found:
-            return found
-        found = self._model.promising(count, self._steps())
-        return found + self._model.promising(count - len(found), np.flatnonzero(self._candidates.open))
+        found: list[dict[str, int]] = []
+        while len(found) < count and (waiting := self._waiting()):
+            self._asked += 1
+            alone = self._asked <= DOUBTED_AFTER or (self._asked - DOUBTED_AFTER) % 2 == 0
+            found += self._candidates.take(waiting[:1]) if alone else self._model.ask(1)
+        return found + self._model.ask(count - len(found))
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
         self._model.tell(evaluations)
 
-    def _steps(self) -> Rows:
-        """Open candidates that differ from the best in one parameter; none without a portfolio to go down from."""
-        still, best = np.flatnonzero(self._candidates.open), self._candidates.best()
-        if best is None or not self._portfolio:
-            return still[:0]
-        changed = (self._candidates.codes[still] != self._candidates.codes[best]).sum(axis=1)
-        steps: Rows = still[changed == 1]
-        return steps
+    def _waiting(self) -> list[int]:
+        """Rows of the portfolio that are still to be measured; none when others are better than what was."""
+        costs, portfolio = self._candidates.costs, np.array(self._portfolio, int)
+        known = portfolio[~np.isnan(costs[portfolio])]
+        others = np.delete(costs, portfolio)
+        if len(known) >= DOUBTED_AFTER and np.fmin.reduce(others, initial=np.inf) < costs[known].min():
+            return []
+        return [row for row in self._portfolio if self._candidates.open[row]]

@@ -1,8 +1,12 @@
-"""Bayesian optimisation: a Gaussian process learns the logarithm of the cost, and what promises most is asked for.
+"""Bayesian optimisation: a Gaussian process learns how much of the best speed is lost; what promises most is asked for.
+
+It learns that share and not the cost: where costs differ a hundredfold, a model of them sees little but how bad the bad
+ones are, and the few good ones lie close together.
 
 Expected improvement as in Jones, Schonlau, Welch: Efficient Global Optimization of Expensive Black-Box Functions
 (1998); several at a time by believing what is expected of those already chosen, as in Ginsbourger, Le Riche, Carraro:
-Kriging Is Well-Suited to Parallelize Optimization (2010). Starts from few configurations that lie far apart.
+Kriging Is Well-Suited to Parallelize Optimization (2010). Starts from few configurations that lie far apart and not at
+the border, where tiles and groups are too small or too large to be good.
 """
 
 import math
@@ -29,8 +33,13 @@ SPREAD_AMONG = 64
 MOST_CANDIDATES = 10_000
 """Of larger spaces the model looks at so many at a time, drawn at random, so that asking stays below 0.3 s."""
 
-LOOKED_AT_TWICE = 1000
-"""So many of them, which the likeliest explanation finds most promising, are judged by the other explanations too."""
+FRUITLESS, GAIN = 4, 0.03
+"""After each so many results in a row none of which was better than the best by this share, the next is far from all
+that is known: on a plateau a model finds small gains beside the best for ever, and a better one elsewhere is never
+seen."""
+
+BEST_EXPECTED, DRAWN = 400, 200
+"""Of more than both together the model judges closely those of which it expects most, and others drawn at random."""
 
 MOST_KNOWN = 96
 """The model is told of so many results at most: half of them the best, half drawn from the rest. Where the bad ones are
@@ -43,13 +52,24 @@ class ModelBased:
     def __init__(self, space: TuningSpace, seed: int) -> None:
         self.candidates = Candidates(space)
         self._random = np.random.default_rng(seed)
+        self._best, self._fruitless, self._far = math.inf, 0, 0
+        self._places = (self.candidates.codes + 0.5) / np.array(self.candidates.levels, float)
+        """The middle of each value's part of its range, so that none lies at the border."""
         self._process = GaussianProcess(self.candidates.points, views_of(self.candidates), self._random)
 
     def ask(self, count: int) -> list[dict[str, int]]:
-        return self.spread(count) or self.promising(count, np.flatnonzero(self.candidates.open))
+        if started := self.spread(count):
+            return started
+        found = self._elsewhere(count)
+        return found + self.promising(count - len(found), np.flatnonzero(self.candidates.open))
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
-        self.candidates.tell(evaluations)
+        for row in self.candidates.tell(evaluations):
+            self._fruitless += 1
+            cost = float(self.candidates.costs[row])
+            if cost < self._best - GAIN:
+                self._fruitless, self._far = 0, 0
+            self._best = min(self._best, cost)
 
     def spread(self, count: int) -> list[dict[str, int]]:
         """Up to `count` configurations far from all before them; empty when enough is known to ask the model.
@@ -73,46 +93,62 @@ class ModelBased:
             return []
         if len(rows) > MOST_CANDIDATES:
             rows = np.sort(self._random.choice(rows, MOST_CANDIDATES, replace=False))
-        costs = self._costs(known)
+        losses = self._losses(known)
         if len(known) > MOST_KNOWN:
-            order = np.argsort(costs, kind="stable")
+            order = np.argsort(losses, kind="stable")
             drawn = self._random.choice(order[MOST_KNOWN // 2 :], MOST_KNOWN - MOST_KNOWN // 2, replace=False)
             kept = np.sort(np.concatenate([order[: MOST_KNOWN // 2], drawn]))
-            known, costs = known[kept], costs[kept]
-        self._process.fit(known, costs)
-        best = float(costs.min())
-        if len(rows) > LOOKED_AT_TWICE:
-            first = self._process.likeliest_at(rows)
-            gain = _expected_improvement(best, first.mean, first.deviation)
-            rows = rows[np.argsort(-gain, kind="stable")[:LOOKED_AT_TWICE]]
+            known, losses = known[kept], losses[kept]
+        self._process.fit(known, losses)
+        rows = self._looked_at(rows)
         posteriors = self._process.at(rows)
         chosen: list[int] = []
         for _ in range(min(count, len(rows))):
             gain = np.zeros(len(rows))
             for posterior in posteriors:
-                gain += _expected_improvement(best, posterior.mean, posterior.deviation)
+                gain += _expected_improvement(0.0, posterior.mean, posterior.deviation)
             gain[chosen] = -1
             chosen.append(int(np.argmax(gain)))
             for posterior in posteriors:
                 posterior.believe(chosen[-1])
         return candidates.take(rows[chosen].tolist())
 
-    def _costs(self, known: Rows) -> Floats:
-        """Logarithms of the costs of known rows, with something in place of those that failed."""
-        costs: Floats = self.candidates.costs[known]
+    def _elsewhere(self, count: int) -> list[dict[str, int]]:
+        """Of `count` configurations those that are due because nothing better was found for long."""
+        due, self._far = self._fruitless // FRUITLESS - self._far, self._fruitless // FRUITLESS
+        found: list[dict[str, int]] = []
+        while len(found) < min(due, -(-count // FRUITLESS)) and self.candidates.open.any():
+            found += self.candidates.take([self._farthest()])
+        return found
+
+    def _looked_at(self, rows: Rows) -> Rows:
+        """Those of the rows that are judged closely."""
+        if len(rows) <= BEST_EXPECTED + DRAWN:
+            return rows
+        expected = self._process.expected_at(rows)
+        drawn = self._random.choice(rows, DRAWN, replace=False)
+        return np.union1d(rows[np.argsort(expected, kind="stable")[:BEST_EXPECTED]], drawn)
+
+    def _losses(self, known: Rows) -> Floats:
+        """The share of the best speed that known rows lack, 0 to 1, with something in place of those that failed."""
+        costs = self.candidates.costs[known]
+        losses: Floats = 1 - np.exp(np.nanmin(costs) - costs)
         worked = np.isfinite(costs)
-        costs[~worked] = np.quantile(costs[worked], FAILED_LIKE)
-        return costs
+        losses[~worked] = np.quantile(losses[worked], FAILED_LIKE)
+        return losses
 
     def _farthest(self) -> int:
-        """Of a few random open candidates the one farthest from everything asked for so far."""
-        candidates = self.candidates
-        taken, still = np.flatnonzero(~candidates.open), np.flatnonzero(candidates.open)
+        """Of a few random open candidates the one farthest from everything asked for so far and from the border, which
+        counts like a configuration mirrored at it. The first is the one nearest to the middle."""
+        taken, still = np.flatnonzero(~self.candidates.open), np.flatnonzero(self.candidates.open)
         drawn = self._random.choice(still, min(len(still), SPREAD_AMONG), replace=False)
+        places = self._places[drawn]
         if not len(taken):
-            return int(drawn[0])
-        apart = candidates.points[drawn][:, None, :] - candidates.points[taken][None, :, :]
-        return int(drawn[np.argmax((apart**2).sum(axis=2).min(axis=1))])
+            return int(drawn[np.argmin(((places - 0.5) ** 2).sum(axis=1))])
+        apart = places[:, None, :] - self._places[taken][None, :, :]
+        mirrored = (2 * np.minimum(places, 1 - places)) ** 2
+        nearest = np.minimum((apart**2).sum(axis=2).min(axis=1), mirrored.sum(axis=1))
+        return int(drawn[np.argmax(nearest)])
 
 
 def _expected_improvement(best: float, mean: Floats, deviation: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """A Gaussian process over the configurations of a space: what each of them may cost, and how sure that is.
 
-The logarithm of a cost is a sum: one part follows all parameters together, and one more each of the views of
+A value is a sum: one part follows all parameters together, and one more each of the views of
 `views.py`, as in Duvenaud, Nickisch, Rasmussen: Additive Gaussian Processes (2011). What few points say of one number
 then holds wherever that number comes up again. All parts are Matérn-3/2; see Rasmussen, Williams: Gaussian Processes
 for Machine Learning (2006). Lengths, weights and the noise are fitted by marginal likelihood times a prior, one after
@@ -34,10 +34,18 @@ SPREAD = 1.0
 """Standard deviation of the logarithm of a length, a weight or the noise around what is expected."""
 
 STEPS, WEIGHT_STEPS = (-0.9, -0.45, 0.45, 0.9), (-1.2, 1.2)
-"""What is tried instead of a logarithm, to see whether that is more likely."""
+"""What is added to a logarithm, to see whether that is more likely."""
 
 FIRST_SWEEPS = 4
-"""So often all settings are gone through at the first fit; once at later ones, each of which starts from the last."""
+"""So often all settings are gone through at the first fit, with all steps. Later fits start from the last one and go
+through them once, with one random step each: that follows the slow change of what is likely at a quarter of the time.
+"""
+
+FAR_AWAY = 0.8
+"""What is far from all known values is expected to be like the value that so large a share of them stays below: as bad
+as most, not as the mean. After a portfolio only good ones are known, and a model that expected the like everywhere
+would wander; one that expected the worst would never leave the first good region for another.
+"""
 
 SAMPLES, WALK, STRIDE = 4, 4, 0.3
 """Beside the likeliest settings so many others are kept, each so many steps of such a size away: few points leave
@@ -68,12 +76,8 @@ class GaussianProcess:
         self._fitted = False
 
     def fit(self, rows: Rows, values: Floats) -> None:
-        """Takes in all known values (at least one) and the rows that have them.
-
-        What is far from all of them is expected to be as bad as the worst, not as the mean: after a portfolio only good
-        ones are known, and a model that expected the like everywhere would wander.
-        """
-        centre = float(values.max())
+        """Takes in all known values (at least one) and the rows that have them."""
+        centre = float(np.quantile(values, FAR_AWAY))
         scale = float(np.sqrt(((values - centre) ** 2).mean())) or 1.0
         self._known = _Known(rows, centre, scale, (values - centre) / scale)
         self._gaps = (self._points[rows][:, None, :] - self._points[rows][None, :, :]) ** 2
@@ -93,9 +97,17 @@ class GaussianProcess:
         """What the fit says about other rows, once for each of the likely settings."""
         return [self._posterior(settings, rows) for settings in self._likely]
 
-    def likeliest_at(self, rows: Rows) -> "Posterior":
-        """What the fit says about other rows with the likeliest settings alone: the quick look."""
-        return self._posterior(self._settings, rows)
+    def expected_at(self, rows: Rows) -> Floats:
+        """Values expected of other rows with the likeliest settings alone: the quick look, which needs no covariance of
+        all parts with all rows."""
+        known, scale = self._known, np.exp(-self._settings[: self._dimensions])
+        weights = np.exp(self._settings[self._dimensions + 1 :])
+        pulls = np.linalg.solve(self._covariance(self._settings), known.standard) / (1 + weights.sum())
+        found: Floats = _matern(_squares(self._points[rows] * scale, self._points[known.rows] * scale)) @ pulls
+        for view, table, weight in zip(self._views, self._tables, weights, strict=True):
+            found += (weight * (table[:, view.codes[known.rows]] @ pulls))[view.codes[rows]]
+        expected: Floats = known.centre + known.scale * found
+        return expected
 
     def _posterior(self, settings: Floats, rows: Rows) -> "Posterior":
         between = partial(self._between, settings, others=rows)
@@ -104,6 +116,8 @@ class GaussianProcess:
 
     def _stepped(self, which: int) -> list[Floats]:
         steps = np.array(STEPS if which <= self._dimensions else WEIGHT_STEPS)
+        if self._fitted:
+            steps = self._random.choice(steps, 1)
         tried = np.repeat(self._settings[None, :], len(steps), axis=0)
         tried[:, which] += steps
         return list(tried)

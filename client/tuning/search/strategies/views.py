@@ -2,7 +2,9 @@
 
 Each parameter is such a view, and so is the product of any two that are sizes or counts. Work-items in a group, results
 of a work-item, the tile of a group: what fills a device in steps, or no longer fits its registers, is a product of
-parameters, and no distance between the parameters themselves shows that two configurations have it in common.
+parameters, and no distance between the parameters themselves shows that two configurations have it in common. So is how
+often 2 divides a size or such a product: groups of whole vectors, aligned rows and banks without conflicts come with
+powers of two, and 128 is then nearer to 64 than to 112.
 """
 
 from dataclasses import dataclass
@@ -30,9 +32,19 @@ class View:
 
 
 def views_of(candidates: Candidates) -> list[View]:
-    """Every parameter by rank, and the logarithms of all products of two parameters that are never 0 or negative."""
-    sizes = [
-        np.log2(values)[candidates.codes[:, column]] for column, values in enumerate(candidates.values) if values[0] > 0
-    ]
-    products = [one + other for one, other in combinations(sizes, 2)]
-    return [View.of(numbers) for numbers in (*candidates.points.T, *products)]
+    """Every parameter by rank; of parameters that are never 0 or negative and of products of two of them, the logarithm
+    and how often 2 divides it. A number that tells nothing apart, or only what another one does, is left out."""
+    sizes = [values[candidates.codes[:, column]] for column, values in enumerate(candidates.values) if values[0] > 0]
+    products = [one * other for one, other in combinations(sizes, 2)]
+    numbers = [*candidates.points.T, *map(np.log2, products), *map(_twos, [*sizes, *products])]
+    views: dict[bytes, View] = {}
+    for view in map(View.of, numbers):
+        if len(view.places) > 1:
+            views.setdefault(view.codes.tobytes(), view)
+    return list(views.values())
+
+
+def _twos(numbers: npt.NDArray[np.int64]) -> Floats:
+    """How often 2 divides whole numbers above 0."""
+    twos: Floats = np.log2(numbers & -numbers)
+    return twos
