@@ -1,6 +1,5 @@
 """gputune model-check"""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,16 +10,12 @@ import click
 from gputune.client.cli.options.common import op_packages, parse_input_dimensions
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
-from gputune.client.generation.model_check import check_model, describe
+from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.progress import reporting
-from gputune.client.target.connecting import choose_target
-from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks, measured
-from gputune.client.tuning.search.task_search import device_limits
-from gputune.core.identity import DeviceIdentity
+from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
 from gputune.kernels.family import DeviceLimits
-from gputune.runtime.devices.discovery import NULL_REPORT
 
 RUNS_NOT = 9
 MOST_ROWS = 20
@@ -79,18 +74,13 @@ def command(
 
 def _device(gflops: float | None, gbps: float | None, device: str | None) -> tuple[Peaks, DeviceLimits]:
     """The peaks that options give, or that a device has, and the limits that spaces are counted for."""
-    assert NULL_REPORT.identity is not None
     given = [name for name, value in (("--gflops", gflops), ("--gbps", gbps)) if value is not None]
     if device is not None:
         if given:
             raise ConfigError(f"{' and '.join(given)}: with --device the peaks are measured; drop one of them")
-        with (
-            reporting(sys.stderr, "warn"),
-            choose_target(None, os.environ, device) as target,
-            target.connect() as client,
-        ):
-            return measured(client), device_limits(DeviceIdentity.from_dict(client.device))
-    limits = device_limits(NULL_REPORT.identity)
+        with reporting(sys.stderr, "warn"):
+            return measured_peaks(device)
+    limits = any_limits()
     if gflops is not None and gbps is not None:
         return Peaks(gflops, gbps, "given"), limits
     if given:

@@ -27,12 +27,12 @@ from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts, Wishes
 from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
 from gputune.client.run.net_run import InPlace, Job
-from gputune.client.run.percentiles import in_words
 from gputune.client.run.profiling import OPTRACE, content_of, level_of, lines_of, log_path, record
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.runtime import Executor
+from gputune.runtime.application.percentiles import in_words
 from gputune.runtime.execution.loading import Compatibility, open_executor
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level

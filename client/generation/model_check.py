@@ -1,5 +1,6 @@
 """What `gputune model-check` says of a model before any tuning: what runs, what it costs, how long tuning may take."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -12,11 +13,14 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.nearest import nearest_form
 from gputune.client.model.plan import Plan, Task
 from gputune.client.report.problems import words
-from gputune.client.tuning.measuring.peaks import Peaks
+from gputune.client.target.connecting import choose_target
+from gputune.client.tuning.measuring.peaks import Peaks, measured
 from gputune.client.tuning.search.effort import EFFORTS, Effort, trials_for
-from gputune.client.tuning.search.task_search import task_key
+from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Work
+from gputune.runtime.devices.discovery import NULL_REPORT
 
 TRIAL_SECONDS = 0.3
 """What a trial takes, compiling included, by what tuning has taken with PoCL on two cores. Kernels that run for
@@ -63,6 +67,19 @@ def check_model(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> 
     except UnsupportedNodes as error:
         looked_at = max(error.looked_at, len(node_ops))
         return Checked(path, input_dimensions, looked_at, node_ops, error.refusals, None)
+
+
+def any_limits() -> DeviceLimits:
+    """The limits of a device with room for everything, where none is named."""
+    assert NULL_REPORT.identity is not None
+    return device_limits(NULL_REPORT.identity)
+
+
+def measured_peaks(device: str) -> tuple[Peaks, DeviceLimits]:
+    """The peaks of this machine's device of that name or number, measured by an embedded server, and its limits. Raises
+    TargetError."""
+    with choose_target(None, os.environ, device) as target, target.connect() as client:
+        return measured(client), device_limits(DeviceIdentity.from_dict(client.device))
 
 
 def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, Any]:

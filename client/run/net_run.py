@@ -12,11 +12,11 @@ from gputune.client.errors import ConfigError
 from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list
 from gputune.client.outputs import file_stems, writing
 from gputune.client.run.inferences import Array, Extent, Infer
-from gputune.client.run.percentiles import percentiles_ns
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
+from gputune.runtime.application.percentiles import percentiles_ns
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.arbiter import live_votes

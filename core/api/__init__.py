@@ -1,23 +1,70 @@
 """gputune tunes the OpenCL kernels of an ONNX model on the device that will run them.
 
+    tuned = gputune.tune("model.onnx", shapes={"x": (1, 3, 224, 224)}, effort="quick")
+    with gputune.load(tuned.path) as context:
+        outputs = context.run(array)
+
 Importing it loads nothing: each part is loaded when it is asked for (PEP 562), so `import gputune` costs no time in an
 application that needs the runtime alone, and works on a device that carries core/, runtime/ and server/ only.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from gputune.client.api.checking import ModelCheck as ModelCheck
+    from gputune.client.api.checking import check as check
+    from gputune.client.api.tuning import Gain as Gain
+    from gputune.client.api.tuning import Tuned as Tuned
+    from gputune.client.api.tuning import TuningProgress as TuningProgress
+    from gputune.client.api.tuning import tune as tune
+    from gputune.runtime.application.bench import Bench as Bench
+    from gputune.runtime.application.context import Context as Context
+    from gputune.runtime.application.context import load as load
+    from gputune.runtime.devices.discovery import DeviceReport as DeviceReport
+    from gputune.runtime.devices.discovery import discover as devices  # noqa: F401
+
+_PLACES = {
+    "Bench": ("runtime.application.bench", "Bench"),
+    "Context": ("runtime.application.context", "Context"),
+    "DeviceReport": ("runtime.devices.discovery", "DeviceReport"),
+    "Gain": ("client.api.tuning", "Gain"),
+    "ModelCheck": ("client.api.checking", "ModelCheck"),
+    "Tuned": ("client.api.tuning", "Tuned"),
+    "TuningProgress": ("client.api.tuning", "TuningProgress"),
+    "check": ("client.api.checking", "check"),
+    "devices": ("runtime.devices.discovery", "discover"),
+    "load": ("runtime.application.context", "load"),
+    "tune": ("client.api.tuning", "tune"),
+}
+"""Where each name is: a module below gputune, and its name there."""
+
+__all__ = [*_PLACES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """`__version__`: that of the installation. Raises AttributeError for other names."""
+    """Loads what is asked for first. `__version__` is that of the installation. Raises ImportError that says what to
+    install where a name is of the host's part and that is not here; AttributeError for other names."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("gputune")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, inner = _PLACES[name]
+    try:
+        found = getattr(importlib.import_module(f"{__name__}.{module}"), inner)
+    except ModuleNotFoundError as error:
+        if not module.startswith("client."):
+            raise
+        raise ImportError(
+            f"gputune.{name} needs all of gputune, and {error.name} is not installed here: run `pip install gputune` "
+            "on the host that tunes; a device needs its own part only, for gputune.load and gputune.devices"
+        ) from error
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -130,6 +131,8 @@ class Backend(ABC):
     finds_compiled: bool = field(default=False, init=False)
     profiles: bool = field(default=True, init=False)
     """Whether launches have the device's clock."""
+    _held_bytes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    """Of buffers that live, by their ids."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -151,13 +154,23 @@ class Backend(ABC):
         """Device memory with undefined contents. Raises LimitExceeded above the device's largest
         allocation."""
         self._check_size(nbytes)
-        return Buffer(nbytes, self._allocate(nbytes))
+        return self._counted(Buffer(nbytes, self._allocate(nbytes)))
 
     def allocate_shared(self, nbytes: int) -> Buffer:
         """Like allocate, but memory that the host can use as an array, too, where device and host have the same."""
         self._check_size(nbytes)
         handle, host = self._allocate_shared(nbytes)
-        return Buffer(nbytes, handle, host=host)
+        return self._counted(Buffer(nbytes, handle, host=host))
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Device memory that is allocated now, in bytes. Memory of handles does not count."""
+        return sum(self._held_bytes.copy().values())
+
+    def _counted(self, buffer: Buffer) -> Buffer:
+        self._held_bytes[id(buffer)] = buffer.nbytes
+        weakref.finalize(buffer, self._held_bytes.pop, id(buffer), None).atexit = False
+        return buffer
 
     def _check_size(self, nbytes: int) -> None:
         limit = self.identity.max_allocation_bytes

@@ -75,6 +75,7 @@ class Executor(Closing):
         start = time.perf_counter_ns()
         self._backend = backend
         self._shared = SharedParts() if shared is None else shared
+        self._shares = shared is not None
         self._opened = Opened(f"a context on {backend.identity.name}")
         self._closed = False
         self.graph = graph
@@ -326,6 +327,9 @@ class Executor(Closing):
                 self._launches = []
                 self._binder.close()
                 self._tensors.close()
+                if not self._shares:
+                    self._shared.weights.clear()
+                    self._shared.programs.clear()
             if self.power is not None:
                 self.power.close()
             if self._warm is not None:

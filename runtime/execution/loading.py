@@ -70,14 +70,21 @@ def load(
     a device.
     """
     executor = open_executor(path, device, cache_compatibility_mode, graph, perf_profile)
-    if not executor.computes and not device:
-        zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
-        if not executor.header.computes:
-            raise WrongDevice(f"{path}: made by the null device; make it again on a real device: {zeros}")
-        raise DeviceNotFound(f"GPUTUNE_DEVICE chooses {executor.device.platform!r}, which computes nothing: {zeros}")
+    refuse_zeros(path, executor, device)
     for reason in executor.warnings:
         warnings.warn(f"{path}: {reason}", stacklevel=2)
     return executor
+
+
+def refuse_zeros(path: Path | str, executor: Executor, device: str | None) -> None:
+    """Raises WrongDevice or DeviceNotFound where outputs are zeros that the call, which says `device`, did not ask
+    for."""
+    if executor.computes or device:
+        return
+    zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
+    if not executor.header.computes:
+        raise WrongDevice(f"{path}: made by the null device; make it again on a real device: {zeros}")
+    raise DeviceNotFound(f"GPUTUNE_DEVICE chooses {executor.device.platform!r}, which computes nothing: {zeros}")
 
 
 def open_executor(

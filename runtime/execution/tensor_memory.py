@@ -160,7 +160,7 @@ class TensorMemory:
             array = np.asarray(value)
             if array.shape != tensor.record.shape or array.dtype != np.dtype(tensor.record.dtype):
                 raise ValueError(
-                    f"input {tensor.name!r} is {array.dtype.name}{list(array.shape)}, "
+                    f"input {tensor.name!r} is {_dtype(array)}{list(array.shape)}, "
                     f"the graph takes {tensor.record.dtype}{list(tensor.record.shape)}"
                 )
             ready[tensor.name] = np.ascontiguousarray(array)
@@ -451,6 +451,11 @@ def _labels(outputs: Sequence[str], taken: set[str]) -> list[str]:
             label = f"output {label}"
         labels.append(label)
     return labels
+
+
+def _dtype(array: Array) -> str:
+    """An array's type in words; one in the other order of bytes is another type."""
+    return array.dtype.name if array.dtype.isnative else f"{array.dtype.name} in the other byte order, "
 
 
 def _check_size(record: TensorRecord, handle: MemHandle) -> None:

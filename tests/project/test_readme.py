@@ -108,6 +108,21 @@ def test_the_tour_runs(tmp_path: Path) -> None:
     assert (tmp_path / "results" / "Result_0" / "y.raw").stat().st_size == 4 * 4
 
 
+@pytest.mark.slow
+def test_the_code_of_the_page_about_python_runs(tmp_path: Path) -> None:
+    """In order, on the null device, which has to be asked for."""
+    small_model(tmp_path / "model.onnx")
+    code = re.sub(
+        r"gputune\.load\(([^)]+)\)", r'gputune.load(\1, "null")', "".join(blocks("python", DOCS["python.md"]))
+    )
+    (tmp_path / "page.py").write_text(code, encoding="utf-8")
+    environment = ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "user_cache")}
+    command = [sys.executable, "page.py"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "-> y float32[1, 4]" in run.stdout
+
+
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_option_of_a_command_exists(words: list[str]) -> None:
     first = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))

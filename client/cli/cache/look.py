@@ -10,9 +10,9 @@ from rich.table import Table
 from gputune.cache import CacheError, PerformanceCache, TaskSummary, TrialRecord, cache_files
 from gputune.client.cli.cache.shared import as_json_option, size_words, time_words, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
-from gputune.client.cli.options.common import default_performance_cache_dir
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
+from gputune.client.folders import default_performance_cache_dir
 
 
 @click.command("list")

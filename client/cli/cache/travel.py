@@ -13,8 +13,8 @@ from gputune.cache.exchange import from_json, to_json
 from gputune.cache.record import Contents, Entry, Merged
 from gputune.client.cli.cache.shared import as_json_option, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
-from gputune.client.cli.options.common import default_performance_cache_dir
 from gputune.client.cli.say import print_json, say
+from gputune.client.folders import default_performance_cache_dir
 from gputune.client.outputs import check_output, writing
 from gputune.client.report import t4
 from gputune.core.version import software_version

@@ -15,9 +15,9 @@ from gputune.cache.file import COMPANIONS
 from gputune.cache.upkeep import Difference, beyond_size, differences, not_changed_for, of_drivers
 from gputune.client.cli.cache.shared import as_json_option, size_words, time_words, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
-from gputune.client.cli.options.common import default_performance_cache_dir
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
+from gputune.client.folders import default_performance_cache_dir
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NOT_WHOLE = 1

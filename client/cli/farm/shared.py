@@ -7,16 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import platformdirs
 
 from gputune.client.farm.certificates import Certificates
 from gputune.client.farm.dask_engine import DEFAULT_PORT, Place
 from gputune.client.farm.jobs import Journal
-
-
-def default_farm_dir() -> Path:
-    """Where certificates and the journal of jobs are kept."""
-    return Path(platformdirs.user_config_dir("gputune")) / "farm"
+from gputune.client.folders import default_farm_dir
 
 
 @dataclass(frozen=True)

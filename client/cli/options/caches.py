@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gputune.cache import CacheError, cache_files
-from gputune.client.cli.options.common import default_performance_cache_dir
+from gputune.client.folders import default_performance_cache_dir
 from gputune.core.tier import SUFFIX
 
 FOLDER_DEFAULT = "[default: gputune/performance in the user's cache folder]"

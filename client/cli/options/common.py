@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import platformdirs
 
 from gputune.client.errors import ConfigError
 from gputune.client.target.connecting import AdbRequest
@@ -122,11 +121,6 @@ op_packages = click.option(
     help="Use kernels and operators of these op packages: folders, or entry points of the group gputune.op_packages. "
     "They are code, and run with your rights.",
 )
-
-
-def default_performance_cache_dir() -> Path:
-    """The user's cache folder for performance caches."""
-    return Path(platformdirs.user_cache_dir("gputune")) / "performance"
 
 
 def parse_input_dimensions(

@@ -13,13 +13,13 @@ from gputune.client.cli.options.caches import folder_option
 from gputune.client.cli.options.common import (
     ConnectionOptions,
     connection_options,
-    default_performance_cache_dir,
     op_packages,
     parse_input_dimensions,
 )
 from gputune.client.cli.options.files import files
 from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
+from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import SUPPORTED, Config, choose_effort, read_config
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from gputune.client.context.choice import Decision
 from gputune.client.context.verifying.captures import Captures, windows
 from gputune.client.context.verifying.distance import ALLOWED, distance, in_words
@@ -21,6 +19,7 @@ from gputune.client.model.plan import Operation, Plan
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.search.task_search import task_key
+from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.records import TensorRecord
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
     by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
     oracles = {plan.name: by_path[path] for plan, path in zip(plans, models, strict=True)}
     if input_list is None:
-        return GroundTruth(oracles, {plan.name: [random_inputs(plan)] for plan in plans})
+        return GroundTruth(oracles, {plan.name: [random_inputs(plan.inputs)] for plan in plans})
     if len(plans) > 1:
         raise ConfigError("--input_list is for one graph, and there are several; leave it out for random inputs")
     tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
@@ -145,14 +144,3 @@ def _cause(finding: Finding, operations: Sequence[Operation]) -> str:
 
 def _nodes(operation: Operation) -> str:
     return ", ".join(operation.nodes) or "no node"
-
-
-def random_inputs(plan: Plan) -> dict[str, Array]:
-    """Inputs that mean something to most models, the same each time: normal numbers; whole ones are 0 or 1."""
-    generator = np.random.default_rng(0)
-    return {
-        tensor.name: generator.standard_normal(tensor.shape, dtype=np.float32)
-        if tensor.dtype == "float32"
-        else generator.integers(0, 2, tensor.shape).astype(tensor.dtype)
-        for tensor in plan.inputs
-    }

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gputune.client.run.inferences import Times
-from gputune.client.run.percentiles import METHOD, in_words, percentiles_ns
 from gputune.client.run.throughput.contexts import Loaded, LoadedContext
 from gputune.client.run.throughput.meters import Energy
 from gputune.client.run.throughput.running import Counted, Throughput
+from gputune.runtime.application.percentiles import METHOD, in_words, percentiles_ns
 
 MINUTE_NS = 60 * 10**9
 THROTTLED = 1.1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.run.inferences import Extent
-from gputune.client.run.percentiles import in_words, percentiles_ns
+from gputune.runtime.application.percentiles import in_words, percentiles_ns
 from tests.client.commands import Gputune, Ran, read_json
 from tests.client.contexts import small_context
 

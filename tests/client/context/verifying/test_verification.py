@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from gputune.client.context.verifying.distance import ALLOWED, distance
-from gputune.client.context.verifying.verification import random_inputs
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
+from gputune.runtime.application.made_up_inputs import random_inputs
 from tests.client import models
 from tests.client.commands import Gputune, config_file
 
@@ -43,7 +43,7 @@ def test_what_is_the_same(got: models.Array, want: models.Array, right: bool) ->
 def test_random_inputs_are_the_same_each_time_and_valid_indices(tmp_path: Path) -> None:
     model = models.build("(float[2,3] x, int64[4] i) => (float[2,3] y, int64[4] j)", "y = Relu(x) j = Add(i, i)")
     plan = lower(read_model(models.save(model, tmp_path)))
-    one, two = random_inputs(plan), random_inputs(plan)
+    one, two = random_inputs(plan.inputs), random_inputs(plan.inputs)
     assert one["x"].dtype == np.float32 and one["i"].dtype == np.int64
     assert set(one["i"]) <= {0, 1}
     np.testing.assert_array_equal(one["x"], two["x"])
@@ -51,7 +51,7 @@ def test_random_inputs_are_the_same_each_time_and_valid_indices(tmp_path: Path) 
 
 def test_the_oracle_shows_inner_tensors_in_the_models_order(tmp_path: Path) -> None:
     path = models.save(models.conv_relu_gemm(), tmp_path)
-    oracle, inputs = Oracle(path), random_inputs(lower(read_model(path)))
+    oracle, inputs = Oracle(path), random_inputs(lower(read_model(path)).inputs)
     found = oracle.tensors(["y", "r", "no such", "c"], inputs)
     assert list(found) == ["c", "r", "y"]
     np.testing.assert_array_equal(found["r"], np.maximum(found["c"], 0))

@@ -1,0 +1,103 @@
+"""`gputune.check`: what `gputune model-check` says of a model, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gputune.client.api.shapes import Shapes, pairs_of
+from gputune.client.errors import ConfigError
+from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
+from gputune.client.model.model_files import combined
+from gputune.client.tuning.measuring.peaks import ASSUMED
+
+
+@dataclass(frozen=True)
+class UnsupportedNode:
+    """A node that cannot run: its name and operator, why not, and the nearest form that can."""
+
+    node: str
+    op: str
+    why: str
+    instead: str
+
+
+@dataclass(frozen=True)
+class CheckedTask:
+    """A kernel to be tuned. weight: how often an inference runs it; roofline_ns: of one run, at the device's peaks."""
+
+    key: str
+    op: str
+    problem: str
+    weight: int
+    flops: int
+    bytes: int
+    roofline_ns: float
+
+
+@dataclass(frozen=True)
+class TuningEstimate:
+    """What an effort costs. at_least: the space is so large that it was not counted to its end."""
+
+    trials: int
+    seconds: float
+    at_least: bool
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """What is known of a model before any tuning. Costs are zero and tasks empty where it does not run.
+
+    flops, bytes: of an inference; constant_bytes: of weights; roofline_ns: an inference at the peaks, which are assumed
+    unless a device was named; tuning: by effort.
+    """
+
+    model: Path
+    runs: bool
+    nodes: int
+    unsupported: tuple[UnsupportedNode, ...]
+    tasks: tuple[CheckedTask, ...] = field(default=(), repr=False)
+    flops: int = 0
+    bytes: int = 0
+    constant_bytes: int = 0
+    roofline_ns: float = 0.0
+    tuning: Mapping[str, TuningEstimate] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self) | {"model": str(self.model)}
+
+
+def check(model: Path | str, shapes: Shapes | None = None, *, device: str | None = None) -> ModelCheck:
+    """Which nodes of an ONNX model run, what an inference costs, and about how long tuning takes. Nothing is tuned.
+
+    shapes: by name, of inputs with dynamic dimensions, one for each. device: measure the peaks on this device of the
+    machine, a name part or number of `gputune devices`.
+
+    Raises ModelError for what is wrong with the model and not with single nodes; ConfigError; TargetError.
+    """
+    graphs = combined(pairs_of(shapes))
+    if len(graphs) > 1:
+        raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
+    peaks, limits = (ASSUMED, any_limits()) if device is None else measured_peaks(device)
+    return _record(Path(model), describe(check_model(Path(model), graphs[0]), peaks, limits))
+
+
+def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
+    nodes = tuple(UnsupportedNode(one["node"], one["op"], one["why"], one["nearest"]) for one in content["unsupported"])
+    if not content["runs_wholly"]:
+        return ModelCheck(model, False, content["nodes"], nodes)
+    return ModelCheck(
+        model,
+        True,
+        content["nodes"],
+        nodes,
+        tasks=tuple(CheckedTask(**task) for task in content["tasks"]),
+        flops=content["flops"],
+        bytes=content["bytes"],
+        constant_bytes=content["constant_bytes"],
+        roofline_ns=content["roofline_ns"],
+        tuning={name: TuningEstimate(**effort) for name, effort in content["tuning"].items()},
+    )

@@ -1,0 +1,30 @@
+"""Shapes of a model's inputs as a program gives them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gputune.client.errors import ConfigError
+from gputune.client.model.model_files import Shape
+
+Shapes = Mapping[str, Sequence[int] | Sequence[Sequence[int]]]
+"""By input name a shape, or several: then there is a graph for each."""
+
+
+def pairs_of(shapes: Shapes | None) -> list[tuple[str, Shape]]:
+    """Name and shape of each. Raises ConfigError for what is no shape."""
+    return [] if shapes is None else [(name, each) for name, value in shapes.items() for each in _each(name, value)]
+
+
+def _each(name: str, value: Sequence[int] | Sequence[Sequence[int]]) -> Iterator[Shape]:
+    several = [each for each in value if not isinstance(each, int)]
+    if several and len(several) == len(value):
+        for shape in several:
+            yield _shape(name, shape)
+    else:
+        yield _shape(name, value)
+
+
+def _shape(name: str, value: Sequence[object]) -> Shape:
+    sizes = tuple(size for size in value if isinstance(size, int) and size >= 1)
+    if not sizes or len(sizes) != len(value):
+        raise ConfigError(f"shapes: that of input {name!r} is {value!r}, expected dimensions of at least 1")
+    return sizes

@@ -1,0 +1,238 @@
+"""`gputune.tune`: the context binary generator for programs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from gputune.client.api.shapes import Shapes, pairs_of
+from gputune.client.errors import ConfigError
+from gputune.client.folders import default_performance_cache_dir
+from gputune.client.generation.config import Config, choose_effort, read_config
+from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.model_files import model_files
+from gputune.client.progress import SILENT, Progress
+from gputune.client.target.transport.credentials import read_credentials
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.options import TuningOptions, parse_budget
+from gputune.runtime.context.format import read_header
+
+AnyPath = Path | str
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times as fast tuned inferences are as untuned ones: the median and its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TunedGraph:
+    """What an inference of a graph takes, untuned and tuned, in ns; None for all three where nothing was compared."""
+
+    name: str
+    untuned_ns: float | None
+    tuned_ns: float | None
+    gain: Gain | None
+
+
+@dataclass(frozen=True)
+class TunedTask:
+    """A kernel of the model: its configuration, and what it takes alone with that and with its default, in ns, None
+    where it was not measured. weight: how often an inference runs it; hit: whether the cache knew it; trials: by
+    status."""
+
+    key: str
+    op: str
+    weight: int
+    hit: bool
+    trials: Mapping[str, int]
+    default_ns: float | None
+    tuned_ns: float | None
+    configuration: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning has led to. path: of the context binary; tasks: those that the model's kernels and their alternatives
+    are; warnings: what was warned of meanwhile; seconds: what all took."""
+
+    path: Path
+    graphs: tuple[TunedGraph, ...]
+    tasks: tuple[TunedTask, ...] = field(repr=False)
+    warnings: tuple[str, ...]
+    cache_hits: int
+    seconds: float
+
+    @property
+    def gain(self) -> Gain | None:
+        """That of the first graph, as are the two times."""
+        return self.graphs[0].gain
+
+    @property
+    def untuned_ns(self) -> float | None:
+        return self.graphs[0].untuned_ns
+
+    @property
+    def tuned_ns(self) -> float | None:
+        return self.graphs[0].tuned_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self) | {"path": str(self.path)}
+
+
+@dataclass(frozen=True)
+class TuningProgress:
+    """How far a part of the tuning has come: `done` of `total` steps. what: what is being worked on; seconds: since
+    this part began."""
+
+    label: str
+    done: int
+    total: int
+    what: str
+    seconds: float
+
+
+def tune(
+    model: AnyPath | Sequence[AnyPath],
+    *,
+    shapes: Shapes | None = None,
+    output: AnyPath | None = None,
+    target: str | None = None,
+    device: str | None = None,
+    token_file: AnyPath | None = None,
+    effort: str | None = None,
+    budget: float | str | None = None,
+    cache: AnyPath | None = None,
+    config_file: AnyPath | None = None,
+    verify: bool = False,
+    on_progress: Callable[[TuningProgress], None] | None = None,
+) -> Tuned:
+    """Tunes an ONNX model on a target, writes its context binary and says what was gained.
+
+    Options are those of `gputune context-binary-generator`, which this runs. model: a file, or several for one context
+    with a graph each. shapes: by name, of inputs with dynamic dimensions; several shapes make a graph for each. output:
+    the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target server,
+    whose token is in token_file; by default one that runs on this machine, else one of its own, whose device is
+    `device`. effort: none, quick, normal (the default) or full. budget: what tuning may take at most, in seconds or as
+    "10m". cache: the folder of performance caches, by default the user's. config_file: as --config_file, for all other
+    wishes; arguments come before it. verify: compare the context with onnxruntime. on_progress: is told of every step,
+    by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
+
+    Messages are records of the logger "gputune". Raises GputuneError subclasses, each one line that says what to do:
+    ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError; CacheError.
+    """
+    begun_s = time.monotonic()
+    paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]
+    if not paths:
+        raise ConfigError("model: no file is given")
+    config = read_config(None if config_file is None else Path(config_file))
+    if effort not in (None, *EFFORTS):
+        raise ConfigError(f"effort: {effort!r} is none; there are {', '.join(EFFORTS)}")
+    chosen = choose_effort(config, effort)
+    if chosen.name == "none" and (budget is not None or cache is not None):
+        raise ConfigError("budget and cache are about tuning, which is off; drop them, or choose another effort")
+    request = GenerationRequest(
+        models=model_files(paths, pairs_of(shapes)),
+        binary_file=Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output),
+        config=config,
+        effort=chosen,
+        performance_cache_dir=_folder(cache, config),
+        target=target or config.target,
+        device=device,
+        credentials=read_credentials({}, None if token_file is None else Path(token_file)),
+        tuning=_with_budget(config.tuning, budget),
+        verify=verify,
+    )
+    with _warnings() as warned:
+        summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress))
+    return _record(request.binary_file, summary, tuple(warned), time.monotonic() - begun_s)
+
+
+def _folder(cache: AnyPath | None, config: Config) -> Path:
+    return Path(cache) if cache is not None else config.performance_cache_dir or default_performance_cache_dir()
+
+
+def _with_budget(tuning: TuningOptions, budget: float | str | None) -> TuningOptions:
+    if budget is None:
+        return tuning
+    seconds = parse_budget(budget, "budget") if isinstance(budget, str) else budget
+    if seconds <= 0:
+        raise ConfigError(f"budget: {budget} s is no time to tune in")
+    return replace(tuning, budget_seconds=seconds)
+
+
+class _Telling(Progress):
+    """Tells a function of progress, one step at a time."""
+
+    def __init__(self, told: Callable[[TuningProgress], None]) -> None:
+        self._told = told
+        self._turn = threading.Lock()
+        self._begun_s = 0.0
+        self._state = TuningProgress("", 0, 0, "", 0.0)
+
+    @contextmanager
+    def running(self, label: str, total: int, seconds: float | None = None) -> Iterator[None]:
+        with self._turn:
+            self._begun_s = time.monotonic()
+            self._state = TuningProgress(label, 0, total, "", 0.0)
+            self._told(self._state)
+        yield
+
+    def advance(self, steps: int, what: str) -> None:
+        with self._turn:
+            seconds = time.monotonic() - self._begun_s
+            self._state = replace(self._state, done=self._state.done + steps, what=what, seconds=seconds)
+            self._told(self._state)
+
+    def shrink(self, steps: int) -> None:
+        with self._turn:
+            self._state = replace(self._state, total=self._state.total - steps)
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What loggers below "gputune" warn of meanwhile."""
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("gputune")
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+
+
+def _record(path: Path, summary: Mapping[str, Any], warned: tuple[str, ...], seconds: float) -> Tuned:
+    names = [graph.name for graph in read_header(path).graphs]
+    found = summary["end_to_end"] or {}
+    of_graphs = {names[0]: found} if len(names) == 1 else found
+    return Tuned(
+        path=path,
+        graphs=tuple(_graph(name, of_graphs.get(name)) for name in names),
+        tasks=tuple(
+            TunedTask(**{each.name: task[each.name] for each in fields(TunedTask)}) for task in summary["tasks"]
+        ),
+        warnings=tuple(dict.fromkeys(warned)),
+        cache_hits=summary["totals"]["cache_hits"],
+        seconds=seconds,
+    )
+
+
+def _graph(name: str, found: Mapping[str, Any] | None) -> TunedGraph:
+    """found: what the summary says of a graph's inferences, nothing where nothing was compared."""
+    if not found:
+        return TunedGraph(name, None, None, None)
+    return TunedGraph(name, found["untuned_ns"], found["tuned_ns"], Gain(**found["gain"]))

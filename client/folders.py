@@ -1,0 +1,15 @@
+"""Where files of a user belong. The door to platformdirs."""
+
+from pathlib import Path
+
+import platformdirs
+
+
+def default_performance_cache_dir() -> Path:
+    """The user's cache folder for performance caches."""
+    return Path(platformdirs.user_cache_dir("gputune")) / "performance"
+
+
+def default_farm_dir() -> Path:
+    """Where certificates and the journal of jobs are kept."""
+    return Path(platformdirs.user_config_dir("gputune")) / "farm"

@@ -1,0 +1,52 @@
+"""What inferences of a loaded graph take, for applications."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gputune.runtime.application.made_up_inputs import random_inputs
+from gputune.runtime.application.percentiles import in_words, percentiles_ns
+from gputune.runtime.execution.executor import Executor, Values
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What inferences of a graph took, in ns of the host's clock, from before the first input was written until the
+    last output was read. percentiles_ns: p50, p90, p99 and p99.9; times_ns: of each that counts, in order."""
+
+    graph: str
+    device: str
+    warmup: int
+    inferences: int
+    median_ns: float
+    percentiles_ns: dict[str, float]
+    times_ns: tuple[int, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.inferences} inferences of {self.graph} on {self.device}: {in_words(self.percentiles_ns)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self) | {"times_ns": list(self.times_ns)}
+
+
+def bench(executor: Executor, inputs: Values | None, warmup: int, inferences: int) -> Bench:
+    """Runs a graph so often, on random inputs where none are given. Raises ValueError for no inferences, and for inputs
+    that do not fit; DeviceError."""
+    if inferences < 1 or warmup < 0:
+        raise ValueError(f"bench of {inferences} inferences after {warmup}; at least 1 after 0 are needed")
+    given = random_inputs(executor.graph.inputs) if inputs is None else inputs
+    for _ in range(warmup):
+        executor.run(given)
+    times_ns = tuple(executor.run_timed(given)[1] for _ in range(inferences))
+    return Bench(
+        graph=executor.graph.name,
+        device=executor.device.name,
+        warmup=warmup,
+        inferences=inferences,
+        median_ns=statistics.median(times_ns),
+        percentiles_ns=percentiles_ns(times_ns),
+        times_ns=times_ns,
+    )

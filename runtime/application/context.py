@@ -1,0 +1,271 @@
+"""A context as an application holds it: all of its graphs as one object, built on Executor and ContextGroup."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.core.errors import ContextClosed
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.application.bench import Bench, bench
+from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.execution.executor import NOTHING, Executor, Values
+from gputune.runtime.execution.groups import load_group
+from gputune.runtime.execution.loading import Compatibility, open_executor, refuse_zeros
+from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+
+Array = npt.NDArray[Any]
+Inputs = Values | Array
+"""By input name, arrays or memory handles; or the array of the only input."""
+
+_NAME = "context"
+
+
+def load(
+    path: Path | str,
+    device: str | None = None,
+    *,
+    graph: str | None = None,
+    cache_compatibility_mode: Compatibility = "permissive",
+    perf_profile: PerfProfile | str | None = None,
+) -> Context:
+    """Loads a context binary with all of its graphs, or with one of that name, and opens its device.
+
+    device, cache_compatibility_mode: as of gputune.runtime.load. perf_profile: for which clocks and power inferences
+    vote. Raises as gputune.runtime.load does: ContextError, DeviceNotFound, BuildFailed, ValueError, OSError.
+    """
+    if graph is None:
+        loaded = _load_all(path, device, cache_compatibility_mode)
+    else:
+        executor = open_executor(path, device, cache_compatibility_mode, graph)
+        loaded = Context(Path(path), {graph: executor}, executor.close)
+    try:
+        refuse_zeros(path, next(iter(loaded.executors.values())), device)
+        for reason in loaded.warnings:
+            warnings.warn(f"{path}: {reason}", stacklevel=2)
+        if perf_profile is not None:
+            loaded.set_perf_profile(perf_profile)
+    except BaseException:
+        loaded.close()
+        raise
+    return loaded
+
+
+class Context:
+    """A loaded context: runs whichever of its graphs takes the inputs that are given.
+
+    path: its file. executors: by the names of its graphs, what runs them and says all that there is to know; close the
+    context and not these.
+
+    Several threads may use it, one inference at a time. close() gives its device memory back; so does `with`.
+    """
+
+    def __init__(self, path: Path, executors: Mapping[str, Executor], close: Callable[[], None]) -> None:
+        """Make one with load(). close: what closes the executors."""
+        self.path = path
+        self.executors = dict(executors)
+        self._close = close
+        self._closed = False
+        self._starting = threading.Lock()
+        self._beside: ThreadPoolExecutor | None = None
+        self._words = "".join(f"\n  {name}: {_in_words(one)}" for name, one in self.executors.items())
+
+    # --- what it is -----------------------------------------------------------------------------------
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """The names of its graphs."""
+        return tuple(self.executors)
+
+    @property
+    def inputs(self) -> tuple[TensorRecord, ...]:
+        """Name, shape and dtype of each input of the first graph."""
+        return self._first.graph.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorRecord, ...]:
+        """Name, shape and dtype of each output of the first graph."""
+        return self._first.graph.outputs
+
+    @property
+    def device(self) -> DeviceIdentity:
+        """The open device."""
+        return self._first.device
+
+    @property
+    def computes(self) -> bool:
+        """False on a null device, whose outputs are zeros."""
+        return self._first.computes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What costs time without being asked for, each once."""
+        return tuple(dict.fromkeys(text for one in self.executors.values() for text in one.warnings))
+
+    @property
+    def device_bytes(self) -> int:
+        """The device memory that it holds now; 0 once it is closed."""
+        return self._first.backend.allocated_bytes
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return f"<gputune.Context {str(self.path)!r} on {self.device.name}{state}{self._words}>"
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def run(self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None) -> dict[str, Array]:
+        """One inference.
+
+        inputs: by name an array of exactly the input's shape and dtype, or a memory handle; of a graph with one input
+        the array alone. outputs: where outputs shall be, new arrays by default. graph: which one; by default that
+        whose inputs have these names, shapes and dtypes.
+
+        Returns output name -> array, as Executor.run. Raises ValueError for inputs that no graph takes, or several do;
+        DeviceError.
+        """
+        executor = self._picked(inputs, graph)
+        return executor.run(_named(inputs, executor), outputs)
+
+    def run_async(
+        self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None
+    ) -> Future[dict[str, Array]]:
+        """Begins an inference in a thread of the context's own, behind those that were begun before, and returns its
+        future. Leave inputs as they are until it is done. Raises ValueError where no graph is found for the inputs; all
+        else that run raises, the future does."""
+        executor = self._picked(inputs, graph)
+        named = _named(inputs, executor)
+        with self._starting:
+            self._check()
+            if self._beside is None:
+                self._beside = ThreadPoolExecutor(1, "gputune-inferences")
+            return self._beside.submit(executor.run, named, outputs)
+
+    def bench(
+        self, inputs: Inputs | None = None, *, warmup: int = 10, inferences: int = 100, graph: str | None = None
+    ) -> Bench:
+        """What inferences take, copies of inputs and outputs included, one after the other: `warmup` of them that do
+        not count, then `inferences`. inputs: random ones of the first graph, or of `graph`, where none are given.
+        Raises as run does."""
+        if inputs is not None:
+            executor = self._picked(inputs, graph)
+            return bench(executor, _named(inputs, executor), warmup, inferences)
+        return bench(self._of_name(graph or self.graphs[0]), None, warmup, inferences)
+
+    def set_perf_profile(self, profile: PerfProfile | str) -> None:
+        """Has the inferences of all graphs vote for clocks and power, as Executor.set_perf_profile does. Raises
+        ValueError."""
+        for executor in self.executors.values():
+            executor.set_perf_profile(profile)
+
+    def close(self) -> None:
+        """Ends the inferences that were begun and gives the memory back. Doing so again does nothing."""
+        with self._starting:
+            beside, self._beside, self._closed = self._beside, None, True
+        if beside is not None:
+            beside.shutdown()
+        self._close()
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    @property
+    def _first(self) -> Executor:
+        return next(iter(self.executors.values()))
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ContextClosed(f"{self.path} was closed")
+
+    def _of_name(self, graph: str) -> Executor:
+        if graph not in self.executors:
+            raise ValueError(f"{self.path}: there is no graph {graph!r}; the graphs are {list(self.graphs)}")
+        return self.executors[graph]
+
+    def _picked(self, inputs: Inputs, graph: str | None) -> Executor:
+        """The graph that takes these inputs; the only one says itself what is wrong with them."""
+        self._check()
+        if graph is not None:
+            return self._of_name(graph)
+        if len(self.executors) == 1:
+            return self._first
+        found = [name for name, one in self.executors.items() if _takes(one.graph.inputs, inputs)]
+        if len(found) == 1:
+            return self.executors[found[0]]
+        if found:
+            raise ValueError(f"{self.path}: the graphs {found} take these inputs; name one with graph=")
+        known = "; ".join(f"{name}: {_tensors(one.graph.inputs)}" for name, one in self.executors.items())
+        raise ValueError(f"{self.path}: no graph takes {_given(inputs)}; the graphs take {known}")
+
+
+def _load_all(path: Path | str, device: str | None, mode: Compatibility) -> Context:
+    """All graphs of a file, which share arenas, weights and programs."""
+    group = load_group([path], device, [_NAME], cache_compatibility_mode=mode)
+    members = {member: group[member] for member in group if "/" in member}
+    names = [executor.graph.name for executor in members.values()]
+    distinct = len(set(names)) == len(names)
+    keys: Sequence[str] = names if distinct else list(members)
+    return Context(Path(path), dict(zip(keys, members.values(), strict=True)), group.close)
+
+
+def _takes(tensors: Sequence[TensorRecord], inputs: Inputs) -> bool:
+    if not isinstance(inputs, Mapping):
+        return len(tensors) == 1 and _fits(tensors[0], inputs)
+    return {tensor.name for tensor in tensors} == set(inputs) and all(
+        _fits(tensor, inputs[tensor.name]) for tensor in tensors
+    )
+
+
+def _fits(tensor: TensorRecord, value: object) -> bool:
+    """Whether a value is one for a tensor. Of a handle only the size is known."""
+    if isinstance(value, MemHandle):
+        return value.nbytes >= tensor.nbytes
+    array = np.asarray(value)
+    return array.shape == tensor.shape and array.dtype == np.dtype(tensor.dtype)
+
+
+def _named(inputs: Inputs, executor: Executor) -> Values:
+    """Inputs by name. Raises ValueError for an array alone where the graph has not just one input."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    tensors = executor.graph.inputs
+    if len(tensors) != 1:
+        names = [tensor.name for tensor in tensors]
+        raise ValueError(f"graph {executor.graph.name!r} has {len(tensors)} inputs; give arrays by name: {names}")
+    return {tensors[0].name: inputs}
+
+
+def _in_words(executor: Executor) -> str:
+    form = "persistent kernels" if executor.runs is not None else f"{len(executor.graph.launches)} launches"
+    return f"{_tensors(executor.graph.inputs)} -> {_tensors(executor.graph.outputs)}, {form}"
+
+
+def _tensors(tensors: Sequence[TensorRecord]) -> str:
+    return ", ".join(f"{each.name} {each.dtype}{list(each.shape)}" for each in tensors) or "nothing"
+
+
+def _given(inputs: Inputs) -> str:
+    if not isinstance(inputs, Mapping):
+        return _value(inputs)
+    return ", ".join(f"{name} {_value(value)}" for name, value in inputs.items()) or "nothing"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, MemHandle):
+        return f"memory of {value.nbytes} bytes"
+    array = np.asarray(value)
+    return f"{array.dtype}{list(array.shape)}"

@@ -1,0 +1,103 @@
+"""gputune.tune and gputune.check: the command line's answers as records, on the null device."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import gputune
+from gputune.client.api.shapes import pairs_of
+from gputune.client.errors import ConfigError
+from tests.client import models
+
+SHAPES = {"x": [(1, 3, 9, 7), (2, 3, 9, 7)]}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    content = onnx.load(path)
+    content.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(content, path)
+    return path
+
+
+def tune(model: Path, null_target: tuple[object, ...], **more: Any) -> gputune.Tuned:
+    _, target, _, token_file = map(str, null_target)
+    folder = model.parent
+    return gputune.tune(
+        model, target=target, token_file=token_file, output=folder / "m.bin", cache=folder / "cache", **more
+    )
+
+
+def test_tuning_tells_of_its_steps_and_its_result(model: Path, null_target: tuple[object, ...]) -> None:
+    steps: list[gputune.TuningProgress] = []
+    first = tune(model, null_target, shapes=SHAPES, effort="quick", on_progress=steps.append)
+    assert first.path.exists() and [graph.gain for graph in first.graphs] == [None, None]
+    assert first.cache_hits == 0 and all(task.tuned_ns and task.trials["ok"] for task in first.tasks)
+    assert all(0 <= step.done <= step.total for step in steps)
+    assert {step.label for step in steps} >= {"tuning"} and max(step.done for step in steps) > 1
+    again = tune(model, null_target, shapes=SHAPES, effort="quick")
+    assert again.cache_hits == len(again.tasks) == len(first.tasks)
+    assert json.loads(json.dumps(again.to_dict()))["path"] == str(again.path)
+    with gputune.load(again.path, "null") as context:
+        assert [inputs.shape for inputs in context.inputs] == [(1, 3, 9, 7)]
+
+
+def test_what_on_progress_raises_ends_the_tuning(model: Path, null_target: tuple[object, ...]) -> None:
+    def stop(step: gputune.TuningProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(model, null_target, shapes={"x": (1, 3, 9, 7)}, effort="quick", on_progress=stop)
+    assert not (model.parent / "m.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"effort": "ful"}, "effort: 'ful' is none; there are none, quick"),
+        ({"budget": "soon"}, "budget: 'soon' is not a time"),
+        ({"budget": -1.0}, "no time to tune in"),
+        ({"effort": "none", "budget": 5}, "tuning, which is off"),
+        ({"shapes": {"x": (1, 0)}}, "shapes: that of input 'x'"),
+        ({"shapes": {"x": [(1, 3), 4]}}, "shapes: that of input 'x'"),
+    ],
+)
+def test_wrong_wishes_are_refused_before_anything_is_done(model: Path, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        gputune.tune(model, output=model.parent / "m.bin", cache=model.parent / "cache", **more)
+
+
+def test_shapes_of_one_and_of_several_graphs() -> None:
+    assert pairs_of({"x": (1, 2), "y": [[3], [4]]}) == [("x", (1, 2)), ("y", (3,)), ("y", (4,))]
+
+
+def test_check_says_what_model_check_says(model: Path, tmp_path: Path) -> None:
+    checked = gputune.check(model, {"x": (1, 3, 9, 7)})
+    assert checked.runs and checked.unsupported == ()
+    assert checked.flops == sum(task.weight * task.flops for task in checked.tasks) > 0
+    assert checked.tuning["quick"].trials < checked.tuning["normal"].trials
+    odd = models.save(models.build("(float[4] x) => (float[4] y)", "y = Det(x)"), tmp_path)
+    refused = gputune.check(odd)
+    assert not refused.runs and refused.unsupported[0].op == "Det" and refused.unsupported[0].instead
+
+
+def test_a_devices_part_alone_says_what_to_install() -> None:
+    """Names of the host's part say so; those of the runtime are there, and importing loads nothing."""
+    program = """
+import sys, gputune
+assert not [name for name in sys.modules if name.startswith(("gputune.", "numpy"))], sys.modules
+sys.modules["gputune.client"] = None  # as where the folder is not there
+assert gputune.load and gputune.devices
+try:
+    gputune.tune
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "gputune.tune needs all of gputune" in done.stdout and "pip install gputune" in done.stdout
