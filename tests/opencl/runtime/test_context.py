@@ -4,12 +4,14 @@ import dataclasses
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import gputune
 import gputune.runtime
 from gputune.core.errors import DeviceNotFound, WrongDevice
 from gputune.core.launches import Launch, Variant
@@ -95,6 +97,26 @@ def test_outputs_are_right_run_after_run(path: Path) -> None:
         y = executor.run({"x": x})["y"]
         assert y.shape == (1, 32, 32)
         np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
+def test_eight_threads_get_their_own_results_and_the_end_of_with_frees_memory(path: Path) -> None:
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x = X + np.float32(number)
+        for turn in range(500):
+            y = loaded.run(x)["y"] if turn % 2 else loaded.run_async(x).result()["y"]
+            if not np.allclose(y, expected(x), rtol=1e-5):
+                wrong.append(number)
+
+    with gputune.load(path) as loaded:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert loaded.device_bytes > 0 and loaded.executors["main"].counters.inferences == 4000
+    assert wrong == [] and loaded.device_bytes == 0
 
 
 def test_an_application_works_in_the_memory_of_a_device_that_shares_it(backend: Backend, path: Path) -> None:
