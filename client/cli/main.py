@@ -25,6 +25,7 @@ COMMANDS = {
     "model-check": ("model_check", "Say before any tuning what of a model runs, and what that costs."),
     "net-run": ("net_run", "Run a context binary on this machine's device or on a target."),
     "throughput-net-run": ("throughput_net_run", "Run several contexts beside each other for a time, and measure it."),
+    "compare": ("compare", "Compare a tuned model with an untuned one and with other engines."),
     "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
     "package": ("package", "Put contexts of one model for several devices into one file."),
     "export": ("export", "Write a folder with a context and a program in C that runs it."),

@@ -1,0 +1,142 @@
+"""gputune compare"""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+from rich.table import Table
+
+from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.options.common import log_level as log_level_option
+from gputune.client.cli.options.common import parse_input_dimensions
+from gputune.client.cli.say import say
+from gputune.client.cli.tables import add_row, print_table
+from gputune.client.compare.chart import chart as chart_of
+from gputune.client.compare.comparing import LEAST_ROUNDS, Comparison, Measured, compare
+from gputune.client.context.verifying.distance import ALLOWED
+from gputune.client.errors import ConfigError
+from gputune.client.folders import default_performance_cache_dir
+from gputune.client.generation.config import Config
+from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.html.scales import time_range, time_text
+from gputune.client.model.model_files import ModelFile, combined
+from gputune.client.outputs import check_output, whole, write_json
+from gputune.client.progress import Progress, reporting
+from gputune.client.tuning.search.effort import EFFORTS
+
+log = logging.getLogger(__name__)
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("compare")
+@click.option("--model", type=_PATH, required=True, metavar="FILE", help="The ONNX model.")
+@click.option(
+    "--retrieve_context",
+    type=_PATH,
+    metavar="F",
+    help="The tuned context binary of the model. Without it the model is tuned first, with what is known already.",
+)
+@click.option(
+    "--input_dimensions",
+    metavar="NAME=D0,D1,...",
+    multiple=True,
+    callback=parse_input_dimensions,
+    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; as the generator takes it.",
+)
+@click.option("--device", metavar="D", help="A name part or number of `gputune devices`, or null.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=LEAST_ROUNDS),
+    default=16,
+    show_default=True,
+    help="How often each takes its turn, for about 0.3 s.",
+)
+@click.option("--json", "json_file", type=_PATH, metavar="FILE", help="Write the figures to this file.")
+@click.option("--chart", type=_PATH, metavar="FILE", help="Write a chart to this file, as SVG.")
+@log_level_option
+def command(
+    model: Path,
+    retrieve_context: Path | None,
+    input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
+    device: str | None,
+    rounds: int,
+    json_file: Path | None,
+    chart: Path | None,
+    log_level: str,
+) -> None:
+    """Compare a tuned model with an untuned one and with other engines, on this machine.
+
+    The tuned context, one of effort none, onnxruntime, and OpenVINO where it is installed, take turns in rounds, each
+    in a process that is stopped while another one runs. Ratios are those of the same rounds. The other engines run on
+    the CPU, with as many threads as an OpenCL device has cores that is a CPU, else one for each core.
+
+    \b
+    gputune compare --model m.onnx --input_dimensions x=1,3,224,224 --chart gain.svg
+    """
+    shapes = combined(input_dimensions)
+    if len(shapes) > 1:
+        raise ConfigError("--input_dimensions: compare looks at one shape at a time; give one for each input")
+    for path in (json_file, chart):
+        if path is not None:
+            check_output(path)
+    if retrieve_context is not None:
+        with device_errors(retrieve_context):
+            retrieve_context.open("rb").close()
+    file = ModelFile(model, shapes)
+    with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
+        untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)
+        tuned = retrieve_context or _generated(file, Path(folder) / "tuned.bin", "normal", device, progress)
+        comparison = compare(model, tuned, untuned, device, rounds, progress)
+        _warn(comparison)
+    if json_file is not None:
+        write_json(json_file, comparison.to_dict())
+    if chart is not None:
+        with whole(chart) as unfinished:
+            unfinished.write_text(chart_of(comparison), encoding="utf-8")
+    _print(comparison)
+
+
+def _generated(model: ModelFile, binary_file: Path, effort: str, device: str | None, progress: Progress) -> Path:
+    request = GenerationRequest(
+        models=[model],
+        binary_file=binary_file,
+        config=Config(),
+        effort=EFFORTS[effort],
+        performance_cache_dir=default_performance_cache_dir(),
+        device=device,
+    )
+    generate(request, os.environ, progress)
+    return binary_file
+
+
+def _warn(comparison: Comparison) -> None:
+    for one in comparison.contenders:
+        if one.deviation is not None and one.deviation > ALLOWED:
+            log.warning(
+                f"outputs of {one.name} are off by {one.deviation:.2g} of the tuned context's largest value; compare "
+                "models that agree: `gputune context-binary-generator --verify` says which operation does not"
+            )
+
+
+def _print(comparison: Comparison) -> None:
+    table = Table("contender", "inference", "95 %", "tuned is", "95 %", box=None)
+    for one in comparison.contenders:
+        interval = one.interval_ns
+        row = [one.name, time_text(one.median_ns), time_range(interval.low, interval.high)]
+        add_row(table, row + _ratio(comparison, one))
+    print_table(table)
+    count = len(comparison.tuned.rounds_ns)
+    say(
+        f"{comparison.model}: contexts on {comparison.device}, other engines on the CPU with {comparison.threads} "
+        f"thread{'s' if comparison.threads > 1 else ''}, {count} rounds"
+    )
+
+
+def _ratio(comparison: Comparison, one: Measured) -> list[str]:
+    if one is comparison.tuned:
+        return ["", ""]
+    speed = comparison.speed(one)
+    return [f"{speed.median:.2f} times as fast", f"{speed.low:.2f}–{speed.high:.2f}"]

@@ -1,0 +1,1 @@
+"""`gputune compare`: a tuned context, an untuned one and other engines, which take turns."""

@@ -1,0 +1,72 @@
+"""A contender's process, which `turns` starts:
+
+    python -m gputune.client.compare.contender ENGINE ARGUMENTS
+
+ENGINE is one of engines.ENGINES, ARGUMENTS are what that takes, in JSON. It answers questions from its standard input,
+line by line, in JSON. Its first line holds the engine's facts, or {"error"} where the engine cannot be opened; then it
+answers {"do": "block", "seconds"} with {"samples_ns"}, and {"do": "outputs", "file"} with {"names"} of the arrays that
+it has written there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from gputune.client.compare.engines import ENGINES, Engine
+
+WARM_UP_S = 0.05
+LEAST, MOST = 3, 500
+"""Inferences of a block."""
+
+
+def block(engine: Engine, seconds: float) -> list[float]:
+    """What inferences take in ns, one after the other for so long, after a warm-up."""
+    warm_s = time.perf_counter() + min(WARM_UP_S, seconds)
+    engine.timed()
+    while time.perf_counter() < warm_s:
+        engine.timed()
+    samples_ns: list[float] = []
+    end_s = time.perf_counter() + seconds
+    while len(samples_ns) < LEAST or (len(samples_ns) < MOST and time.perf_counter() < end_s):
+        samples_ns.append(engine.timed())
+    return samples_ns
+
+
+def answer(engine: Engine, question: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a question."""
+    if question["do"] == "block":
+        return {"samples_ns": block(engine, question["seconds"])}
+    found = engine.outputs()
+    np.savez(question["file"], *found.values())
+    return {"names": list(found)}
+
+
+def main() -> None:
+    # Libraries write where they like: what this process has to say goes out by a way of its own.
+    with os.fdopen(os.dup(1), "w") as out, suppress(BrokenPipeError, KeyboardInterrupt):
+        os.dup2(2, 1)
+
+        def say(content: Mapping[str, Any]) -> None:
+            out.write(json.dumps(content) + "\n")
+            out.flush()
+
+        try:
+            engine = ENGINES[sys.argv[1]](**json.loads(sys.argv[2]))
+        except Exception as error:  # a library's errors have no class in common
+            say({"error": f"{error} ({type(error).__name__})"})
+            return
+        say(engine.facts)
+        for line in sys.stdin:
+            say(answer(engine, json.loads(line)))
+
+
+if __name__ == "__main__":
+    main()

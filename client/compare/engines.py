@@ -1,0 +1,129 @@
+"""What takes part in a comparison; the door to OpenVINO and, for speed, to onnxruntime. Each is opened once and then
+runs the same inputs over and over."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from gputune.runtime.application.made_up_inputs import random_inputs
+from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.execution.loading import load
+
+Arrays = dict[str, Any]
+"""By name, numpy arrays."""
+
+
+class Engine(Protocol):
+    """A model in an engine. facts: what the comparison has to know of it, as JSON has that."""
+
+    facts: Mapping[str, Any]
+
+    def timed(self) -> float:
+        """What one inference takes, in ns, with its inputs and outputs in the application's memory."""
+
+    def outputs(self) -> Arrays:
+        """Those of one inference, by name."""
+
+
+class ContextEngine:
+    """The first graph of a context binary on an OpenCL device, as an application runs it."""
+
+    def __init__(self, context: str, device: str | None) -> None:
+        """Raises as gputune.runtime.load does."""
+        self._executor = load(Path(context), device)
+        self._inputs = random_inputs(self._executor.graph.inputs)
+        on = self._executor.device
+        self.facts: Mapping[str, Any] = {
+            "inputs": [asdict(tensor) for tensor in self._executor.graph.inputs],
+            "computes": self._executor.computes,
+            "device": on.name,
+            "threads": on.compute_units if on.device_type == "cpu" else None,
+        }
+
+    def timed(self) -> float:
+        return self._executor.run_timed(self._inputs)[1]
+
+    def outputs(self) -> Arrays:
+        return self._executor.run(self._inputs)
+
+
+class OnnxRuntimeEngine:
+    """onnxruntime's CPU provider with all of its optimisations, a thread on each core as far as there are cores."""
+
+    def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+        self._inputs = _inputs_of(inputs)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3  # errors only
+        cores = sorted(os.sched_getaffinity(0))
+        if 1 < threads <= len(cores):
+            os.sched_setaffinity(0, {cores[0]})  # this thread works along; processors count from 1 for the others
+            others = ";".join(str(core + 1) for core in cores[1:threads])
+            options.add_session_config_entry("session.intra_op_thread_affinities", others)
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.facts: Mapping[str, Any] = {}
+
+    def timed(self) -> float:
+        return _nanoseconds(lambda: self._session.run(None, self._inputs))
+
+    def outputs(self) -> Arrays:
+        names = [output.name for output in self._session.get_outputs()]
+        return dict(zip(names, self._session.run(names, self._inputs), strict=True))
+
+
+class OpenVinoEngine:
+    """OpenVINO on the CPU in float32, one stream, for the least latency."""
+
+    def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
+        openvino: Any = importlib.import_module("openvino")
+        self._inputs = _inputs_of(inputs)
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": True,
+        }
+        core = openvino.Core()
+        read = core.read_model(model)
+        read.reshape({name: list(array.shape) for name, array in self._inputs.items()})
+        compiled = core.compile_model(read, "CPU", settings)
+        self._request = compiled.create_infer_request()
+        self._names = [output.get_any_name() for output in compiled.outputs]
+        self.facts: Mapping[str, Any] = {}
+
+    def timed(self) -> float:
+        return _nanoseconds(self._run)
+
+    def outputs(self) -> Arrays:
+        self._run()
+        return {name: self._request.get_tensor(name).data.copy() for name in self._names}
+
+    def _run(self) -> None:
+        self._request.infer(self._inputs, share_inputs=True)
+
+
+ENGINES: Mapping[str, Callable[..., Engine]] = {
+    "context": ContextEngine,
+    "onnxruntime": OnnxRuntimeEngine,
+    "openvino": OpenVinoEngine,
+}
+
+
+def _inputs_of(tensors: list[dict[str, Any]]) -> Arrays:
+    """The same arrays in every process."""
+    return random_inputs([TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in tensors])
+
+
+def _nanoseconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter_ns()
+    run()
+    return time.perf_counter_ns() - begin
