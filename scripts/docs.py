@@ -3,7 +3,7 @@
     <!-- scripts/docs: NAME -->
     <!-- end -->
 
-of README.md and the pages of folders. What stands between them is written anew; all else is left as it is.
+of pages. What stands between them is written anew; all else is left as it is.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import bench
 import fuzz
 import tool
+import website
 from gputune.client.model.importer import SUPPORTED_OPS
 from gputune.core.dtypes import ITEM_BYTES
 from gputune.core.identity import DeviceIdentity
@@ -156,7 +157,7 @@ def limits() -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "README.md": {"operators": operators},
+    "docs/operators.md": {"operators": operators},
     "kernels/README.md": {"counts": kernel_counts},
     "scripts/README.md": {"commands": commands},
     "docs/file_format.md": {"layout": layout, "records": records, "limits": limits},
@@ -180,7 +181,10 @@ def written(page: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/docs", description="Writes what pages take from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a page is behind")
+    parser.add_argument("--site", action="store_true", help="make a site of all pages in build/site")
     options = parser.parse_args(arguments)
+    if options.site:
+        return website.make()
     behind = {page: text for page in PARTS if (text := written(page)) != (tool.ROOT / page).read_text(encoding="utf-8")}
     for page, text in behind.items():
         if not options.check:

@@ -30,11 +30,6 @@ BIN = Path(sys.executable).parent
 ENVIRONMENT = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "GPUTUNE_DEVICE": "null"}
 
 
-def section(title: str) -> str:
-    """The text under a heading of the second level."""
-    return README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-
-
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/*.md")), ids=lambda p: p.name)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
@@ -93,7 +88,7 @@ def small_model(path: Path) -> None:
 def test_the_tour_runs(tmp_path: Path) -> None:
     """All of it and the report, in order, on the null device and a small model of the same shape."""
     small_model(tmp_path / "model.onnx")
-    tour = section("Five minutes")
+    tour = DOCS["tutorial.md"]
     (tmp_path / "tour.sh").write_text("set -eu\n" + "".join(blocks("sh", tour)), encoding="utf-8")
     application = "".join(blocks("python", tour)).replace(
         'load("output/model.bin")', 'load("output/model.bin", "null")'
@@ -145,7 +140,7 @@ def test_the_scripts_it_names_are_there() -> None:
 
 
 def test_the_exit_codes_are_those_of_the_errors() -> None:
-    rows = re.findall(r"^\| (\d+) \|", section("When something is wrong"), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \|", DOCS["troubleshooting.md"], re.MULTILINE)
     kinds: list[type[errors.GputuneError]] = [errors.GputuneError, *errors.GputuneError.__subclasses__()]
     # 7: errors of the performance cache, which have no code of their own.
     of_the_command_itself = {0, 7, model_check.RUNS_NOT, profile_viewer.SLOWER, main.INTERRUPTED}
@@ -161,14 +156,14 @@ def test_every_error_of_a_target_is_explained() -> None:
 
 
 def test_the_config_keys_and_efforts_are_those_of_the_code() -> None:
-    text = section("Options and files")
+    text = DOCS["options.md"]
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(config.SUPPORTED)
     efforts = text.split("`--config_file`", 1)[0]
     assert set(re.findall(r"`([a-z]+)`", efforts)) == set(effort.EFFORTS)
 
 
 def test_parts_that_the_code_decides_are_as_the_code_has_them(capsys: pytest.CaptureFixture[str]) -> None:
-    """The operators of the README, the counts of kernels/README.md, the commands of scripts/README.md."""
+    """The operators of docs/operators.md, the counts of kernels/README.md, the commands of scripts/README.md."""
     assert docs.main(["--check"]) == 0, capsys.readouterr().out
 
 

@@ -1,0 +1,33 @@
+"""The site's pages lead to each other, whatever folder their texts come from."""
+
+import re
+from pathlib import PurePosixPath
+
+import website
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    index = (website.DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {
+        line for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for line in block.splitlines()
+    }
+    assert {name.removesuffix(".md") for name in website.pages()} - {"index"} <= listed
+
+
+def test_links_lead_to_pages_of_the_site_or_are_names_of_files() -> None:
+    pages = website.pages()
+    for name, text in pages.items():
+        code_left_out = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", code_left_out):
+            place = PurePosixPath(name).parent / target
+            parts: list[str] = []
+            for part in place.parts:
+                parts = parts[:-1] if part == ".." else [*parts, part]
+            assert "/".join(parts) in pages, f"{name}: {target}"
+
+
+def test_a_link_into_the_code_is_the_name_of_the_file() -> None:
+    memory, architecture = website.pages()["memory.md"], website.pages()["architecture.md"]
+    assert "](../examples/two_parts.py)" not in memory
+    assert "`examples/two_parts.py`" in memory
+    assert "](glossary.md)" in architecture
