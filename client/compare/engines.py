@@ -3,7 +3,6 @@ runs the same inputs over and over."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -57,7 +56,8 @@ class OnnxRuntimeEngine:
     """onnxruntime's CPU provider with all of its optimisations, a thread on each core as far as there are cores."""
 
     def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
-        onnxruntime: Any = importlib.import_module("onnxruntime")
+        import onnxruntime
+
         self._inputs = _inputs_of(inputs)
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -83,7 +83,8 @@ class OpenVinoEngine:
     """OpenVINO on the CPU in float32, one stream, for the least latency."""
 
     def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
-        openvino: Any = importlib.import_module("openvino")
+        import openvino
+
         self._inputs = _inputs_of(inputs)
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",
