@@ -56,7 +56,7 @@ def test_the_dependencies_are_exactly_what_the_code_imports() -> None:
                     outside.add(node.module.partition(".")[0])
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["verify"], *extras["farm"]]
+    lines = [*project["dependencies"], *extras["verify"], *extras["compare"], *extras["farm"]]
     declared = {re.split(r"[^\w-]", line)[0] for line in lines}
     assert outside - set(sys.stdlib_module_names) - {"gputune"} == declared
 
