@@ -47,10 +47,11 @@ def read_keys(content: Mapping[str, Any], known: Mapping[str, Read], where: str)
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
-    """Says so, with the nearest of the known ones, of which there is at least one."""
-    shown = key[:_MOST_SHOWN]
-    (near,) = difflib.get_close_matches(shown, list(known), n=1, cutoff=0.0)
-    return ConfigError(f"{where}: unknown key {shown!r}; did you mean {near!r}?")
+    """Says so, with the nearest of the known ones, or all of them where none is near."""
+    shown, names = key[:_MOST_SHOWN], list(known)
+    near = difflib.get_close_matches(shown, names, n=1)
+    instead = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(names)}"
+    return ConfigError(f"{where}: unknown key {shown!r}; {instead}")
 
 
 def of_kind(kind: type[Kind], value: object, where: str, wanted: str) -> Kind:

@@ -25,6 +25,10 @@ class Parameter:
     values: tuple[int, ...]
     meaning: str
 
+    def __str__(self) -> str:
+        """Its name and legal values."""
+        return f"{self.name}={'|'.join(map(str, self.values))}"
+
 
 @dataclass(frozen=True)
 class Constraint:

@@ -17,7 +17,7 @@ from functools import partial
 
 from gputune.cache import PerformanceCache, WinnerRecord
 from gputune.cache.record import Contents
-from gputune.client.errors import CacheMiss, TuningError
+from gputune.client.errors import CacheMiss, ConfigError, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.progress import SILENT, Progress, keeping_label
 from gputune.client.target.client import TargetClient
@@ -101,9 +101,15 @@ class Tuner:
         """That what the options say of tasks can be done, before anything is. Raises ConfigError, TuningError."""
         self._options.check_bound([self._names(task) for task in tasks])
         for task in tasks:
-            if (pin := self._pin(task)) is not None and (wrong := self._search(task).space.violations(pin)):
-                title = self._search(task).title
-                raise TuningError(f"{title}: the pinned configuration is not allowed: {'; '.join(wrong)}")
+            if (pin := self._pin(task)) is None:
+                continue
+            search = self._search(task)
+            if wrong := search.space.violations(pin):
+                legal = "; ".join(map(str, search.space.parameters))
+                default = ",".join(f"{name}={value}" for name, value in search.default.items())
+                raise ConfigError(
+                    f"pin of {search.title}: {'; '.join(wrong)}. Its parameters are {legal}. The default is {default}"
+                )
 
     def verdicts(self, tasks: Sequence[Task]) -> dict[Task, Verdict]:
         """What `tune` will do with each task, and why it will be measured where it will be. Raises TuningError for a

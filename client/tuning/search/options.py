@@ -60,8 +60,8 @@ class TuningOptions:
             for pattern in patterns:
                 if not any(matches(pattern, names) for names in tasks):
                     known = list(dict.fromkeys(name for names in tasks for name in names))
-                    near = difflib.get_close_matches(pattern, known, n=1, cutoff=0.0)
-                    nearest = f"; did you mean {near[0]!r}?" if near else ""
+                    near = difflib.get_close_matches(pattern, known, n=1)
+                    nearest = f"; did you mean {near[0]!r}?" if near else "; `performance-cache explain` lists them"
                     raise ConfigError(f"{what}: no task of this model is called {pattern!r}{nearest}")
 
 

@@ -47,6 +47,7 @@ def test_no_file_wishes_nothing() -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
+        ({"vtcm_megabytes": 8}, "unknown key 'vtcm_megabytes'; the keys are "),
         ({"tunning_mode": True}, "unknown key 'tunning_mode'; did you mean 'tuning_mode'"),
         ({"precision_mode": "fp8"}, 'precision_mode must be one of float32, float16, not "fp8"'),
         ({"precision_mode": 16}, "precision_mode must be one of float32, float16, not 16"),

@@ -274,7 +274,7 @@ def test_a_pinned_one_is_verified_once_and_used(cache: PerformanceCache, answer:
 
 
 def test_a_pinned_configuration_that_cannot_be_is_refused(cache: PerformanceCache) -> None:
-    with pytest.raises(TuningError, match="not allowed: VW=7"):
+    with pytest.raises(ConfigError, match=r"VW=7 is not one of .* NV=1\|2\|3\|4; .* The default is MR="):
         tuner([AnsweringTarget(by_width)], cache, pins={"MatMul": {**PIN, "VW": 7}}).tune([BIG])
     broken = AnsweringTarget(lambda c: failed("correctness") if dict(c) == PIN else by_width(c))
     with pytest.raises(TuningError, match="does not work: correctness"):

@@ -118,6 +118,7 @@ def test_the_pin_of_a_task() -> None:
             TuningOptions(only=("Conv", "Konv")),
             "tasks to be tuned: no task of this model is called 'Konv'; did you mean",
         ),
+        (TuningOptions(only=("nomatch*",)), "'nomatch\\*'; `performance-cache explain` lists them$"),
         (TuningOptions(pins={"/head/poll": {"A": 1}}), "pins: .* called '/head/poll'; did you mean '/head/pool'"),
     ],
 )
