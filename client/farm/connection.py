@@ -24,6 +24,7 @@ from gputune.server.protocol.messages import (
     Limits,
     Ping,
     Pong,
+    Profiled,
     ProfileKernel,
     Progress,
     Welcome,
@@ -47,10 +48,16 @@ class FarmConnection:
     idle_seconds = 0.0  # hosts keep their connections alive, and a job renews its lease for a whole device
 
     def __init__(
-        self, engine: Engine, name: str, job: str, turn: threading.Lock, lost: Callable[[], bool] = lambda: False
+        self,
+        engine: Engine,
+        name: str,
+        job: str,
+        turn: threading.Lock,
+        lost: Callable[[], bool] = lambda: False,
+        measured: Callable[[ProfileKernel, Profiled], None] = lambda request, reply: None,
     ) -> None:
         """name: of the device. turn: held while a batch is on its way to it. lost: hears that the device was lost
-        during a request, and says whether that has happened too often."""
+        during a request, and says whether that has happened too often. measured: hears of each batch."""
         self.name = name
         self.address = f"farm device {name}"
         self.limits: Limits = WELCOME_LIMITS
@@ -60,6 +67,7 @@ class FarmConnection:
         self._job = job
         self._turn = turn
         self._lost = lost
+        self._measured = measured
         self._session = secrets.token_hex(8)
         self._last = 0
         self.is_open = True
@@ -94,6 +102,8 @@ class FarmConnection:
         if isinstance(reply, Error) and reply.name in _OVER:
             self.is_open = False
             raise self.refusal(reply)
+        if isinstance(request, ProfileKernel) and isinstance(reply, Profiled):
+            self._measured(request, reply)
         return reply
 
     @contextmanager

@@ -6,6 +6,8 @@ devices come, sessions that share one part, and else new ones are opened.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import threading
 import time
@@ -17,11 +19,13 @@ from fnmatch import fnmatchcase
 from gputune.client.errors import TargetError
 from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.engine import Announced, Call, DeviceGone, Engine, FarmError
-from gputune.client.farm.hosts.health import FAR, IN_A_ROW, Speed, deviation
+from gputune.client.farm.hosts.health import Speed
+from gputune.client.farm.twins import DEFAULT, HEALTH_CHECK, Twins, default_of
 from gputune.client.target.client import TargetClient
 from gputune.client.target.reconnecting import RECONNECT_SECONDS, Reconnecting
 from gputune.client.target.several import Arrived, unlike
 from gputune.core.opened import Closing
+from gputune.server.protocol.messages import Profiled, ProfileKernel
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +53,8 @@ class Pool(Closing):
         self.changed = threading.Condition()
         self.excluded: dict[str, str] = {}
         """Devices that are set apart, with the reason."""
-        self._far: Counter[str] = Counter()
-        self._heard: dict[str, int] = {}
+        self._compared: dict[str, Twins] = {}
+        self._numbers = itertools.count(1)
         self._groups: dict[str, Group] = {}
         self._turns: dict[str, threading.Lock] = {}
         self._renewing: set[str] = set()
@@ -142,17 +146,23 @@ class Pool(Closing):
         self.excluded = {name: why for name, why in self.excluded.items() if name in there}
         for group in list(self._groups.values()):
             devices = self.usable(group.tier)
-            speeds = {name: speed for name, one in devices.items() if (speed := Speed.read(one.report.get("speed")))}
-            for name, speed in speeds.items():
-                if self._heard.get(name) == speed.number:
-                    continue
-                self._heard[name] = speed.number
-                off = deviation(speed, [other for its, other in speeds.items() if its != name])
-                self._far[name] = self._far[name] + 1 if off else 0
-                if self._far[name] >= IN_A_ROW:
-                    why = f"its health check takes {off:+.0%} of its twins' time, {IN_A_ROW} times in a row"
-                    self.exclude(name, f"{why}; more than {FAR:.0%} is too much")
-                    group.leave(name, "it is set apart")
+            for name, one in devices.items():
+                if speed := Speed.read(one.report.get("speed")):
+                    self._judge(group.tier, name, self._twins(group.tier).hear(name, HEALTH_CHECK, "", speed, devices))
+
+    def measured(self, tier: str, name: str, request: ProfileKernel, reply: Profiled) -> None:
+        """A batch was measured on a device, beside its default."""
+        if found := default_of(request, reply, next(self._numbers)):
+            what, speed = found
+            self._judge(tier, name, self._twins(tier).hear(name, DEFAULT, what, speed, self.usable(tier)))
+
+    def _twins(self, tier: str) -> Twins:
+        return self._compared.setdefault(tier, Twins())
+
+    def _judge(self, tier: str, name: str, why: str) -> None:
+        if why and name not in self.excluded:
+            self.exclude(name, why)
+            self.group(tier).leave(name, "it is set apart")
 
     def exclude(self, name: str, why: str) -> None:
         """Sets a device apart."""
@@ -287,7 +297,8 @@ class Group(Closing):
     def _opened(self, slot: _Slot, name: str) -> FarmConnection | None:
         try:
             turn = self._pool.turn(name)
-            return FarmConnection(self._pool.engine, name, self._pool.job, turn, slot.lost)
+            measured = functools.partial(self._pool.measured, self.tier, name)
+            return FarmConnection(self._pool.engine, name, self._pool.job, turn, slot.lost, measured)
         except TargetError as error:
             if error.name == "version_mismatch":
                 self._pool.exclude(name, error.reason)

@@ -68,11 +68,11 @@ class Speed:
 
 
 def deviation(mine: Speed, others: Sequence[Speed]) -> float:
-    """By which share a device is slower (or faster, below 0) than its twins' median, for certain: the end of its
-    interval that is nearer to theirs counts. 0 where it is within FAR or there are too few others."""
+    """By which share a device is slower (or faster, below 0) than the median of itself and its twins, for certain: the
+    end of its interval that is nearer to that counts. 0 where it is within FAR or there are too few others."""
     if len(others) < TWINS:
         return 0.0
-    usual = statistics.median(other.median_ns for other in others)
+    usual = statistics.median_low([mine.median_ns, *(other.median_ns for other in others)])
     slower, faster = mine.low_ns / usual - 1, mine.high_ns / usual - 1
     return slower if slower > FAR else faster if faster < -FAR else 0.0
 

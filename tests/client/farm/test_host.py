@@ -84,5 +84,6 @@ def test_a_device_is_far_from_its_twins_for_certain_only() -> None:
     twins = [Speed(1, 98, 100, 102), Speed(1, 99, 101, 103)]
     assert deviation(Speed(1, 112, 115, 118), twins) > 0.1
     assert deviation(Speed(1, 80, 82, 85), twins) < -0.1
+    assert deviation(Speed(1, 99, 100, 101), [twins[0], Speed(1, 199, 200, 201)]) == 0, "its twin is off, not this one"
     assert deviation(Speed(1, 105, 115, 125), twins) == 0, "its interval reaches into 10 %"
     assert deviation(Speed(1, 200, 200, 200), twins[:1]) == 0, "of two nothing says which one is off"

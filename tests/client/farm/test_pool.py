@@ -11,8 +11,10 @@ from gputune.client.errors import TargetError
 from gputune.client.farm import pool as pool_module
 from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.engine import Announced, Call
+from gputune.client.farm.frames import ANSWERS, from_bytes, to_bytes
 from gputune.client.farm.hosts import device_host
 from gputune.client.farm.hosts.device_host import DeviceHost
+from gputune.client.farm.hosts.health import IN_A_ROW
 from gputune.client.farm.local_engine import LocalEngine
 from gputune.client.farm.pool import Pool
 from gputune.client.generation.config import Config
@@ -20,6 +22,7 @@ from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import ModelFile
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.server.protocol.messages import Profiled
 from tests.client import models
 from tests.client.farm.conftest import MakeHost
 from tests.client.farm.requests import copying
@@ -230,3 +233,46 @@ def test_a_device_that_does_not_answer_costs_the_others_no_lease(
         pool.group(TIER).connect_all()
         assert becomes(lambda: renewed == {"b"})
         stuck.set()
+
+
+class Slow(Stuck):
+    """A host whose device takes half as long again as its server says."""
+
+    def answer(self, call: Call, tell: object) -> bytes:
+        answer = self._host.answer(call, lambda frame: None)
+        number, reply = from_bytes(answer, ANSWERS)
+        if not isinstance(reply, Profiled) or reply.baseline is None:
+            return answer
+        samples = tuple(1.5 * sample for sample in reply.baseline.samples_ns)
+        return to_bytes(replace(reply, baseline=replace(reply.baseline, samples_ns=samples)), number)
+
+
+@one
+def test_a_device_whose_default_takes_longer_than_on_its_twins_three_times_is_set_apart(
+    engine: LocalEngine, make_host: MakeHost
+) -> None:
+    engine.add(Slow(make_host("a")))
+    engine.add(make_host("b"))
+    engine.add(make_host("c"))
+    values = np.arange(16, dtype=np.float32)
+    with Pool(engine, "job") as pool:
+        clients = {client.address.removeprefix("farm device "): client for client in pool.group(TIER).connect_all()}
+
+        def batch(name: str, task: str = "copy") -> None:
+            request = copying(clients[name].upload(values), clients[name].upload(values))
+            clients[name].measure_kernel(replace(request, baseline=request.variants[0], task=task))
+
+        for _ in range(IN_A_ROW):
+            batch("a", "what no twin has measured")
+            batch("b", "what one twin has measured")
+            batch("a", "what one twin has measured")
+        batch("b")
+        batch("c")
+        for _ in range(IN_A_ROW):
+            assert not pool.excluded
+            batch("a")
+        assert list(pool.excluded) == ["a"]
+        assert "the default of a batch takes 50% more time than on its twins" in pool.excluded["a"]
+        assert list(pool.usable(TIER)) == ["b", "c"]
+        assert measured(clients["a"]) == "ok"
+        assert names_of(list(clients.values())) == ["b", "b", "c"]
