@@ -18,6 +18,7 @@ import onnxruntime
 import tool
 from benchmarks import builds, channel, contention, executor, kernels, load, networks, rpc, survive
 from benchmarks import cache as cache_bench
+from benchmarks.farm import bench as farm_bench
 from benchmarks.memory import arena
 from benchmarks.memory import handles as memory
 from benchmarks.native import bench as native
@@ -234,6 +235,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "contention": contention.run,
     "conv": bench_conv,
     "executor": executor.run,
+    "farm": farm_bench.run,
     "profiling": recording.run,
     "kernels": kernels.run,
     "load": load.run,
@@ -258,6 +260,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     channel.run: channel.add_arguments,
     contention.run: contention.add_arguments,
     executor.run: executor.add_arguments,
+    farm_bench.run: farm_bench.add_arguments,
     recording.run: recording.add_arguments,
     kernels.run: kernels.add_arguments,
     load.run: load.add_arguments,

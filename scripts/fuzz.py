@@ -3,6 +3,7 @@
     scripts/fuzz connections    sends malformed and hostile inputs to a target server
     scripts/fuzz frames         tampers with the frames of authenticated sessions
     scripts/fuzz models         imports hostile and broken models
+    scripts/fuzz farm           sends hostile frames to the processes of a farm
     scripts/fuzz graphs         compares random ONNX models with onnxruntime
     scripts/fuzz cache          works with changed performance caches and exports
     scripts/fuzz context        loads and runs changed context binaries
@@ -20,6 +21,7 @@ import random
 import sys
 from typing import Protocol
 
+from stress.farm import hostile
 from stress.fuzz import cache, connections, context, ep_context, frames, models, native, package, profile, tests
 from stress.graphs import fuzzing
 
@@ -41,6 +43,7 @@ COMMANDS: dict[str, Command] = {
     "connections": connections,
     "context": context,
     "epcontext": ep_context,
+    "farm": hostile,
     "frames": frames,
     "graphs": fuzzing,
     "models": models,
