@@ -1,10 +1,13 @@
 """Kills workers, target servers, scheduler and client of a farm at random moments of tuning.
 
-    scripts/stress/farm_chaos [--kills 10] [--workers 2] [--roles worker,server,scheduler,client] [--seed N] [--json F]
+    scripts/stress/farm_chaos [--kills 10] [--workers 2] [--roles worker,server,scheduler,client] [--layers 24]
+                              [--effort normal] [--seconds 600] [--seed N] [--json F]
 
 For each role a model is tuned on waiting devices while processes of that role are killed with kill -9, so many times,
-and started again as a person would: a client with --resume. After each kill every trial that was in the performance
-cache must still be there; no variant may have been blamed; and in the end the job must be done. Needs the extra
+each time after something new was measured, and started again as a person would: a client with --resume. A job that is
+done before follows another one, from an empty performance cache. After each kill every trial that was in the cache must
+still be there; no variant may have been blamed; beyond what an undisturbed job measures twice, at its end, no more
+configurations may be in the cache twice than there were kills; and the jobs must be done. Needs the extra
 gputune[farm]. Exit code 1 when a promise was broken.
 """
 
@@ -12,181 +15,155 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import shutil
-import signal
 import sqlite3
-import subprocess
 import sys
 import time
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import onnx
 
 import tool
-from gputune.client.farm.jobs import Journal
+from farm_processes import CLIENT, SCHEDULER, Farm, becomes, write_model
 
 WORK = tool.ROOT / "build" / "chaos" / "farm"
-ROLES = ("worker", "server", "scheduler", "client")
-PORT = 18_899
-PAUSE_SECONDS = (1.0, 4.0)
-LONGEST_SECONDS = 400.0
-LAYERS = 24
+ROLES = ("worker", "server", SCHEDULER, CLIENT)
+CALM = "nothing"
+PAUSE_SECONDS = (0.0, 1.5)
+NEWS_SECONDS = 60.0
+"""So long something new is waited for after a kill; the job has stopped when nothing comes."""
 
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/stress/farm_chaos", description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=10, help="of each role (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--roles", default=",".join(ROLES), help="which are killed (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
-    options = parser.parse_args()
-    results = {role: chaos(role, options) for role in options.roles.split(",")}
-    rows = [(role, *map(str, result.values())) for role, result in results.items()]
-    print("\n" + tool.table(["killed", *next(iter(results.values()))], rows), flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=1))
-    return int(any(result["lost"] or result["blamed"] or result["state"] != "done" for result in results.values()))
+Trials = dict[int, tuple[str, str]]
+"""By number: the task and configuration of a trial, and its status."""
 
 
 @dataclass
-class Farm:
-    """The processes of a farm, and its client."""
+class Chaos:
+    """What a role's kills did. lost: finished trials that were gone; again: configurations that are in the cache twice,
+    but for those of an undisturbed job; state: of the last job."""
 
-    folder: Path
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    kills: int = 0
+    jobs: int = 0
+    trials: int = 0
+    lost: int = 0
+    again: int = 0
+    blamed: int = 0
+    state: str = ""
+    seconds: float = 0.0
 
-    def start(self, name: str, *arguments: str) -> None:
-        command = [sys.executable, "-m", "gputune", "farm", *arguments, "--farm_dir", str(self.folder / "farm")]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=tool.ROOT)
-
-    def start_role(self, name: str) -> None:
-        where = f"127.0.0.1:{PORT}"
-        if name == "scheduler":
-            self.start(name, "scheduler", "--port", str(PORT))
-        elif name == "client":
-            jobs = Journal(self.folder / "farm" / "jobs.sqlite").jobs()
-            if jobs:
-                with closing(sqlite3.connect(self.folder / "farm" / "jobs.sqlite")) as journal, journal:
-                    journal.execute("UPDATE jobs SET heard = 0")  # as if half a minute had passed
-            new = ["--models", str(self.folder / "m.onnx"), "--tuning_effort", "normal"]
-            new += ["--output_dir", str(self.folder), "--performance_cache_dir", str(self.folder)]
-            new += ["--config_file", str(self.folder / "config.json")]
-            self.start(name, "tune", "--scheduler", where, *(["--resume", jobs[0].name] if jobs else new))
-        else:
-            self.start(name, "worker", "--scheduler", where, "--device", "waiting", "--name", name)
-
-    def kill(self, name: str, server: bool = False) -> None:
-        process = self.processes[name].pid
-        if server:
-            process = next(iter(children(process)), 0)
-        if process:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
+    @property
+    def broken(self) -> bool:
+        """Whether a promise was."""
+        return bool(self.lost or self.blamed or self.again > self.kills or self.state != "done")
 
 
-def children(parent: int) -> list[int]:
-    """The processes that a process has started, those of its threads included."""
-    found = []
-    for file in Path(f"/proc/{parent}/task").glob("*/children"):
-        with suppress(OSError):
-            found += [int(one) for one in file.read_text().split()]
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/stress/farm_chaos", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=10, help="of each role (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--roles", default=",".join(ROLES), help="which are killed (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=24, help="of the model (default: %(default)s)")
+    parser.add_argument("--effort", default="normal", help="of tuning (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=600.0, help="no kills after so long (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
+    options = parser.parse_args()
+    if unknown := set(options.roles.split(",")) - set(ROLES):
+        parser.error(f"no role: {', '.join(sorted(unknown))}")
+    calm = chaos(CALM, options)
+    twice = calm.again
+    results = {CALM: calm} | {role: chaos(role, options) for role in options.roles.split(",")}
+    for result in results.values():
+        result.again -= result.jobs * twice
+    plain = {role: asdict(result) for role, result in results.items()}
+    rows = [(role, *map(str, result.values())) for role, result in plain.items()]
+    print("\n" + tool.table(["killed", *asdict(Chaos())], rows), flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(plain, indent=1))
+    return int(any(result.broken for result in results.values()))
+
+
+def chaos(role: str, options: argparse.Namespace) -> Chaos:
+    """Kills processes of a role."""
+    chance, found, began = random.Random(options.seed), Chaos(), time.monotonic()
+    workers = [f"w{number}" for number in range(options.workers)]
+    with closing(Farm(WORK / f"{role}{options.seed}")) as farm:
+        model = write_model(farm.folder / "m.onnx", options.layers)
+        farm.start_scheduler()
+        for name in workers:
+            farm.start_worker(name)
+        while not found.jobs or (
+            role != CALM and found.kills < options.kills and time.monotonic() - began < options.seconds
+        ):
+            for file in farm.cache_dir.glob("*"):
+                file.unlink()
+            farm.start_tuning(model, options.effort, {"tuning_strategy": "random"})
+            found.jobs += 1
+            job(farm, role, workers, chance, found, lambda: time.monotonic() - began < options.seconds, options.kills)
+            if found.state != "done":
+                break
+    found.seconds = round(time.monotonic() - began, 1)
     return found
 
 
-def trials(folder: Path) -> dict[int, str]:
-    """What the performance cache holds: the status of each trial by its number."""
-    files = list(folder.glob("*.sqlite"))
+def job(
+    farm: Farm, role: str, workers: list[str], chance: random.Random, found: Chaos, going: Callable[[], bool], most: int
+) -> None:
+    """One job, with kills in it."""
+    while role != CALM and found.kills < most and going() and news(farm):
+        time.sleep(chance.uniform(*PAUSE_SECONDS))
+        if farm.processes[CLIENT].poll() is not None:
+            break
+        before = trials(farm)
+        kill(farm, role, chance.choice(workers))
+        found.kills += 1
+        found.lost += len(before.keys() - trials(farm).keys())
+    farm.processes[CLIENT].wait()
+    measured = trials(farm)
+    statuses = [status for _, status in measured.values()]
+    found.trials += len(measured)
+    found.again += len(measured) - len({what for what, _ in measured.values()})
+    found.blamed += sum(status in ("crash", "timeout") for status in statuses)
+    found.state = farm.job.state
+
+
+def news(farm: Farm) -> bool:
+    """Waits until something more was measured; whether the job goes on."""
+    before = len(trials(farm))
+    client = farm.processes[CLIENT]
+    becomes(lambda: client.poll() is not None or len(trials(farm)) > before, NEWS_SECONDS, 0.2)
+    return client.poll() is None
+
+
+def kill(farm: Farm, role: str, worker: str) -> None:
+    """Kills one process and starts it again."""
+    if role == "server":
+        farm.kill_children(worker)
+    elif role == "worker":
+        farm.kill(worker)
+        farm.start_worker(worker, wait=False)
+    elif role == SCHEDULER:
+        farm.kill(SCHEDULER)
+        farm.start_scheduler(wait=False)
+    else:
+        farm.kill(CLIENT)
+        with closing(sqlite3.connect(farm.journal_path)) as journal, journal:
+            journal.execute("UPDATE jobs SET heard = 0")  # as if half a minute had passed
+        farm.start_client("--resume", farm.job.name)
+
+
+def trials(farm: Farm) -> Trials:
+    """What the performance cache holds."""
+    files = list(farm.cache_dir.glob("*.sqlite"))
     if not files:
         return {}
     with closing(sqlite3.connect(f"file:{files[0]}?mode=ro", uri=True, timeout=10)) as cache:
         try:
-            return dict(cache.execute("SELECT id, status FROM trial").fetchall())
+            rows = cache.execute("SELECT id, task || configuration, status FROM trial").fetchall()
         except sqlite3.OperationalError:  # nothing is in there yet
             return {}
-
-
-def chaos(role: str, options: argparse.Namespace) -> dict[str, Any]:
-    folder = WORK / role
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    write_model(folder / "m.onnx")
-    (folder / "config.json").write_text(json.dumps({"tuning_mode": True, "tuning_strategy": "random"}))
-    chance, farm = random.Random(options.seed), Farm(folder)
-    workers = [f"w{number}" for number in range(options.workers)]
-    killed, lost, began = 0, 0, time.monotonic()
-    known: dict[int, str] = {}
-    try:
-        farm.start_role("scheduler")
-        time.sleep(3)
-        for name in workers:
-            farm.start_role(name)
-        time.sleep(8)
-        farm.start_role("client")
-        time.sleep(4)
-        while not done(farm) and time.monotonic() - began < LONGEST_SECONDS:
-            if killed < options.kills:
-                time.sleep(chance.uniform(*PAUSE_SECONDS))
-                known = trials(folder)
-                name = chance.choice(workers) if role in ("worker", "server") else role
-                farm.kill(name, role == "server")
-                killed += 1
-                after = trials(folder)
-                lost += len(known.keys() - after.keys())
-                if role != "server":
-                    farm.processes[name].wait()
-                    farm.start_role(name)
-            else:
-                time.sleep(1)
-        state = Journal(folder / "farm" / "jobs.sqlite").jobs()[0].state
-    finally:
-        farm.close()
-    statuses = trials(folder)
-    blamed = sum(status in ("crash", "timeout") for status in statuses.values())
-    seconds = round(time.monotonic() - began, 1)
-    return {
-        "kills": killed,
-        "trials": len(statuses),
-        "lost": lost,
-        "blamed": blamed,
-        "state": state,
-        "seconds": seconds,
-    }
-
-
-def done(farm: Farm) -> bool:
-    """Whether the client has ended; one that failed without being killed is not started again."""
-    return farm.processes["client"].poll() is not None
-
-
-def write_model(path: Path) -> None:
-    """A row of convolutions, no two alike."""
-    nodes, weights, channels, tensor = [], [], 16, "x"
-    values = np.random.default_rng(0)
-    for number in range(LAYERS):
-        out = 16 + 4 * (number % 23)
-        weights.append(onnx.numpy_helper.from_array(
-            values.standard_normal((out, channels, 3, 3)).astype(np.float32) / 10, f"w{number}"))  # fmt: skip
-        nodes.append(onnx.helper.make_node("Conv", [tensor, f"w{number}"], [f"y{number}"], pads=[1, 1, 1, 1]))
-        tensor, channels = f"y{number}", out
-    ends = [
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 16, 48, 48]), (tensor, None))
-    ]
-    graph = onnx.helper.make_graph(nodes, "chaos", ends[:1], ends[1:], weights)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return {number: (what, status) for number, what, status in rows}
 
 
 if __name__ == "__main__":
