@@ -26,9 +26,9 @@ def devices(generator: random.Random) -> list[DeviceIdentity]:
     """Some that are like the device in some ways, no two of which share their binaries."""
     found = []
     for name, driver, units in generator.sample(TOLD_APART, generator.randint(1, LARGEST)):
-        vendor, kind = generator.choice(("gputune", "somebody")), generator.choice(("gpu", "cpu"))
+        vendor, kind = generator.choice(("gputune", "another")), generator.choice(("gpu", "cpu"))
         if name == "Another" and kind == "gpu":  # of other models of a vendor C asks how alike their names are
-            vendor = "somebody"
+            vendor = "another"
         made = replace(DEVICE, name=name, driver_version=driver, compute_units=units)
         found.append(replace(made, vendor=vendor, device_type=kind))
     return found
