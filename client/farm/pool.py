@@ -322,9 +322,11 @@ class Group(Closing):
         return [name for name in self._by_load() if load[name] < room.get(name, 0)]
 
     def _load(self) -> Mapping[str, int]:
-        """How many sessions each device has."""
+        """How many sessions each device has that is there; one that was lost is not noticed by sessions that ask
+        nothing."""
+        there = self._pool.engine.devices()
         with self._lock:
-            return Counter(slot.device for slot in self._slots if slot.device)
+            return Counter(slot.device for slot in self._slots if slot.device in there)
 
 
 def _most_alike(devices: Sequence[Announced]) -> Announced | None:

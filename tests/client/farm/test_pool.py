@@ -276,3 +276,14 @@ def test_a_device_whose_default_takes_longer_than_on_its_twins_three_times_is_se
         assert list(pool.usable(TIER)) == ["b", "c"]
         assert measured(clients["a"]) == "ok"
         assert names_of(list(clients.values())) == ["b", "b", "c"]
+
+
+def test_a_lost_device_does_not_count_where_only_so_many_may_be_used(engine: LocalEngine, make_host: MakeHost) -> None:
+    for name in "ab":
+        engine.add(make_host(name))
+    with Pool(engine, "job", count=1) as pool:
+        clients = pool.group(TIER).connect_all()
+        assert names_of(list(clients)) == ["a", "a"]
+        engine.remove("a")  # of which the second session does not hear
+        assert measured(clients[0]) == "ok"
+        assert clients[0].address == "farm device b"
