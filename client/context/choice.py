@@ -21,7 +21,7 @@ from gputune.client.context.context_runner import ContextRunner, Outcomes, OutOf
 from gputune.client.context.elimination import ratios_from
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import CacheMiss, GputuneError
-from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
@@ -148,8 +148,13 @@ class InChain:
         defaults = {
             key: with_default(outcomes[key], default_of(task, self._limits)) for key, task in self._tasks.items()
         }
-        groups = self._model.likely(self._limits)
+        groups = self._likely(outcomes)
         return Candidate("untuned", self._model.plan_with(groups), groups, defaults, self._persistent)
+
+    def _likely(self, outcomes: Outcomes) -> tuple[Group, ...]:
+        """What is fused without having been measured, less what does not work."""
+        likely = self._model.likely(self._limits)
+        return tuple(group for group in likely if not outcomes[task_key(group.task).digest].failed)
 
     def _unmeasured(
         self, known: Candidate | None, record: ChainRecord | None, outcomes: Outcomes, why: str
@@ -159,7 +164,7 @@ class InChain:
             log.warning(f"whole contexts were not compared, the last choice stays: {why}")
             return self._decided(known, record.measured, "as compared before: ")
         log.warning(f"whole contexts were not compared, the times of single kernels decide: {why}")
-        guess = estimated_alone(self._model, outcomes, self._persistent)
+        guess = estimated_alone(self._model, outcomes, self._persistent, self._likely(outcomes))
         return Decision(guess.plan, guess.outcomes, guess.persistent)
 
     def _recorded(self, choice: Choice, asked: str) -> ChainRecord:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -106,10 +106,19 @@ def with_winners(outcomes: Outcomes, winners: Mapping[str, WinnerRecord]) -> dic
     return {**outcomes, **{key: with_winner(outcomes[key], one) for key, one in winners.items() if key in outcomes}}
 
 
-def estimated_alone(model: Alternatives, outcomes: Outcomes, persistent: bool) -> Candidate:
-    """The context that the tasks' times alone speak for, where no context could be timed."""
+def estimated_alone(
+    model: Alternatives, outcomes: Outcomes, persistent: bool, likely: Collection[Group] = ()
+) -> Candidate:
+    """The context that the tasks' times alone speak for, where no context could be timed. likely: groups that are fused
+    where a time of them is not known."""
     times_ns = {key: one.tuned_ns for key, one in outcomes.items() if one.tuned_ns is not None}
     groups = gainful(model, times_ns, INSIDE_NS if persistent else GUESSED_LAUNCH_NS)
+    fused = {name for group in groups for name in group.names}
+    for group in likely:
+        known = all(task_key(task).digest in times_ns for task in (group.task, *group.replaces))
+        if not known and fused.isdisjoint(group.names):
+            groups = (*groups, group)
+            fused.update(group.names)
     return Candidate("estimated", model.plan_with(groups), groups, outcomes, persistent)
 
 

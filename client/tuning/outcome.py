@@ -40,6 +40,11 @@ class Outcome:
     in_chain: bool = False
     """Whether this was not the fastest alone, but is faster inside the whole model."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether variants were measured, and none of them works."""
+        return bool(self.trials) and self.tuned_ns is None
+
 
 def untuned(task: Task, limits: DeviceLimits) -> Outcome:
     """The default configuration, unmeasured: what tuning effort none gives."""

@@ -460,7 +460,9 @@ class Tuner:
             winner = None
         self._progress.shrink(expected - (search.measured - before))
         tuning.runner.clear()
-        return untuned(search.task, self._limits) if winner is None else tuned(search, winner, tuning.drift)
+        if winner is None:
+            return replace(untuned(search.task, self._limits), trials=search.statuses())
+        return tuned(search, winner, tuning.drift)
 
     def _making_room(self, there: list[TaskTuning]) -> list[TaskTuning]:
         """Clears away what was used longest ago where buffers take too much; what is still there."""

@@ -19,7 +19,9 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.measuring import finalists
 from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.ops.separable import SeparableFamily
 from gputune.runtime.context.format import open_context
 from tests.client.commands import Gputune, Ran, config_file, read_json
@@ -157,6 +159,24 @@ def test_a_budget_that_leaves_no_time_for_the_first_choice_goes_by_the_kernels(
     assert "the times of single kernels decide" in ran.err
     assert summary["end_to_end"] is None
     assert "SeparableConv" in {task["op"] for task in summary["tasks"] if task["weight"]}
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_without_time_for_anything_what_is_likely_is_fused_unless_it_has_failed(
+    generate: Any, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    def late(*arguments: Any) -> Any:
+        raise OutOfTime("--tuning_budget is used up")
+
+    def unmeasured(task: Any, limits: Any) -> Any:
+        return replace(untuned(task, limits), trials={} if works else {"crash": 3})
+
+    monkeypatch.setattr(ContextRunner, "load", late)
+    monkeypatch.setattr(Tuner, "tune", lambda tuner, tasks, *_: [unmeasured(task, tuner._limits) for task in tasks])
+    monkeypatch.setattr(Tuner, "finalists", lambda *_: [])
+    _, summary = generate("one")
+    fused = {task["op"] for task in summary["tasks"] if task["weight"]}
+    assert ("SeparableConv" in fused) == works
 
 
 def test_the_gain_is_told_last(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
