@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gputune.client.farm.engine import Announced
@@ -24,7 +24,7 @@ _DEVICES = (
     Column("trials", "number"),
     Column("failures", "number", hint="variants that did not work; most configurations of a space need not"),
     Column("health check", "number", hint="what the kernel takes that each device builds, verifies and times"),
-    Column("clocks, temperature, load", wide=True),
+    Column("clocks, temperature, votes", wide=True),
 )
 _JOBS = (
     Column("job"),
@@ -36,8 +36,10 @@ _JOBS = (
     Column("devices", wide=True),
     Column("result", wide=True),
 )
-_SHOWN = ("mhz", "temperature", "celsius", "load_1", "throttl", "clock", "vote")
 _MOST_JOBS = 50
+_SHOWN = ("mhz", "temperature", "celsius", "load_1", "throttl", "clock", "busy", "perf_profile")
+"""Parts of the names of what is told of a device's state."""
+_LONGEST_STATE = 300
 
 
 def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: str, every_seconds: float) -> str:
@@ -65,6 +67,14 @@ def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: 
     )  # fmt: skip
 
 
+def state_text(state: object) -> str:
+    """The state of a device in one line. state: as a worker reports it, which may be anything."""
+    if not isinstance(state, Mapping):
+        return ""
+    told = [f"{_words(name)} {_value(value)}" for name, value in sorted(state.items(), key=str) if _is_shown(str(name))]
+    return ", ".join([*_votes(state.get("votes")), *told])[:_LONGEST_STATE]
+
+
 def _device(name: str, one: Announced) -> list[Cell]:
     report, speed = one.report, Speed.read(one.report.get("speed"))
     problem = str(report.get("problem") or "")
@@ -75,7 +85,7 @@ def _device(name: str, one: Announced) -> list[Cell]:
         *(Cell(text(value), str(value)) for value in (report.get("job") or "", report.get("running") or "")),
         *(Cell(f"{count:.0f}", count) for count in counts),
         Cell("" if speed is None else text(time_text(speed.median_ns)), None if speed is None else speed.median_ns),
-        Cell(text(_state(report.get("state")))),
+        Cell(text(state_text(report.get("state")))),
     ]
 
 
@@ -85,14 +95,6 @@ def _doing(report: Mapping[str, object]) -> str:
     if report.get("running"):
         return "at work"
     return "waits for its job" if report.get("job") else "free"
-
-
-def _state(state: object) -> str:
-    """What is read of a device's clocks, temperatures and load."""
-    if not isinstance(state, Mapping):
-        return ""
-    shown = {name: value for name, value in state.items() if any(part in str(name) for part in _SHOWN)}
-    return ", ".join(f"{str(name).replace('_', ' ')} {value}" for name, value in sorted(shown.items()))
 
 
 def _job(job: Job) -> list[list[Cell]]:
@@ -111,3 +113,24 @@ def _job(job: Job) -> list[list[Cell]]:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _votes(votes: object) -> Iterator[str]:
+    """What is asked of the controls of each device, and what they are at."""
+    for device, vote in votes.items() if isinstance(votes, Mapping) else ():
+        parts = vote if isinstance(vote, Mapping) else {}
+        yield f"votes on {device}: {_value(parts.get('requested'))}, now {_value(parts.get('effective'))}"
+
+
+def _is_shown(name: str) -> bool:
+    return any(part in name for part in _SHOWN)
+
+
+def _words(name: object) -> str:
+    return str(name).replace("_", " ")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(name)} {_value(each)}" for name, each in value.items()) or "nothing"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

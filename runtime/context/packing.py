@@ -50,6 +50,8 @@ class Packing:
 
     def __str__(self) -> str:
         """One phrase for people."""
+        if self.contexts == 1:
+            return f"1 context in {self.package} bytes"
         share = 1 - self.package / self.apart
         return (
             f"{self.contexts} contexts in {self.package} bytes, as files of their own {self.apart}: {share:.1%} saved; "

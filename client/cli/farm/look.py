@@ -16,9 +16,20 @@ from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
 from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError
 from gputune.client.farm.hosts.health import Speed
-from gputune.client.farm.page import farm_page
+from gputune.client.farm.page import farm_page, state_text
 from gputune.client.outputs import whole
 
+_COLUMNS = (
+    "device",
+    "tier",
+    "job",
+    "task",
+    "batches",
+    "trials",
+    "failures",
+    "health check",
+    "clocks, temperature, votes",
+)
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -52,7 +63,7 @@ def status(scheduler: str, as_json: bool, html: Path | None, every: float | None
     if as_json:
         print_json({name: {**one.to_dict(), "report": dict(one.report)} for name, one in devices.items()})
         return
-    table = Table("device", "tier", "job", "task", "batches", "trials", "failures", "health check")
+    table = Table(*_COLUMNS)
     for name, one in sorted(devices.items()):
         add_row(table, (name, one.tier, *_words(one)))
     print_table(table)
@@ -65,7 +76,8 @@ def _words(one: Announced) -> tuple[str, ...]:
     leaving = "leaving" if report.get("draining") is True else ""
     counts = (str(report.get(name, "")) for name in ("batches", "trials", "failures"))
     health = str(report.get("problem") or (f"{speed.median_ns / 1e6:.2f} ms" if speed else ""))
-    return str(report.get("job") or leaving), str(report.get("running") or ""), *counts, health
+    state = state_text(report.get("state"))
+    return str(report.get("job") or leaving), str(report.get("running") or ""), *counts, health, state
 
 
 @click.command("jobs")
