@@ -1,19 +1,27 @@
-"""A certificate authority of one's own, and one certificate that all members of a farm prove themselves with."""
+"""A certificate authority of one's own, and the certificates with which the members of a farm prove themselves."""
 
 from __future__ import annotations
 
 import datetime
 import os
+import platform
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gputune.client.farm.engine import FarmError
+from gputune.client.farm.engine import FarmError, checked_name
 from gputune.core.ownership import untrusted
 
 AUTHORITY, AUTHORITY_KEY = "authority.pem", "authority.key"
 MEMBER, MEMBER_KEY = "member.pem", "member.key"
+MEMBERS = "members"
+"""The folder of those that are made for other machines."""
 DAYS = 3650
 EXTRA = "pip install 'gputune[farm]'"
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,8 @@ class Certificates:
         """Itself. Raises FarmError where a file is missing, or another user can read or change the key."""
         for path in (self.authority, self.member, self.key):
             if not path.is_file():
-                raise FarmError(f"{path} is missing; `gputune farm init` makes it, on one machine for all of them")
+                where = "on one machine, and with --member NAME what the others need"
+                raise FarmError(f"{path} is missing; `gputune farm init` makes it {where}")
         if self.key.stat().st_mode & 0o077:
             raise FarmError(f"{self.key} can be read by others; chmod 600 it")
         if why := untrusted(self.authority):
@@ -47,45 +56,97 @@ class Certificates:
 
 
 def create(folder: Path) -> Certificates:
-    """Makes authority and certificate. Raises FarmError where they are there already, or cannot be written."""
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-    except ImportError:
-        raise FarmError(f"certificates need the extra: {EXTRA}") from None
+    """Makes an authority, and a certificate for this machine. Raises FarmError where they are there already, or cannot
+    be written."""
+    _check_extra()
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     made = Certificates(folder)
     if made.authority.exists():
         raise FarmError(f"{made.authority} is there already; another authority would lock out who trusts this one")
-    now = datetime.datetime.now(datetime.UTC)
+    authority = ec.generate_private_key(ec.SECP256R1())
+    certificate = _certificate("gputune farm", authority.public_key(), authority, authority=True)
+    _write(folder, {AUTHORITY: certificate, AUTHORITY_KEY: _plain(authority), **_member(platform.node(), authority)})
+    return made
+
+
+def add_member(folder: Path, name: str) -> Certificates:
+    """Makes folder/members/NAME with a certificate for another machine, signed by the authority of `folder`. Raises
+    FarmError where there is no authority, or the member is there already."""
+    _check_extra()
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    own, made = folder / AUTHORITY_KEY, Certificates(folder / MEMBERS / checked_name(name, "a member's name"))
+    if made.folder.exists():
+        raise FarmError(f"{made.folder} is there already; copy it to {name}, or choose another name")
+    try:
+        key = load_pem_private_key(own.read_bytes(), None)
+        trusted = (folder / AUTHORITY).read_bytes()
+    except OSError as error:
+        why = f"{error.filename} cannot be read: {error.strerror}"
+        raise FarmError(f"{why}; members are made where `gputune farm init` has made the authority") from None
+    except (ValueError, TypeError):
+        raise FarmError(f"{own} is no key; members are made by the key of the authority") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not _is_of(trusted, key):
+        raise FarmError(f"{own} is not the key of {folder / AUTHORITY}; what it signs would not be trusted")
+    _write(made.folder, {AUTHORITY: trusted, **_member(name, key)})
+    return made
+
+
+def _check_extra() -> None:
+    if find_spec("cryptography") is None:
+        raise FarmError(f"certificates need the extra: {EXTRA}")
+
+
+def _member(name: str, authority: EllipticCurvePrivateKey) -> dict[str, bytes]:
+    """The two files of a member."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _certificate(f"gputune farm member {name}"[:64], key.public_key(), authority, authority=False)
+    return {MEMBER: certificate, MEMBER_KEY: _plain(key)}
+
+
+def _certificate(
+    subject: str, key: EllipticCurvePublicKey, signer: EllipticCurvePrivateKey, *, authority: bool
+) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     def name(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
-    def certificate(
-        subject: str, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, ca: bool
-    ) -> bytes:
-        builder = x509.CertificateBuilder(name("gputune farm"), name(subject), key.public_key())
-        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
-        builder = builder.not_valid_after(now + datetime.timedelta(days=DAYS))
-        builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
-        if not ca:
-            uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-            builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-        signed: bytes = builder.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM)
-        return signed
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name("gputune farm"), name(subject), key)
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+    builder = builder.not_valid_after(now + datetime.timedelta(days=DAYS))
+    constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
+    builder = builder.add_extension(constraints, critical=True)
+    if not authority:
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    signed: bytes = builder.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return signed
 
-    authority, member = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    files = {
-        AUTHORITY: certificate("gputune farm", authority, authority, True),
-        MEMBER: certificate("gputune farm member", member, authority, False),
-        AUTHORITY_KEY: authority.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-        MEMBER_KEY: member.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    }
-    _write(folder, files)
-    return made
+
+def _plain(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    content: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return content
+
+
+def _is_of(certificate: bytes, key: EllipticCurvePrivateKey) -> bool:
+    """Whether a certificate is that of a key."""
+    from cryptography import x509
+
+    try:
+        return bool(x509.load_pem_x509_certificate(certificate).public_key() == key.public_key())
+    except ValueError:
+        return False
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:

@@ -14,11 +14,13 @@ import logging
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,11 +34,15 @@ from gputune.core.opened import Closing
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 8786
+DASHBOARD_PORT = 8787
+DASHBOARD_EXTRA = "pip install 'gputune[farm-dashboard]'"
 KEY = "gputune"
 REFRESH_SECONDS = 0.5
 CONNECT_SECONDS = 10.0
 SEARCH_SECONDS = 300.0
 """So long a scheduler that was lost is waited for."""
+START_SECONDS = 15.0
+"""So long a worker waits for a scheduler that was started with it."""
 SILENT_SECONDS, SILENT_SECONDS_EACH = 3.0, 0.02
 """A worker whose heartbeat was not heard of for so long, and so much more for each worker, is lost: its machine may be,
 of which no connection tells."""
@@ -133,6 +139,14 @@ def _dask() -> Any:
     return distributed
 
 
+def _dask_config(values: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """Dask with these settings beside its others."""
+    import dask.config
+
+    setting: AbstractContextManager[Any] = dask.config.set(values)
+    return setting
+
+
 async def _check_versions(place: Place) -> None:
     """Raises FarmError where the scheduler is of other versions, or nothing of ours answers there."""
     dask = _dask()
@@ -151,26 +165,47 @@ async def _check_versions(place: Place) -> None:
 # --- the scheduler --------------------------------------------------------------------------------
 
 
-def serve_scheduler(place: Place, ready: Callable[[str], None]) -> None:
-    """Runs a scheduler until it is told to stop. `ready` hears its address. Raises FarmError."""
-    asyncio.run(_serve_scheduler(place, ready))
+def serve_scheduler(place: Place, ready: Callable[[str, str], None], dashboard_port: int = 0) -> None:
+    """Runs a scheduler until it is told to stop. `ready` hears its address, and where Dask's own dashboard is or why
+    there is none. dashboard_port: of this machine alone, whatever the place; 0 for no dashboard. Raises FarmError."""
+    asyncio.run(_serve_scheduler(place, ready, dashboard_port))
 
 
-async def _serve_scheduler(place: Place, ready: Callable[[str], None]) -> None:
-    stop = _stop_event()
+async def _serve_scheduler(place: Place, ready: Callable[[str, str], None], dashboard_port: int) -> None:
+    stop, dask = _stop_event(), _dask()
+    shown = dashboard_port > 0 and find_spec("bokeh") is not None
     try:
-        scheduler = await _dask().Scheduler(
-            host=place.host, port=place.port, protocol=place.protocol, security=place.security,
-            dashboard=False, dashboard_address=f"{_LOOPBACK}:0",
-        )  # fmt: skip
+        with _dask_config(_origins(dashboard_port)), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a port that is taken is told below
+            scheduler = await dask.Scheduler(
+                host=place.host, port=place.port, protocol=place.protocol, security=place.security,
+                dashboard=shown, dashboard_address=f"{_LOOPBACK}:{dashboard_port if shown else 0}",
+            )  # fmt: skip
     except OSError as error:
         raise FarmError(f"the scheduler cannot listen at {place}: {error.strerror or error}") from None
     scheduler.handlers["gputune_versions"] = lambda: Versions().to_dict()
     scheduler.handlers["gputune_stop"] = lambda: stop.set()
-    ready(scheduler.address)
+    ready(scheduler.address, _dashboard(shown, dashboard_port, scheduler.http_server.port))
     await stop.wait()
     await asyncio.sleep(0.1)  # for the answer to be sent
     await scheduler.close()
+
+
+def _origins(port: int) -> dict[str, Any]:
+    """Whose pages in a browser on this machine may read the dashboard: its own alone."""
+    names = [f"{name}:{port}" for name in (_LOOPBACK, "localhost")]
+    return {"distributed.scheduler.dashboard.bokeh-application.allow_websocket_origin": names}
+
+
+def _dashboard(shown: bool, wanted: int, port: int) -> str:
+    """Where the dashboard is, or why there is none."""
+    if wanted == 0:
+        return "off"
+    if not shown:
+        return f"off, since bokeh is not installed: {DASHBOARD_EXTRA}"
+    if port != wanted:
+        return f"off, since port {wanted} is taken; --dashboard_port chooses another"
+    return f"http://{_LOOPBACK}:{port}/status, from this machine alone"
 
 
 def _stop_event() -> asyncio.Event:
@@ -228,7 +263,8 @@ async def _serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], N
             await _check_versions(place)
             worker = await _worker(place, host, answering)
         except (FarmError, OSError, RuntimeError) as error:
-            if not joined or time.monotonic() - since > SEARCH_SECONDS or "other versions" in str(error):
+            allowed_seconds = SEARCH_SECONDS if joined else START_SECONDS
+            if time.monotonic() - since > allowed_seconds or "other versions" in str(error):
                 raise error if isinstance(error, FarmError) else FarmError(f"cannot join {place}: {error}") from None
             await asyncio.sleep(REFRESH_SECONDS)
             continue

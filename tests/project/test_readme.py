@@ -127,7 +127,10 @@ def test_every_option_of_a_command_exists(words: list[str]) -> None:
 
 def test_options_in_the_text_exist() -> None:
     commands_with_options = [name for name in main.COMMANDS if name != "performance-cache"]
-    inner = [options_of("power", "check"), *(options_of("farm", name) for name in ("tune", "worker", "status"))]
+    inner = [
+        options_of("power", "check"),
+        *(options_of("farm", name) for name in ("init", "scheduler", "tune", "worker", "status")),
+    ]
     run = set(re.findall(r'"  (--[a-z_]+)', (ROOT / "runtime" / "native" / "main.c").read_text(encoding="utf-8")))
     known = {"--opencl"}.union(run, *inner, *map(options_of, commands_with_options))
     for page in (README, *DOCS.values()):

@@ -10,22 +10,29 @@ from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, schedule
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
-from gputune.client.farm.certificates import AUTHORITY_KEY, create
-from gputune.client.farm.dask_engine import DEFAULT_PORT, serve_scheduler, serve_worker
+from gputune.client.farm.certificates import AUTHORITY_KEY, add_member, create
+from gputune.client.farm.dask_engine import DASHBOARD_PORT, DEFAULT_PORT, serve_scheduler, serve_worker
 from gputune.client.farm.hosts.hosting import hosted
 from gputune.client.progress import reporting
 
 
 @click.command("init")
+@click.option("--member", "members", metavar="NAME", multiple=True, help="Make a certificate for another machine, "
+    "signed by the authority that is there; several times for several.")  # fmt: skip
 @farm_dir_option
-def init(farm: FarmFolder) -> None:
-    """Make a certificate authority and a certificate, with which the members of a farm prove themselves.
+def init(members: tuple[str, ...], farm: FarmFolder) -> None:
+    """Make a certificate authority and this machine's certificate, with which it proves itself in a farm.
 
-    Copy the folder, without the authority's key, to every machine of the farm, readable for its user only.
+    With --member NAME, a folder members/NAME with what another machine needs: copy it there, readable for its user
+    only, as that machine's --farm_dir.
     """
-    made = create(farm.path)
-    say(f"made {made.authority}, {made.member} and {made.key}")
-    say(f"copy these three to the other machines; keep {farm.path / AUTHORITY_KEY} here, it can make further members")
+    if not members:
+        made = create(farm.path)
+        say(f"made {made.authority}, {made.member} and {made.key}: this machine's own")
+        say(f"for each other machine: gputune farm init --member NAME; keep {farm.path / AUTHORITY_KEY} here")
+    for name in members:
+        folder = add_member(farm.path, name).folder
+        say(f"made {folder}; copy it to {name} as its farm folder, and delete it here")
 
 
 @click.command("scheduler")
@@ -33,12 +40,19 @@ def init(farm: FarmFolder) -> None:
     "needs certificates.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True)
 @click.option("--tls", is_flag=True, help="Use certificates on this machine's own addresses, too.")
+@click.option("--dashboard_port", type=click.IntRange(0, 65535), default=DASHBOARD_PORT, show_default=True,
+    help="Of Dask's own dashboard, where bokeh is installed; on 127.0.0.1 alone. 0 for none.")  # fmt: skip
 @farm_dir_option
-def scheduler(host: str, port: int, tls: bool, farm: FarmFolder) -> None:
+def scheduler(host: str, port: int, tls: bool, dashboard_port: int, farm: FarmFolder) -> None:
     """Run the scheduler of a farm, which workers join."""
+
+    def ready(address: str, dashboard: str) -> None:
+        say(f"gputune farm scheduler listening on {address}")
+        say(f"Dask's dashboard: {dashboard}")
+
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     place = farm.place(f"tls://{where}" if tls else where)
-    serve_scheduler(place, lambda address: say(f"gputune farm scheduler listening on {address}"))
+    serve_scheduler(place, ready, dashboard_port)
 
 
 @click.command("worker")

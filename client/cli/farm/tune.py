@@ -4,6 +4,7 @@ import getpass
 import logging
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 PARTS_FAILED = 5
 """Exit code where a model could not be tuned on a tier, or not be packed."""
+JOIN_SECONDS = 15.0
 _WITH_RESUME = {"resume", "scheduler", "devices", "farm_dir", "log_level"}
 """What may be said with --resume: the rest is the job's."""
 
@@ -104,7 +106,7 @@ def _run(
     stack.enter_context(in_use(load_packages(asked.op_packages)))  # by all tiers, the last of which ends last
     engine = _engine(stack, farm, scheduler, devices)
     pool = stack.enter_context(Pool(engine, job, asked.tiers, asked.count))
-    if not (tiers := pool.tiers()):
+    if not (tiers := _tiers(pool, 0.0 if scheduler is None else JOIN_SECONDS)):
         there = sorted({one.tier for one in engine.devices().values()})
         raise FarmError(f"no device of tier {', '.join(asked.tiers)}; there are {', '.join(there) or 'none at all'}")
     log.info(f"{len(requests)} models on {len(tiers)} tiers: {', '.join(tiers)}")
@@ -118,6 +120,15 @@ def _run(
         return pack(asked.package(model), [asked.context(model, tier) for tier in done])
 
     return Run(pool, farm.journal, list(requests), generated, packed).run(tiers)
+
+
+def _tiers(pool: Pool, seconds: float) -> list[str]:
+    """The tiers that are there; the first device is waited for, as it may have been started just now."""
+    until = time.monotonic() + seconds
+    while not (tiers := pool.tiers()) and time.monotonic() < until:
+        with pool.changed:
+            pool.changed.wait(1.0)
+    return tiers
 
 
 def _engine(stack: ExitStack, farm: FarmFolder, scheduler: str | None, devices: Sequence[str]) -> Engine:

@@ -2,9 +2,11 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -106,6 +108,18 @@ def test_only_members_join_a_farm_with_certificates(start: Start, tmp_path: Path
     start("worker", "--device", "null", "--name", "a", "--scheduler", f"tls://{where}")
     with DaskEngine(Place.parse(f"tls://{where}", made)) as engine:
         assert becomes(lambda: list(engine.devices()) == ["a"])
+
+
+def test_the_dashboard_is_for_this_machine_alone(start: Start) -> None:
+    pytest.importorskip("bokeh")
+    ports = unused_port(), unused_port()
+    scheduler = start("scheduler", "--port", ports[0], "--dashboard_port", ports[1])
+    assert scheduler.stdout is not None
+    assert f"http://127.0.0.1:{ports[1]}/status" in scheduler.stdout.readline()
+    with urllib.request.urlopen(f"http://127.0.0.1:{ports[1]}/status") as page:
+        assert b"Dask" in page.read()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.2", ports[1]))  # which reaches what listens on all addresses
 
 
 def test_a_farm_is_looked_at_and_ended(start: Start, tmp_path: Path) -> None:

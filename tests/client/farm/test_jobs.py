@@ -1,5 +1,6 @@
 """What is written down of jobs, and what a farm starts without."""
 
+import ssl
 import subprocess
 import sys
 import time
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client.farm.certificates import MEMBER_KEY, Certificates, create
+from gputune.client.farm.certificates import AUTHORITY_KEY, MEMBER_KEY, Certificates, create
 from gputune.client.farm.dask_engine import Place
 from gputune.client.farm.engine import FarmError
 from gputune.client.farm.jobs import LOST_SECONDS, Journal, Part
@@ -65,6 +66,28 @@ def test_certificates_are_made_once_and_their_key_is_ones_own(tmp_path: Path) ->
     (made.folder / MEMBER_KEY).chmod(0o640)
     with pytest.raises(FarmError, match="can be read by others"):
         made.check()
+
+
+def test_each_member_has_a_certificate_of_its_own_by_the_same_authority(gputune: Gputune, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    own = create(tmp_path / "farm")
+    ran = gputune("farm", "init", "--member", "shelf", "--member", "desk", "--farm_dir", own.folder)
+    assert ran.code == 0, ran.err
+    members = [Certificates(own.folder / "members" / name).check() for name in ("shelf", "desk")]
+    for member in members:
+        assert not (member.folder / AUTHORITY_KEY).exists(), "a member can make others"
+        ssl.create_default_context(cafile=own.authority).load_cert_chain(member.member, member.key)
+        command = ["openssl", "verify", "-CAfile", str(own.authority), str(member.member)]
+        signed = subprocess.run(command, capture_output=True, check=False)
+        assert signed.returncode == 0, signed.stderr
+    assert len({each.key.read_bytes() for each in (own, *members)}) == 3
+    for name, why in (("shelf", "is there already"), ("../x", "is no name")):
+        again = gputune("farm", "init", "--member", name, "--farm_dir", own.folder)
+        assert (again.code, why in again.last_line) == (4, True), again.err
+    other = create(tmp_path / "other")
+    (other.folder / AUTHORITY_KEY).write_bytes((own.folder / AUTHORITY_KEY).read_bytes())
+    for folder, why in ((other.folder, "would not be trusted"), (tmp_path / "none", "members are made where")):
+        assert why in gputune("farm", "init", "--member", "x", "--farm_dir", folder).last_line
 
 
 def test_nothing_of_the_extra_is_imported_before_it_is_used() -> None:
