@@ -1,6 +1,5 @@
 """gputune farm status, jobs, drain and stop: what goes on in a farm, and ending it."""
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -96,7 +95,8 @@ def jobs(as_json: bool, farm: FarmFolder) -> None:
             model = Path(part.model).name
             add_row(table, (job.name, job.state, began, model, part.tier, part.state, part.devices, part.said))
         if not job.parts:
-            add_row(table, (job.name, job.state, began, "", "", "", "", json.dumps(job.asked)))
+            asked = ", ".join(Path(str(model)).name for model in _listed(job.asked.get("models")))
+            add_row(table, (job.name, job.state, began, asked, ", ".join(map(str, _listed(job.asked.get("tiers"))))))
     print_table(table)
 
 
@@ -131,3 +131,7 @@ def _drain(engine: DaskEngine, name: str) -> None:
         engine.call(name, Call("drain"))
     except DeviceGone as error:
         raise FarmError(str(error)) from None
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

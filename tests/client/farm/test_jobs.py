@@ -11,6 +11,7 @@ import pytest
 from gputune.client.farm.certificates import AUTHORITY_KEY, MEMBER_KEY, Certificates, create
 from gputune.client.farm.dask_engine import Place
 from gputune.client.farm.engine import FarmError
+from gputune.client.farm.hosts import hosting
 from gputune.client.farm.jobs import LOST_SECONDS, Journal, Part
 from gputune.runtime.context.package import open_package
 from tests.client import models
@@ -149,3 +150,19 @@ def test_what_is_asked_for_is_checked_before_a_job_begins(gputune: Gputune, tmp_
         assert ran.code != 0
         assert said in ran.err, ran.err
     assert Journal(tmp_path / "farm" / "jobs.sqlite").jobs() == []
+
+
+def test_a_device_of_this_machine_is_in_one_farm(
+    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(hosting, "SIMULATED", frozenset())  # as if null was a real device
+    model = models.save(models.conv_relu_gemm(), tmp_path)
+    tune = ("farm", "tune", "--models", model, "--device", "null", "--tuning_effort", "none", "--output_dir", tmp_path)
+    with hosting.hosted("a", "null"):
+        other = gputune(*tune, "--farm_dir", tmp_path / "other")
+        assert (other.code, "is taken by another farm worker" in other.last_line) == (4, True), other.err
+        (job,) = Journal(tmp_path / "other" / "jobs.sqlite").jobs()
+        assert job.state == "failed"
+        assert "model.onnx" in gputune("farm", "jobs", "--farm_dir", tmp_path / "other").out
+    assert gputune(*tune, "--farm_dir", tmp_path / "other").code == 0
