@@ -181,8 +181,10 @@ async def _serve_scheduler(place: Place, ready: Callable[[str, str], None], dash
                 host=place.host, port=place.port, protocol=place.protocol, security=place.security,
                 dashboard=shown, dashboard_address=f"{_LOOPBACK}:{dashboard_port if shown else 0}",
             )  # fmt: skip
-    except OSError as error:
-        raise FarmError(f"the scheduler cannot listen at {place}: {error.strerror or error}") from None
+    except (OSError, RuntimeError) as error:
+        cause = error.__cause__ or error  # Dask wraps what the system says
+        why = getattr(cause, "strerror", None) or cause
+        raise FarmError(f"the scheduler cannot listen at {place}: {why}; --port chooses another") from None
     scheduler.handlers["gputune_versions"] = lambda: Versions().to_dict()
     scheduler.handlers["gputune_stop"] = lambda: stop.set()
     ready(scheduler.address, _dashboard(shown, dashboard_port, scheduler.http_server.port))

@@ -110,6 +110,15 @@ def test_only_members_join_a_farm_with_certificates(start: Start, tmp_path: Path
         assert becomes(lambda: list(engine.devices()) == ["a"])
 
 
+def test_a_port_that_is_taken_is_told_in_one_line(start: Start, tmp_path: Path) -> None:
+    port = unused_port()
+    start("scheduler", "--port", port)
+    command = [sys.executable, "-m", "gputune", "farm", "scheduler", "--port", str(port), "--farm_dir", str(tmp_path)]
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    (line,) = second.stderr.splitlines()
+    assert (second.returncode, "in use; --port chooses another" in line) == (4, True), line
+
+
 def test_the_dashboard_is_for_this_machine_alone(start: Start) -> None:
     pytest.importorskip("bokeh")
     ports = unused_port(), unused_port()
