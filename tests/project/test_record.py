@@ -227,11 +227,9 @@ def test_a_generation_without_hardware_finds_the_recorded_best(whole: Path, tmp_
     assert task["tuned_ns"] == pytest.approx(best)
 
 
-@pytest.mark.parametrize(("kernel", "most"), [("conv", 1.03), ("depthwise", 1.25)])
-def test_tuning_from_a_recorded_device_comes_near_its_best(tmp_path: Path, kernel: str, most: float) -> None:
-    """The search on real times: those of a CPU, given to what today's templates render to, which may have changed. A
-    tenth of the space is measured. Of the depthwise convolution only two variants are within 3 % of the best, and the
-    next two take 1.22 and 1.27 times its time."""
+@pytest.mark.parametrize("kernel", ["conv", "depthwise"])
+def test_tuning_from_a_recorded_device_comes_near_its_best(tmp_path: Path, kernel: str) -> None:
+    """The search on real times: those of a CPU, given to what today's templates render to, which may have changed."""
     (path,) = RECORDINGS.glob(f"{kernel}*{recording.SUFFIX}")
     recorded = recording.read(path)
     op = recorded.header.op
@@ -251,7 +249,7 @@ def test_tuning_from_a_recorded_device_comes_near_its_best(tmp_path: Path, kerne
     assert sum(outcome.trials.values()) < len(recorded.rows) / 2
     found = spaces.load(today)
     cost = found.costs_ns[configuration_key(outcome.configuration)]
-    assert cost is not None and cost <= most * found.best_ns
+    assert cost is not None and cost <= 1.03 * found.best_ns
     assert sum(other < cost for other in found.costs_ns.values() if other is not None) <= 0.01 * len(recorded.rows)
     assert outcome.tuned_ns == pytest.approx(cost, rel=0.03)
 

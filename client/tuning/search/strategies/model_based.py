@@ -34,9 +34,10 @@ MOST_CANDIDATES = 10_000
 """Of larger spaces the model looks at so many at a time, drawn at random, so that asking stays below 0.3 s."""
 
 FRUITLESS, GAIN = 4, 0.03
-"""After each so many results in a row none of which was better than the best by this share, the next is far from all
-that is known: on a plateau a model finds small gains beside the best for ever, and a better one elsewhere is never
-seen."""
+"""After so many results in a row none of which was better than the best by this share, and then after twice, four times
+as many, the next is far from all that is known: on a plateau a model finds small gains beside the best for ever, and a
+better one elsewhere is never seen. The longer that brings nothing, the more rarely it is tried (binary exponential
+back-off)."""
 
 BEST_EXPECTED, DRAWN = 400, 200
 """Of more than both together the model judges closely those of which it expects most, and others drawn at random."""
@@ -115,7 +116,8 @@ class ModelBased:
 
     def _elsewhere(self, count: int) -> list[dict[str, int]]:
         """Of `count` configurations those that are due because nothing better was found for long."""
-        due, self._far = self._fruitless // FRUITLESS - self._far, self._fruitless // FRUITLESS
+        wanted = (self._fruitless // FRUITLESS).bit_length()
+        due, self._far = wanted - self._far, wanted
         found: list[dict[str, int]] = []
         while len(found) < min(due, -(-count // FRUITLESS)) and self.candidates.open.any():
             found += self.candidates.take([self._farthest()])
