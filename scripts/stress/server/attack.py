@@ -1,6 +1,7 @@
 """Hostile inputs sent to a server over real sockets, one by one, and what comes back."""
 
 import random
+import zlib
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from stress.server.workload import DATA, variant
 HANG_SECONDS = 20.0
 INPUTS_PER_CONNECTION = 200
 WORK_SECONDS = 300.0  # what comes before may take up to its time limits
-INPUTS_PER_WORK = 3  # every so often all requests before are waited for, the worker's included
+INPUTS_PER_WORK = 3  # behind so many of the inputs all requests are waited for, the worker's included
 WORK = ExecuteKernel((variant().main,), {}, {"input": len(DATA), "output": len(DATA)})
 INPUTS_PER_BUFFER = 2  # some of them free it
 HANDLE = 0x1122334455667788
@@ -137,7 +138,7 @@ class Attacker:
     def _ask_on(self, wire: Wire, one: Input, outcome: Outcome) -> bool:
         """Sends whole frames and a request behind them; False when the server closes the connection over them."""
         last = random.SystemRandom().randrange(2**61, 2**62)
-        through_worker = last % INPUTS_PER_WORK == 0
+        through_worker = zlib.crc32(one.data) % INPUTS_PER_WORK == 0
         behind, seconds = (WORK, WORK_SECONDS) if through_worker else (Ping(), HANG_SECONDS)
         try:
             with suppress(ConnectionError):

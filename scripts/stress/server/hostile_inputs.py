@@ -148,7 +148,7 @@ def odd_amounts(chance: random.Random) -> bytes:
         "output_bytes": chance.choice((0, 1, len(DATA), 2**24, 2**48)),
         "best_ns": chance.choice((0.0, 1e-300, 1e18)),
     }
-    names = chance.sample(sorted(amounts), 2)
+    names = chance.sample(sorted(amounts), chance.randint(1, 2))  # one alone is allowed often enough to be measured
     return frame(replace(PROFILE, **{name: amounts[name] for name in names}), chance.randrange(1, 2**31))
 
 

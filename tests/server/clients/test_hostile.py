@@ -31,9 +31,11 @@ def test_hostile_inputs_leave_the_server_well() -> None:
     assert figures["inputs"] == 700
     assert figures["ready"] >= 210
     answers = figures["answers"]
-    # inputs reached what they were made for: every check of the protocol, and the worker behind it
+    # inputs reached what they were made for: every check of the protocol, and the worker behind it, whose answer
+    # depends on which request of another input frees a buffer first
     expected = {"bad_frame", "bad_message", "limit_exceeded", "unexpected_message", "authentication_failed"}
-    assert expected | {"token_required", "unknown_buffer", "Hello", "Profiled", "BufferReady"} <= answers.keys()
+    assert expected | {"token_required", "unknown_buffer", "Hello", "BufferReady"} <= answers.keys()
+    assert answers.keys() & {"Profiled", "Executed", "launch_failed"}
     assert "Welcome" not in answers
 
 
