@@ -62,7 +62,7 @@ class Todo(Enum):
 class Entry:
     """What is scheduled. place: among the tasks of the model; before: the winner that it is to replace; worker: the
     number of the target where it was begun; stepped: it had a batch; dry: the strategy has nothing more to ask for;
-    hurried: a budget has kept it from a batch."""
+    hurried: a budget has kept it from a batch; standing: of its search, when no target last had it."""
 
     place: int
     search: TaskSearch
@@ -74,11 +74,14 @@ class Entry:
     finished: bool = field(default=False, init=False)
     dry: bool = field(default=False, init=False)
     hurried: bool = field(default=False, init=False)
+    standing: Standing = field(init=False)
 
-    @property
-    def standing(self) -> Standing:
-        search = self.search
-        return Standing(search.work, search.best_ns or None, search.fruitless)
+    def __post_init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Reads its standing, while no target has it: the thread of one changes its search."""
+        self.standing = Standing(self.search.work, self.search.best_ns or None, self.search.fruitless)
 
 
 class TaskScheduler:
@@ -124,6 +127,7 @@ class TaskScheduler:
         """That is done: so many new configurations are known, and it took so long."""
         with self._lock:
             entry.busy = False
+            entry.look()
             self.trial_budget -= trials
             if todo is Todo.CONCLUDE:
                 self._concluding.append(seconds)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.cache.lookup import Change
-from gputune.client.errors import TuningError
+from gputune.client.errors import ConfigError, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import Effort, most_trials, trials_for
 from gputune.client.tuning.search.rendered import rendered_sha256
@@ -17,7 +17,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import OK
 from gputune.kernels.catalogue import family_of, identity_of
 from gputune.kernels.family import DeviceLimits, Work, problem_to_dict
-from gputune.kernels.space import Configuration, configuration_key
+from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 from gputune.runtime.measuring.successive_halving import ENOUGH
 from gputune.runtime.measuring.timing import MEASURING_VERSION
 
@@ -59,6 +59,15 @@ def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
         return family_of(task.op).default(task.problem, limits)
     except ValueError as error:
         raise TuningError(f"{task.op} does not fit on this device: {error}") from None
+
+
+def check_legal(configuration: Configuration, space: TuningSpace, default: Configuration, whose: str) -> None:
+    """Raises ConfigError with the parameters, their legal values and the default for a configuration that the space
+    does not have. whose: the message begins with it."""
+    if wrong := space.violations(configuration):
+        legal = "; ".join(map(str, space.parameters))
+        usual = ",".join(f"{name}={value}" for name, value in default.items())
+        raise ConfigError(f"{whose}: {'; '.join(wrong)}. Its parameters are {legal}. The default is {usual}")
 
 
 def source_sha256(task: Task, limits: DeviceLimits) -> str:

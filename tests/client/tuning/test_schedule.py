@@ -135,6 +135,28 @@ def test_time_is_kept_back_to_conclude_what_was_begun() -> None:
     assert scheduler.take(0) is None
 
 
+def test_a_target_does_not_look_at_what_another_one_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of a target adds to the search of its entry at any time."""
+    entries = [Entry(place, search(task)) for place, task in enumerate((BIG, BIG, SMALL))]
+    scheduler = TaskScheduler(entries, QUICK, 100, None)
+    theirs, mine, small = (scheduler.take(worker) for worker in (0, 1, 1))
+    assert theirs is not None and mine is not None and small is not None
+    for entry, todo in (mine, small):
+        entry.tuning = object()  # type: ignore[assignment]
+        knows_its_default(entry.search)
+        scheduler.give_back(entry, todo, BATCH, 0.1)
+
+    class Changing(dict[str, TrialRecord]):
+        def values(self) -> Any:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    monkeypatch.setattr(theirs[0].search, "known", Changing())
+    taken = scheduler.take(1)
+    assert taken is not None and taken[0] is not theirs[0]
+    assert scheduler.batch(taken[0]) > 0
+    assert scheduler.others(taken[0]).keys() <= {mine[0].search.key, small[0].search.key}
+
+
 def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
     """What a task resumes with counts as had: 12 tasks that lack two trials each are all measured."""
     entries = [Entry(place, search(SMALL)) for place in range(12)]
