@@ -1,14 +1,20 @@
 """Kills workers, target servers, scheduler and client of a farm at random moments of tuning.
 
     scripts/stress/farm_chaos [--kills 10] [--workers 2] [--roles worker,server,scheduler,client] [--layers 24]
-                              [--effort normal] [--seconds 600] [--seed N] [--json F]
+                              [--effort normal] [--seconds 600] [--seed N] [--device waiting] [--model M] [--json F]
 
 For each role a model is tuned on waiting devices while processes of that role are killed with kill -9, so many times,
 each time after something new was measured, and started again as a person would: a client with --resume. A job that is
 done before follows another one, from an empty performance cache. After each kill every trial that was in the cache must
 still be there; no variant may have been blamed; beyond what an undisturbed job measures twice, at its end, no more
-configurations may be in the cache twice than there were kills; and the jobs must be done. Needs the extra
-gputune[farm]. Exit code 1 when a promise was broken.
+configurations may be in the cache twice than there were kills; and the jobs must be done. Devices that replay a
+recording tell times that do not depend on the machine: with effort full, each task must get the configuration that it
+gets undisturbed.
+
+    scripts/recording/record --model M --sample 60 --output FOLDER
+    scripts/stress/farm_chaos --model M --device replay:FOLDER --effort full
+
+Needs the extra gputune[farm]. Exit code 1 when a promise was broken.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import tool
 from farm_processes import CLIENT, SCHEDULER, Farm, becomes, write_model
@@ -36,6 +43,8 @@ NEWS_SECONDS = 60.0
 
 Trials = dict[int, tuple[str, str]]
 """By number: the task and configuration of a trial, and its status."""
+Winners = dict[str, tuple[str, float]]
+"""By task: the configuration that won, and its median in ns."""
 
 
 @dataclass
@@ -49,13 +58,15 @@ class Chaos:
     lost: int = 0
     again: int = 0
     blamed: int = 0
+    others: int = 0
+    slower: float = 0.0
     state: str = ""
     seconds: float = 0.0
 
-    @property
-    def broken(self) -> bool:
-        """Whether a promise was."""
-        return bool(self.lost or self.blamed or self.again > self.kills or self.state != "done")
+    def broken(self, same: bool) -> bool:
+        """Whether a promise was; same: winners must be those of the undisturbed job."""
+        wrong = self.lost or self.blamed or self.again > self.kills or self.state != "done"
+        return bool(wrong or (same and self.others))
 
 
 def main() -> int:
@@ -67,13 +78,16 @@ def main() -> int:
     parser.add_argument("--effort", default="normal", help="of tuning (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=600.0, help="no kills after so long (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="waiting", help="of each worker (default: %(default)s)")
+    parser.add_argument("--model", type=Path, help="what is tuned (default: a row of so many convolutions)")
     parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
     options = parser.parse_args()
     if unknown := set(options.roles.split(",")) - set(ROLES):
         parser.error(f"no role: {', '.join(sorted(unknown))}")
-    calm = chaos(CALM, options)
+    usual: Winners = {}
+    calm = chaos(CALM, options, usual)
     twice = calm.again
-    results = {CALM: calm} | {role: chaos(role, options) for role in options.roles.split(",")}
+    results = {CALM: calm} | {role: chaos(role, options, usual) for role in options.roles.split(",")}
     for result in results.values():
         result.again -= result.jobs * twice
     plain = {role: asdict(result) for role, result in results.items()}
@@ -81,18 +95,19 @@ def main() -> int:
     print("\n" + tool.table(["killed", *asdict(Chaos())], rows), flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(plain, indent=1))
-    return int(any(result.broken for result in results.values()))
+    same = options.effort == "full" and options.device.startswith("replay:")
+    return int(any(result.broken(same) for result in results.values()))
 
 
-def chaos(role: str, options: argparse.Namespace) -> Chaos:
-    """Kills processes of a role."""
+def chaos(role: str, options: argparse.Namespace, usual: Winners) -> Chaos:
+    """Kills processes of a role. usual: the winners of the undisturbed job, which fills it in."""
     chance, found, began = random.Random(options.seed), Chaos(), time.monotonic()
     workers = [f"w{number}" for number in range(options.workers)]
     with closing(Farm(WORK / f"{role}{options.seed}")) as farm:
-        model = write_model(farm.folder / "m.onnx", options.layers)
+        model = options.model or write_model(farm.folder / "m.onnx", options.layers)
         farm.start_scheduler()
         for name in workers:
-            farm.start_worker(name)
+            farm.start_worker(name, options.device)
         while not found.jobs or (
             role != CALM and found.kills < options.kills and time.monotonic() - began < options.seconds
         ):
@@ -100,23 +115,55 @@ def chaos(role: str, options: argparse.Namespace) -> Chaos:
                 file.unlink()
             farm.start_tuning(model, options.effort, {"tuning_strategy": "random"})
             found.jobs += 1
-            job(farm, role, workers, chance, found, lambda: time.monotonic() - began < options.seconds, options.kills)
+            killer = Killer(farm, role, workers, options.device)
+            job(killer, chance, found, lambda: time.monotonic() - began < options.seconds, options.kills)
             if found.state != "done":
                 break
+            own = winners(farm)
+            usual |= own if role == CALM else {}
+            found.others += sum(own[task][0] != usual[task][0] for task in usual)
+            times_ns = [sum(median_ns for _, median_ns in one.values()) for one in (own, usual)]
+            found.slower = max(found.slower, round(times_ns[0] / times_ns[1], 4))
     found.seconds = round(time.monotonic() - began, 1)
     return found
 
 
-def job(
-    farm: Farm, role: str, workers: list[str], chance: random.Random, found: Chaos, going: Callable[[], bool], most: int
-) -> None:
+@dataclass
+class Killer:
+    """Kills processes of a role, and starts them again. device: of the workers."""
+
+    farm: Farm
+    role: str
+    workers: list[str]
+    device: str
+
+    def kill(self, chance: random.Random) -> None:
+        """Kills one process."""
+        worker = chance.choice(self.workers)
+        if self.role == "server":
+            self.farm.kill_children(worker)
+        elif self.role == "worker":
+            self.farm.kill(worker)
+            self.farm.start_worker(worker, self.device, wait=False)
+        elif self.role == SCHEDULER:
+            self.farm.kill(SCHEDULER)
+            self.farm.start_scheduler(wait=False)
+        else:
+            self.farm.kill(CLIENT)
+            with closing(sqlite3.connect(self.farm.journal_path)) as journal, journal:
+                journal.execute("UPDATE jobs SET heard = 0")  # as if half a minute had passed
+            self.farm.start_client("--resume", self.farm.job.name)
+
+
+def job(killer: Killer, chance: random.Random, found: Chaos, going: Callable[[], bool], most: int) -> None:
     """One job, with kills in it."""
-    while role != CALM and found.kills < most and going() and news(farm):
+    farm = killer.farm
+    while killer.role != CALM and found.kills < most and going() and news(farm):
         time.sleep(chance.uniform(*PAUSE_SECONDS))
         if farm.processes[CLIENT].poll() is not None:
             break
         before = trials(farm)
-        kill(farm, role, chance.choice(workers))
+        killer.kill(chance)
         found.kills += 1
         found.lost += len(before.keys() - trials(farm).keys())
     farm.processes[CLIENT].wait()
@@ -136,34 +183,28 @@ def news(farm: Farm) -> bool:
     return client.poll() is None
 
 
-def kill(farm: Farm, role: str, worker: str) -> None:
-    """Kills one process and starts it again."""
-    if role == "server":
-        farm.kill_children(worker)
-    elif role == "worker":
-        farm.kill(worker)
-        farm.start_worker(worker, wait=False)
-    elif role == SCHEDULER:
-        farm.kill(SCHEDULER)
-        farm.start_scheduler(wait=False)
-    else:
-        farm.kill(CLIENT)
-        with closing(sqlite3.connect(farm.journal_path)) as journal, journal:
-            journal.execute("UPDATE jobs SET heard = 0")  # as if half a minute had passed
-        farm.start_client("--resume", farm.job.name)
-
-
 def trials(farm: Farm) -> Trials:
     """What the performance cache holds."""
+    rows = cached(farm, "SELECT id, task || configuration, status FROM trial")
+    return {number: (what, status) for number, what, status in rows}
+
+
+def winners(farm: Farm) -> Winners:
+    """What has won for each task."""
+    rows = cached(farm, "SELECT digest, configuration, median_ns FROM winner JOIN task ON task.id = winner.task")
+    return {task: (configuration, median_ns) for task, configuration, median_ns in rows}
+
+
+def cached(farm: Farm, query: str) -> list[tuple[Any, ...]]:
+    """What a query of the performance cache finds: nothing where nothing is in there yet."""
     files = list(farm.cache_dir.glob("*.sqlite"))
     if not files:
-        return {}
+        return []
     with closing(sqlite3.connect(f"file:{files[0]}?mode=ro", uri=True, timeout=10)) as cache:
         try:
-            rows = cache.execute("SELECT id, task || configuration, status FROM trial").fetchall()
-        except sqlite3.OperationalError:  # nothing is in there yet
-            return {}
-    return {number: (what, status) for number, what, status in rows}
+            return cache.execute(query).fetchall()
+        except sqlite3.OperationalError:  # its tables are about to be made
+            return []
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from gputune.client.target.transport.connection import TargetConnection
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.version import software_version
-from gputune.runtime.devices.discovery import SIMULATED
+from gputune.runtime.devices.discovery import REPLAY, SIMULATED
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
@@ -346,6 +346,8 @@ class DeviceHost(Closing):
             self._device.release()
 
     def _check_health(self) -> None:
+        if self._announced.device["platform"] == REPLAY:
+            return  # it runs nothing that was not recorded, and is as fast as it was then
         number = 1 if self._counts.speed is None else self._counts.speed.number + 1
         with self._own.lock:
             self._counts.speed = measure(self._own.connection.ask, number)

@@ -1,5 +1,7 @@
 """What the host of a device does with what it is sent, and how devices are told apart."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,12 +9,18 @@ from hypothesis import strategies as st
 from gputune.client.farm.engine import Announced, Call, FarmError, Versions
 from gputune.client.farm.frames import ANSWERS, REQUESTS, from_bytes, to_bytes
 from gputune.client.farm.hosts import device_lock
+from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.hosts.device_lock import DeviceLock
 from gputune.client.farm.hosts.health import Speed, deviation
+from gputune.client.target.connecting import Target
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
 from gputune.core.version import software_version
+from gputune.runtime.devices import recording
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Error, Hello, Ping
 from tests.client.farm.conftest import MakeHost
+from tests.runtime.backends.test_replay import header, row
 
 GOOD = to_bytes(Ping(), 7)
 
@@ -87,3 +95,16 @@ def test_a_device_is_far_from_its_twins_for_certain_only() -> None:
     assert deviation(Speed(1, 99, 100, 101), [twins[0], Speed(1, 199, 200, 201)]) == 0, "its twin is off, not this one"
     assert deviation(Speed(1, 105, 115, 125), twins) == 0, "its interval reaches into 10 %"
     assert deviation(Speed(1, 200, 200, 200), twins[:1]) == 0, "of two nothing says which one is off"
+
+
+def test_a_device_that_replays_a_recording_joins_without_a_check(tmp_path: Path) -> None:
+    """The kernel of the check is in no recording."""
+    recording.write(tmp_path / "f.jsonl.gz", header(), [row(2)])
+    server = EmbeddedServer.start(f"replay:{tmp_path}")
+    try:
+        target = Target(server.host, server.port, (), Credentials(token=server.token))
+        with DeviceHost("r", target) as host:
+            report = host.announced.report
+    finally:
+        server.stop()
+    assert report["speed"] == [] and report["problem"] == ""
