@@ -12,6 +12,8 @@ from rich.table import Table
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import log_level as log_level_option
 from gputune.client.cli.options.common import parse_input_dimensions
+from gputune.client.cli.options.common import summary_json as summary_json_option
+from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
@@ -40,13 +42,18 @@ _PATH = click.Path(path_type=Path)
     help="The tuned context binary of the model. Without it the model is tuned first, with what is known already.",
 )
 @click.option(
+    "--tuning_effort",
+    type=click.Choice(tuple(name for name in EFFORTS if name != "none")),
+    help="How much is measured where the model is tuned first.  [default: normal]",
+)
+@click.option(
     "--input_dimensions",
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
     help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; as the generator takes it.",
 )
-@click.option("--device", metavar="D", help="A name part or number of `gputune devices`, or null.")
+@device_option("A name part or number of `gputune devices`, or null.")
 @click.option(
     "--rounds",
     type=click.IntRange(min=LEAST_ROUNDS),
@@ -54,16 +61,17 @@ _PATH = click.Path(path_type=Path)
     show_default=True,
     help="How often each takes its turn, for about 0.3 s.",
 )
-@click.option("--json", "json_file", type=_PATH, metavar="FILE", help="Write the figures to this file.")
-@click.option("--chart", type=_PATH, metavar="FILE", help="Write a chart to this file, as SVG.")
+@summary_json_option
+@click.option("--chart", type=_PATH, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
 @log_level_option
 def command(
     model: Path,
     retrieve_context: Path | None,
+    tuning_effort: str | None,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     device: str | None,
     rounds: int,
-    json_file: Path | None,
+    summary_json: Path | None,
     chart: Path | None,
     log_level: str,
 ) -> None:
@@ -79,7 +87,11 @@ def command(
     shapes = combined(input_dimensions)
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: compare looks at one shape at a time; give one for each input")
-    for path in (json_file, chart):
+    if retrieve_context is not None and tuning_effort is not None:
+        raise ConfigError("--tuning_effort is for a model that is tuned first; drop it, or drop --retrieve_context")
+    if chart is not None and chart.suffix.lower() != ".svg":
+        raise ConfigError(f"--chart {chart}: charts are SVG; give a name that ends in .svg")
+    for path in (summary_json, chart):
         if path is not None:
             check_output(path)
     if retrieve_context is not None:
@@ -88,15 +100,18 @@ def command(
     file = ModelFile(model, shapes)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
         untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)
-        tuned = retrieve_context or _generated(file, Path(folder) / "tuned.bin", "normal", device, progress)
+        effort = tuning_effort or "normal"
+        tuned = retrieve_context or _generated(file, Path(folder) / "tuned.bin", effort, device, progress)
         comparison = compare(model, tuned, untuned, device, rounds, progress)
         _warn(comparison)
-    if json_file is not None:
-        write_json(json_file, comparison.to_dict())
+    _print(comparison)
+    if summary_json is not None:
+        write_json(summary_json, comparison.to_dict())
+        say(f"wrote {summary_json}")
     if chart is not None:
         with whole(chart) as unfinished:
             unfinished.write_text(chart_of(comparison), encoding="utf-8")
-    _print(comparison)
+        say(f"wrote the chart {chart}")
 
 
 def _generated(model: ModelFile, binary_file: Path, effort: str, device: str | None, progress: Progress) -> Path:

@@ -110,6 +110,10 @@ def compare(model: Path, tuned: Path, untuned: Path, device: str | None, rounds:
             for name, path in ((TUNED, tuned), (UNTUNED, untuned))
         ]
         facts, other = (each.facts for each in contexts)
+        for warning in dict.fromkeys([*facts["warnings"], *other["warnings"]]):
+            log.warning(warning)
+        if not facts["computes"]:
+            log.warning("the device computes nothing: its times are those of a model, and compare with no others")
         if facts["inputs"] != other["inputs"]:
             raise ConfigError(
                 f"--retrieve_context: {tuned} takes {_shapes(facts)}, and {model} {_shapes(other)}; name its model, "

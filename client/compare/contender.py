@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,28 +22,28 @@ import numpy as np
 
 from gputune.client.compare.engines import ENGINES, Engine
 
-WARM_UP_S = 0.05
+WARM_UP_S = 0.1
 LEAST, MOST = 3, 500
 """Inferences of a block."""
 
 
-def block(engine: Engine, seconds: float) -> list[float]:
-    """What inferences take in ns, one after the other for so long, after a warm-up."""
+def block(run: Callable[[], float], seconds: float, most: int = MOST) -> list[float]:
+    """The nanoseconds that `run` says it has taken, again and again for so long, at most so often, after a warm-up."""
     warm_s = time.perf_counter() + min(WARM_UP_S, seconds)
-    engine.timed()
+    run()
     while time.perf_counter() < warm_s:
-        engine.timed()
+        run()
     samples_ns: list[float] = []
     end_s = time.perf_counter() + seconds
-    while len(samples_ns) < LEAST or (len(samples_ns) < MOST and time.perf_counter() < end_s):
-        samples_ns.append(engine.timed())
+    while len(samples_ns) < min(LEAST, most) or (len(samples_ns) < most and time.perf_counter() < end_s):
+        samples_ns.append(run())
     return samples_ns
 
 
 def answer(engine: Engine, question: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a question."""
     if question["do"] == "block":
-        return {"samples_ns": block(engine, question["seconds"])}
+        return {"samples_ns": block(engine.timed, question["seconds"])}
     found = engine.outputs()
     np.savez(question["file"], *found.values())
     return {"names": list(found)}

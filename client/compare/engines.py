@@ -3,6 +3,7 @@ runs the same inputs over and over."""
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.records import TensorRecord
-from gputune.runtime.execution.loading import load
+from gputune.runtime.execution.loading import open_executor
 
 Arrays = dict[str, Any]
 """By name, numpy arrays."""
@@ -34,14 +35,15 @@ class ContextEngine:
     """The first graph of a context binary on an OpenCL device, as an application runs it."""
 
     def __init__(self, context: str, device: str | None) -> None:
-        """Raises as gputune.runtime.load does."""
-        self._executor = load(Path(context), device)
+        """Raises as gputune.runtime.load does, but for devices that compute nothing."""
+        self._executor = open_executor(Path(context), device, "permissive", None)
         self._inputs = random_inputs(self._executor.graph.inputs)
         on = self._executor.device
         self.facts: Mapping[str, Any] = {
             "inputs": [asdict(tensor) for tensor in self._executor.graph.inputs],
             "computes": self._executor.computes,
             "device": on.name,
+            "warnings": list(self._executor.warnings),
             "threads": on.compute_units if on.device_type == "cpu" else None,
         }
 
@@ -53,39 +55,66 @@ class ContextEngine:
 
 
 class OnnxRuntimeEngine:
-    """onnxruntime's CPU provider with all of its optimisations, a thread on each core as far as there are cores."""
+    """onnxruntime's CPU provider, as `onnxruntime_session` opens it."""
 
     def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
-        import onnxruntime
-
         self._inputs = _inputs_of(inputs)
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 3  # errors only
-        cores = sorted(os.sched_getaffinity(0))
-        if 1 < threads <= len(cores):
-            os.sched_setaffinity(0, {cores[0]})  # this thread works along; processors count from 1 for the others
-            others = ";".join(str(core + 1) for core in cores[1:threads])
-            options.add_session_config_entry("session.intra_op_thread_affinities", others)
-        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime_session(model, threads)
         self.facts: Mapping[str, Any] = {}
 
     def timed(self) -> float:
-        return _nanoseconds(lambda: self._session.run(None, self._inputs))
+        return nanoseconds(lambda: self._session.run(None, self._inputs))
 
     def outputs(self) -> Arrays:
-        names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, self._inputs), strict=True))
+        return session_outputs(self._session, self._inputs)
 
 
 class OpenVinoEngine:
-    """OpenVINO on the CPU in float32, one stream, for the least latency."""
+    """OpenVINO on the CPU in float32, one stream, for the least latency; inputs and outputs are the application's."""
 
     def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
+        self._request = OpenVinoRequest(model, _inputs_of(inputs), threads)
+        self.facts: Mapping[str, Any] = {}
+
+    def timed(self) -> float:
+        return nanoseconds(self._request.run)
+
+    def outputs(self) -> Arrays:
+        return self._request.outputs()
+
+
+def onnxruntime_session(model: str, threads: int, profile: str = "") -> Any:
+    """With all optimisations, a thread on each core as far as there are cores; pins this thread to the first of them.
+    profile: where a profile is written, if any; what its name begins with."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3  # errors only
+    cores = _cores()
+    if threads <= len(cores):
+        os.sched_setaffinity(0, {cores[0]})  # this thread works along; processors count from 1 for the others
+    if 1 < threads <= len(cores):
+        others = ";".join(str(core + 1) for core in cores[1:threads])
+        options.add_session_config_entry("session.intra_op_thread_affinities", others)
+    options.enable_profiling, options.profile_file_prefix = bool(profile), profile
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def session_outputs(session: Any, inputs: Mapping[str, Any]) -> Arrays:
+    """What a session of onnxruntime computes, by name."""
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+class OpenVinoRequest:
+    """An inference request of OpenVINO on given inputs."""
+
+    def __init__(self, model: str, inputs: Mapping[str, Any], threads: int) -> None:
         import openvino
 
-        self._inputs = _inputs_of(inputs)
+        self._inputs = dict(inputs)
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",
             "PERFORMANCE_HINT": "LATENCY",
@@ -99,17 +128,15 @@ class OpenVinoEngine:
         compiled = core.compile_model(read, "CPU", settings)
         self._request = compiled.create_infer_request()
         self._names = [output.get_any_name() for output in compiled.outputs]
-        self.facts: Mapping[str, Any] = {}
 
-    def timed(self) -> float:
-        return _nanoseconds(self._run)
+    def run(self) -> None:
+        """One inference."""
+        self._request.infer(self._inputs, share_inputs=True)
 
     def outputs(self) -> Arrays:
-        self._run()
+        """Those of one inference, by name."""
+        self.run()
         return {name: self._request.get_tensor(name).data.copy() for name in self._names}
-
-    def _run(self) -> None:
-        self._request.infer(self._inputs, share_inputs=True)
 
 
 ENGINES: Mapping[str, Callable[..., Engine]] = {
@@ -124,7 +151,14 @@ def _inputs_of(tensors: list[dict[str, Any]]) -> Arrays:
     return random_inputs([TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in tensors])
 
 
-def _nanoseconds(run: Callable[[], object]) -> float:
+def nanoseconds(run: Callable[[], object]) -> float:
+    """What one call takes."""
     begin = time.perf_counter_ns()
     run()
     return time.perf_counter_ns() - begin
+
+
+@functools.cache
+def _cores() -> list[int]:
+    """Those that this process had at first: a session pins its thread to one of them."""
+    return sorted(os.sched_getaffinity(0))

@@ -233,6 +233,8 @@ def test_the_mean_of_ratios_counts_occurrences() -> None:
 
 def test_a_case_that_there_is_not_is_refused() -> None:
     assert comparing.chosen(["GEMM 1", "conv"], "gemm,x") == ["GEMM 1"]
+    assert comparing.chosen(["net", "net 320", "other"], "Net,oth") == ["net", "other"], "a whole name is its own"
+    assert comparing.chosen(["net", "net 320", "other"], "ne") == ["net", "net 320"]
     with pytest.raises(SystemExit, match="GEMM 1; conv"):
         comparing.chosen(["GEMM 1", "conv"], "pool")
 

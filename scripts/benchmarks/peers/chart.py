@@ -35,7 +35,8 @@ def draw(measured: Sequence[Measured], file: Path, title: str) -> None:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()
     axes.set_xlabel("times as fast as the best of the other engines; more is better")
-    axes.set_title(title)
-    axes.legend(handles=[patches.Patch(color=COLOURS[name], label=name) for name in names], loc="lower right")
+    axes.set_title(title, fontsize="medium", wrap=True)
+    keys = [patches.Patch(color=COLOURS[name], label=name) for name in names]
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     figure.savefig(file, format="svg", metadata={"Date": None})
     plots.close(figure)

@@ -33,7 +33,7 @@ class Failed(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What both benchmarks are told."""
-    parser.add_argument("--only", default="", metavar="TEXT,...", help="cases whose names hold one of these texts")
+    parser.add_argument("--only", default="", metavar="TEXT,...", help="cases whose names are or hold one of these")
     parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal", help="of the tuning")
     parser.add_argument(
         "--rounds", type=int, default=30, help="turns of each contender, at least (default: %(default)s)"
@@ -67,9 +67,12 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def chosen(names: Sequence[str], only: str) -> list[str]:
-    """The names that hold one of the texts in the comma list `only`; all of them when it is empty."""
+    """The names that hold one of the texts in the comma list `only`, a text that is a whole name only that one; all of
+    them when it is empty."""
     texts = [text.strip().lower() for text in only.split(",") if text.strip()]
-    kept = [name for name in names if not texts or any(text in name.lower() for text in texts)]
+    whole = {name.lower() for name in names}.intersection(texts)
+    parts = [text for text in texts if text not in whole]
+    kept = [name for name in names if not texts or name.lower() in whole or any(part in name.lower() for part in parts)]
     if not kept:
         sys.exit(f"--only: no case is called {only!r}; the cases are: {'; '.join(names)}")
     return kept

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.blocks import Arrays, inputs_in, repeated
+from benchmarks.peers.inputs import Arrays, inputs_in
 from benchmarks.peers.rivals import MnnKind, NumpyKind, OnnxRuntimeKind, OpenVinoKind, TinygradKind
+from gputune.client.compare.contender import block
 
 BATCH_NS = 20e6
 """How long a batch of launches lasts that is timed as a whole."""
@@ -36,7 +37,7 @@ class ContextKind:
         self.facts = {"computes": self._executor.computes}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        return repeated(lambda: self._executor.run_timed(self._inputs)[1], seconds, most)
+        return block(lambda: self._executor.run_timed(self._inputs)[1], seconds, most)
 
     def outputs(self) -> Arrays:
         return self._executor.run(self._inputs)
@@ -59,7 +60,7 @@ class ChainKind:
         self.facts = {"computes": backend.computes}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        return repeated(self._repeated, seconds, most)
+        return block(self._repeated, seconds, most)
 
     def outputs(self) -> Arrays:
         return self._chain.run(self._inputs)
@@ -78,7 +79,7 @@ class NaiveKind:
         self.facts = {"computes": False}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        return repeated(lambda: self._backend.time(self._bound, 1).wall_ns, seconds, most)
+        return block(lambda: self._backend.time(self._bound, 1).wall_ns, seconds, most)
 
     def outputs(self) -> Arrays:
         return {}

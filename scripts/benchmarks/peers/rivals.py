@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.blocks import Arrays, inputs_in, repeated, timed
+from benchmarks.peers.inputs import Arrays, inputs_in
+from gputune.client.compare.contender import block
+from gputune.client.compare.engines import OpenVinoRequest, nanoseconds, onnxruntime_session, session_outputs
 
 CAPTURES = 3
 """Calls after which tinygrad replays what it has captured."""
@@ -44,69 +45,38 @@ class OnnxRuntimeKind:
     def __init__(self, model: str, inputs: str, threads: int, nodes: bool = False) -> None:
         self._model, self._threads, self._nodes = model, threads, nodes
         self._inputs = inputs_in(inputs)
-        self._cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {self._cores[0]})  # this thread, which works along; the others' cores are set below
-        self._session = self._opened()
+        self._session = onnxruntime_session(model, threads)
         self.facts = {"computes": True}
 
     def block(self, seconds: float, most: int) -> list[float]:
         if self._nodes:
             return self._node_times(seconds, most)
-        return repeated(lambda: timed(lambda: self._session.run(None, self._inputs)), seconds, most)
+        return block(lambda: nanoseconds(lambda: self._session.run(None, self._inputs)), seconds, most)
 
     def outputs(self) -> Arrays:
-        names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, self._inputs), strict=True))
-
-    def _opened(self, profile: str = "") -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
-        if self._threads > 1:  # of all but the calling thread; processors count from 1
-            others = ";".join(str(core + 1) for core in self._cores[1 : self._threads])
-            options.add_session_config_entry("session.intra_op_thread_affinities", others)
-        options.enable_profiling, options.profile_file_prefix = bool(profile), profile
-        return onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
+        return session_outputs(self._session, self._inputs)
 
     def _node_times(self, seconds: float, most: int) -> list[float]:
         """Of a session of this block's own, because its profile can be read only when it has ended."""
         with tempfile.TemporaryDirectory() as folder:
-            session = self._opened(str(Path(folder) / "profile"))
-            samples = repeated(lambda: timed(lambda: session.run(None, self._inputs)), seconds, most)
+            session = onnxruntime_session(self._model, self._threads, str(Path(folder) / "profile"))
+            samples = block(lambda: nanoseconds(lambda: session.run(None, self._inputs)), seconds, most)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         return node_times(events)[-len(samples) :]  # less those of the warm-up
 
 
 class OpenVinoKind:
-    """OpenVINO on the CPU in float32, one stream with so many threads, for the least latency; inputs and outputs are
-    arrays of the application."""
+    """OpenVINO on the CPU in float32, one stream with so many threads, for the least latency."""
 
     def __init__(self, model: str, inputs: str, threads: int) -> None:
-        openvino = importlib.import_module("openvino")
-        self._inputs = inputs_in(inputs)
-        settings = {
-            "INFERENCE_PRECISION_HINT": "f32",
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": "1",
-            "INFERENCE_NUM_THREADS": threads,
-            "ENABLE_CPU_PINNING": True,
-        }
-        compiled = openvino.Core().compile_model(model, "CPU", settings)
-        self._request = compiled.create_infer_request()
-        self._names = [output.get_any_name() for output in compiled.outputs]
+        self._request = OpenVinoRequest(model, inputs_in(inputs), threads)
         self.facts = {"computes": True}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        return repeated(lambda: timed(self._run), seconds, most)
+        return block(lambda: nanoseconds(self._request.run), seconds, most)
 
     def outputs(self) -> Arrays:
-        self._run()
-        return {name: np.array(self._request.get_tensor(name).data) for name in self._names}
-
-    def _run(self) -> None:
-        self._request.infer(self._inputs, share_inputs=True)
+        return self._request.outputs()
 
 
 class MnnKind:
@@ -128,7 +98,7 @@ class MnnKind:
         self.facts = {"computes": True}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        return repeated(lambda: timed(self._run), seconds, most)
+        return block(lambda: nanoseconds(self._run), seconds, most)
 
     def outputs(self) -> Arrays:
         return dict(zip(self._names, self._run(), strict=True))
@@ -171,7 +141,7 @@ class NumpyKind:
         self.facts = {"computes": True}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        return repeated(lambda: timed(lambda: np.matmul(self._left, self._right, out=self._result)), seconds, most)
+        return block(lambda: nanoseconds(lambda: np.matmul(self._left, self._right, out=self._result)), seconds, most)
 
     def outputs(self) -> Arrays:
         return {self._name: self._left @ self._right}
@@ -197,7 +167,7 @@ class TinygradKind:
         self.facts = {"computes": True}
 
     def block(self, seconds: float, most: int) -> list[float]:
-        return repeated(lambda: timed(self._alone if self._kernels else self.outputs), seconds, most)
+        return block(lambda: nanoseconds(self._alone if self._kernels else self.outputs), seconds, most)
 
     def outputs(self) -> Arrays:
         return {name: tensor.numpy() for name, tensor in self._inference(**self._copied()).items()}

@@ -60,13 +60,25 @@ def test_a_model_is_compared_with_its_context(
     model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
     context, figures, picture = small_context(tmp_path / "tuned.bin"), tmp_path / "c.json", tmp_path / "c.svg"
     asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--rounds", 6)
-    ran = gputune(*asked, "--json", figures, "--chart", picture)
+    ran = gputune(*asked, "--summary_json", figures, "--chart", picture)
     assert ran.code == 0, ran.err
     content = read_json(figures)
     names = [each["name"] for each in content["contenders"]]
     assert names[:3] == ["tuned", "untuned", "onnxruntime"]
     assert all(len(each["rounds_ns"]) == 6 and min(each["rounds_ns"]) > 0 for each in content["contenders"])
     assert all(name in ran.out and name in picture.read_text(encoding="utf-8") for name in names)
+    assert f"wrote the chart {picture}" in ran.out and "warning: the device computes nothing" in ran.err
+
+
+def test_a_device_that_computes_nothing_may_be_chosen_by_the_environment(
+    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "BLOCK_S", 0.001)
+    monkeypatch.setenv("GPUTUNE_DEVICE", "null")
+    model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
+    context = small_context(tmp_path / "tuned.bin")
+    ran = gputune("compare", "--model", model, "--retrieve_context", context, "--rounds", 6)
+    assert ran.code == 0 and "warning: the device computes nothing" in ran.err
 
 
 def test_contexts_of_other_models_and_missing_ones_are_refused(
@@ -82,6 +94,10 @@ def test_contexts_of_other_models_and_missing_ones_are_refused(
         comparing.compare(model, context, tmp_path / "untuned.bin", "null", 6, SILENT)
     ran = gputune("compare", "--model", model, "--retrieve_context", tmp_path / "none.bin")
     assert ran.code == 8 and "none.bin" in ran.last_line
+    ran = gputune("compare", "--model", model, "--chart", tmp_path / "gain.png")
+    assert ran.code == 2 and "gain.png" in ran.last_line and ".svg" in ran.last_line
+    ran = gputune("compare", "--model", model, "--retrieve_context", context, "--tuning_effort", "quick")
+    assert ran.code == 2 and "drop --retrieve_context" in ran.last_line
 
 
 def test_a_contender_stands_still_while_others_run(tmp_path: Path) -> None:
