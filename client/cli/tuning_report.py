@@ -8,6 +8,7 @@ import click
 from gputune.cache import CacheError, cache_files
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.caches import FOLDER_DEFAULT, inner_folder
+from gputune.client.cli.options.completion import tiers
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
@@ -18,7 +19,7 @@ from gputune.runtime.context.format import read_header
 
 
 def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Callback of --peak_gflops and --peak_gb_per_s."""
+    """Callback of --peak_gflops and --peak_gbps."""
     if value is not None and not 0 < value <= 1e12:
         raise click.BadParameter(f"{value:g} is no device's peak: give a number above 0")
     return value
@@ -27,7 +28,6 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
 @click.command("tuning-report")
 @click.option(
     "--performance_cache_dir",
-    "--cache",
     "cache",
     type=click.Path(path_type=Path),
     metavar="D",
@@ -35,27 +35,30 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
     help=f"The folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}",
 )
 @click.option(
-    "--context",
+    "--context_binary",
     type=click.Path(path_type=Path),
     metavar="F",
     help="A context binary: its launches weigh the tasks, and its device says which file of a folder is meant.",
 )
 @click.option(
-    "--device_tier", metavar="NAME", help="Which file of a folder: a tier of `gputune performance-cache list`."
+    "--device_tier",
+    metavar="NAME",
+    shell_complete=tiers,
+    help="Which file of a folder: a tier of `gputune performance-cache list`.",
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="F", help="Where to write the page, such as report.html."
 )
 @click.option("--peak_gflops", type=float, callback=_peak, help="What the device can do at most, for the rooflines.")
-@click.option("--peak_gb_per_s", type=float, callback=_peak, help="What its memory moves at most.")
+@click.option("--peak_gbps", type=float, callback=_peak, help="What its memory moves at most.")
 @click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON for tools, on standard output.")
 def command(
     cache: Path | None,
-    context: Path | None,
+    context_binary: Path | None,
     device_tier: str | None,
     output: Path | None,
     peak_gflops: float | None,
-    peak_gb_per_s: float | None,
+    peak_gbps: float | None,
     as_json: bool,
 ) -> None:
     """Show what tuning has measured as one page that needs no network and no server.
@@ -64,18 +67,19 @@ def command(
     far it is from the roofline, failures by name, where the time went, and how it was measured.
 
     \b
-    gputune tuning-report --context out/m.bin --output report.html
+    gputune tuning-report --context_binary out/m.bin --output report.html
     """
     if output is None and not as_json:
         raise ConfigError("nothing to make: give --output report.html for the page, or --json for its numbers")
     if output is not None:
         check_output(output)
-    with device_errors(context):
-        wanted = device_tier or (read_header(context).tier if context else None)
+    with device_errors(context_binary):
+        wanted = device_tier or (read_header(context_binary).tier if context_binary else None)
         path = _cache_file(cache or default_performance_cache_dir(), device_tier, wanted)
-        report = read_report(path, context, Peak(peak_gflops, peak_gb_per_s))
+        report = read_report(path, context_binary, Peak(peak_gflops, peak_gbps))
     if output is not None:
         write_page(report, output)
+        say(f"wrote {output}", err=as_json)
     if as_json:
         print_json(dataclasses.asdict(report))
     for note in report.notes:

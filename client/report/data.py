@@ -13,8 +13,8 @@ PHASES = ("build", "verify", "measure")
 
 @dataclass(frozen=True)
 class Attempt:
-    """A trial as it arrived. cost_ns is its time on a device as fast as when the tuned one was measured; None for a
-    failure."""
+    """A trial as it arrived. cost_ns is the time of its configuration, as TaskView.best has it, which is that of a
+    later trial where it was measured again; None for a failure, and for what failed later."""
 
     status: str
     cost_ns: float | None
@@ -92,7 +92,7 @@ class TaskView:
     gain_interval: Interval | None
     attempts: tuple[Attempt, ...]
     best: tuple[Timed, ...]
-    """The fastest configurations, best first."""
+    """The fastest configurations, best first; the time of the first is the least of all attempts."""
     parameters: Mapping[str, tuple[Value, ...]]
     meanings: Mapping[str, str]
     """What a parameter chooses, where that is known."""
@@ -126,6 +126,23 @@ class Run:
 
 
 @dataclass(frozen=True)
+class WholeContext:
+    """A context that took its turns with others, and what an inference takes with it. The rest is None where the file
+    does not say it."""
+
+    time_ns: float
+    untuned: bool
+    """Whether it runs the default configurations."""
+    chosen: bool
+    """Whether it is the one that ships."""
+    operations: int | None = None
+    fused: int | None = None
+    """Groups of operations that one kernel each computes."""
+    persistent: bool | None = None
+    """Whether persistent kernels stand for many launches."""
+
+
+@dataclass(frozen=True)
 class EndToEnd:
     """What whole inferences of a graph take by the host's clock, untuned and tuned ones measured in turns."""
 
@@ -134,6 +151,14 @@ class EndToEnd:
     tuned_ns: float
     gain: float
     gain_interval: Interval
+    compared: tuple[WholeContext, ...] = ()
+    """All that took turns: untuned, tuned alone, fused, persistent, in this order. Empty where the file only says what
+    the untuned one and the one that ships took."""
+
+    @property
+    def contexts(self) -> tuple[WholeContext, ...]:
+        """What was measured, the untuned context first."""
+        return self.compared or (WholeContext(self.untuned_ns, True, False), WholeContext(self.tuned_ns, False, True))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Problems as the performance cache holds them: made whole again, and put into words."""
 
 import dataclasses
+import re
 import types
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin, get_type_hints
@@ -46,6 +47,24 @@ def meanings(op: str, plain: Mapping[str, Any]) -> dict[str, str]:
     except (TypeError, ValueError, ArithmeticError):
         return {}
     return {parameter.name: parameter.meaning for parameter in parameters}
+
+
+_CASE = re.compile(r"(\d+): (.+?)(?=, \d+: |$)")
+"""What one value of a parameter means, where the meaning has its values one by one."""
+
+
+def value_in_words(meaning: str, value: int) -> str:
+    """What a parameter has come to by this value: the value's own meaning where the values have each theirs, the
+    parameter's otherwise."""
+    cases: dict[int, str] = {int(one): said for one, said in _CASE.findall(meaning)} if _CASE.match(meaning) else {}
+    if not cases or value in cases:
+        return cases.get(value, meaning)
+    return f"no longer: {', '.join(cases.values())}"
+
+
+def title(op: str, plain: Mapping[str, Any]) -> str:
+    """A task as people read it: its op and what is computed."""
+    return f"{op} {words(op, plain)}".rstrip()
 
 
 def words(op: str, plain: Mapping[str, Any]) -> str:

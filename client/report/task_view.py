@@ -32,14 +32,18 @@ SHOWN = 12
 def task_view(
     summary: TaskSummary, trials: Sequence[TrialRecord], weight: int | None, operations: Sequence[str]
 ) -> TaskView:
-    """A task, still without its place under the roof, which is known when all tasks are."""
+    """A task, still without its place under the roof, which is known when all tasks are.
+
+    A configuration has one time, wherever the page shows it: the default's and the tuned one's are those of the records
+    that the gain is told by, any other's is that of its last measurement.
+    """
     working = [trial for trial in trials if trial.status == OK]
     latest = {configuration_key(trial.configuration): trial for trial in trials}
     after = _tuned(summary, list(latest.values()), working)
     before = _default(summary, trials, after)
     level = _level_of(summary, after)
-    ranked = sorted((trial for trial in latest.values() if trial.status == OK), key=level.time_ns)
     default, tuned = _timed(before, level), _timed(after, level)
+    times = _times(latest, [(before, default), (after, tuned)], level)
     gain = interval = None
     if default is not None and tuned is not None:
         gain = default.median_ns / tuned.median_ns
@@ -59,12 +63,15 @@ def task_view(
         gain_interval=interval,
         attempts=tuple(
             Attempt(
-                trial.status, level.time_ns(trial) if trial.status == OK else None, batch_of(trial), sum(known.values())
+                trial.status,
+                _time_ns(times, trial) if trial.status == OK else None,
+                batch_of(trial),
+                sum(known.values()),
             )
             for trial, known in zip(trials, spent, strict=True)
         ),
-        best=tuple(timed for trial in ranked[:SHOWN] if (timed := _timed(trial, level))),
-        parameters=_parameters(list(latest.values()), level),
+        best=tuple(sorted(times.values(), key=lambda timed: timed.median_ns)[:SHOWN]),
+        parameters=_parameters(list(latest.values()), times),
         meanings=meanings(summary.task.op, summary.task.problem),
         failures=_failures(trials),
         spent_ns={phase: total for phase in PHASES if (total := math.fsum(known.get(phase, 0.0) for known in spent))},
@@ -135,6 +142,24 @@ def _timed(found: TrialRecord | Timed | None, level: _Level) -> Timed | None:
     )
 
 
+def _times(
+    latest: Mapping[str, TrialRecord],
+    compared: Sequence[tuple[TrialRecord | Timed | None, Timed | None]],
+    level: _Level,
+) -> dict[str, Timed]:
+    """The time of each configuration that works, by its key. compared: records that stand for theirs, with their times;
+    what has no record among the trials is left out."""
+    last = {key: _timed(trial, level) for key, trial in latest.items() if trial.status == OK}
+    own = {configuration_key(found.configuration): timed for found, timed in compared if isinstance(found, TrialRecord)}
+    return {key: timed for key, timed in (last | own).items() if timed is not None}
+
+
+def _time_ns(times: Mapping[str, Timed], trial: TrialRecord) -> float | None:
+    """The time of the trial's configuration; None where that does not work."""
+    found = times.get(configuration_key(trial.configuration))
+    return None if found is None else found.median_ns
+
+
 def _find(median_ns: float, working: Sequence[TrialRecord], configuration: Mapping[str, int]) -> TrialRecord | None:
     """The last measurement of this configuration with this median."""
     for trial in reversed(working):
@@ -151,6 +176,8 @@ def _default(
     winner = summary.winner
     if winner is not None and winner.default_ns is None:
         return None
+    if tuned is not None and trials and trials[0].configuration == tuned.configuration:
+        return tuned
     own = [trial for trial in trials if trial.status == OK and trial.configuration == trials[0].configuration]
     batch = batch_of(tuned) if isinstance(tuned, TrialRecord) else None
     beside = [trial for trial in own if batch is not None and batch_of(trial) == batch]
@@ -170,20 +197,22 @@ def _tuned(
     return found or Timed(winner.configuration, winner.median_ns)
 
 
-def _parameters(trials: Sequence[TrialRecord], level: _Level) -> dict[str, tuple[Value, ...]]:
+def _parameters(trials: Sequence[TrialRecord], times: Mapping[str, Timed]) -> dict[str, tuple[Value, ...]]:
     """By parameter, the best time with each of its values; parameters that were never varied are left out."""
     found: dict[str, dict[int, list[TrialRecord]]] = {}
     for trial in trials:
         for name, value in trial.configuration.items():
             found.setdefault(name, {}).setdefault(value, []).append(trial)
     return {
-        name: tuple(
-            Value(value, len(own), min((level.time_ns(trial) for trial in own if trial.status == OK), default=None))
-            for value, own in sorted(values.items())
-        )
+        name: tuple(_value(value, own, times) for value, own in sorted(values.items()))
         for name, values in found.items()
         if len(values) > 1
     }
+
+
+def _value(value: int, trials: Sequence[TrialRecord], times: Mapping[str, Timed]) -> Value:
+    known = [time_ns for trial in trials if (time_ns := _time_ns(times, trial)) is not None]
+    return Value(value, len(trials), min(known, default=None))
 
 
 def _failures(trials: Sequence[TrialRecord]) -> tuple[Failure, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gputune.client.report.data import EndToEnd, Run
+from gputune.client.report.data import EndToEnd, Run, WholeContext
 from gputune.client.report.reading import LONGEST_NS, SHORTEST_NS, number
 from gputune.client.tuning.measuring.intervals import WANTED, Interval
 from gputune.runtime.context.records import ContextHeader
@@ -67,4 +67,29 @@ def _end_to_end(graph: str, told: object) -> EndToEnd | None:
         return None
     if not all(SHORTEST_NS <= time_ns <= LONGEST_NS for time_ns in (untuned_ns, tuned_ns)) or not 0 < low <= high:
         return None
-    return EndToEnd(graph, untuned_ns, tuned_ns, gain, Interval(low, high, WANTED))
+    contexts = _contexts(told.get("contexts"), untuned_ns, tuned_ns)
+    return EndToEnd(graph, untuned_ns, tuned_ns, gain, Interval(low, high, WANTED), contexts)
+
+
+def _contexts(told: object, untuned_ns: float, tuned_ns: float) -> tuple[WholeContext, ...]:
+    """What was compared in whole; nothing where the file does not say it of all, or not with these times."""
+    found = [_context(one) for one in told] if isinstance(told, list) else []
+    known = [one for one in found if one is not None]
+    ends = [[one.time_ns for one in known if one.untuned], [one.time_ns for one in known if one.chosen]]
+    if len(known) < len(found) or ends != [[untuned_ns], [tuned_ns]]:
+        return ()
+    return tuple(sorted(known, key=lambda one: (not one.untuned, bool(one.fused), bool(one.persistent), one.time_ns)))
+
+
+def _context(told: object) -> WholeContext | None:
+    """A context that was compared; None where that cannot be one."""
+    if not isinstance(told, Mapping):
+        return None
+    time_ns, operations, fused = (number(told.get(key)) for key in ("median_ns", "operations", "fused"))
+    flags = [told.get(key) for key in ("untuned", "chosen", "persistent")]
+    if time_ns is None or operations is None or fused is None or not all(isinstance(flag, bool) for flag in flags):
+        return None
+    if not SHORTEST_NS <= time_ns <= LONGEST_NS:
+        return None
+    untuned, chosen, persistent = map(bool, flags)
+    return WholeContext(time_ns, untuned, chosen, int(operations), int(fused), persistent)

@@ -20,7 +20,7 @@ from gputune.client.html.axes import (
     words,
 )
 from gputune.client.html.scales import Scale, digits, log_scale, percent, time_text
-from gputune.client.report.data import EndToEnd, Place, Roofline, TaskView, Timed
+from gputune.client.report.data import Place, Roofline, TaskView, Timed
 
 SETTLED = 0.95
 """The share of the best at which a search counts as nearly there."""
@@ -92,8 +92,10 @@ def nearly_there(task: TaskView) -> str:
     if not steps:
         return ""
     near = next(n for n, best in steps if steps[-1][1] / best >= SETTLED)
+    last, best_ns = steps[-1]
     return (
-        f"{percent(SETTLED)} of the best after {near} of {len(task.attempts)} trials, all of it after {steps[-1][0]}."
+        f"The fastest takes {time_text(best_ns)}. {percent(SETTLED)} of its speed after {near} of "
+        f"{len(task.attempts)} trials, all of it after {last}."
     )
 
 
@@ -121,19 +123,6 @@ def versus(task: TaskView) -> str:
         anchor = "end" if middle > 0.8 * WIDTH else "start" if middle < LEFT + 30 else "middle"
         parts.append(words(middle, y - 15, time_text(timed.median_ns), anchor, "strong"))
     return picture(f"{task.title}: default against tuned", bottom + 18, parts)
-
-
-def end_to_end(measured: EndToEnd) -> str:
-    """The times of an untuned and of a tuned inference, as bars from 0."""
-    both = (("untuned", "default", measured.untuned_ns), ("tuned", "tuned", measured.tuned_ns))
-    across = Scale(0, 1.25 * max(measured.untuned_ns, measured.tuned_ns), LEFT, WIDTH - RIGHT)
-    parts = []
-    for row, (name, style, time_ns) in enumerate(both):
-        y, end = 4 + 24 * row, across(time_ns)
-        parts.append(words(LEFT - 4, y + 12, name, "end"))
-        parts.append(f'<rect class="whole {style}" x="{LEFT}" y="{y}" width="{end - LEFT:g}" height="16"/>')
-        parts.append(words(end + 4, y + 12, time_text(time_ns), "start", "strong"))
-    return picture(f"{measured.graph}: time of an inference, untuned and tuned", 50, parts)
 
 
 def roofline(place: Place, only: TaskView | None = None) -> str:

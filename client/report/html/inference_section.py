@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.client.html.markup import text
-from gputune.client.html.scales import percent, time_text
-from gputune.client.report.data import EndToEnd, Place, Report
-from gputune.client.report.html.charts import anchor_of, end_to_end
+from gputune.client.html.scales import counted, digits, percent, time_text
+from gputune.client.report.data import EndToEnd, Place, Report, WholeContext
+from gputune.client.report.html.charts import anchor_of
 
 COLOURS = 8
 """Ops with a colour of their own in the bar of all operations; the style has as many."""
 LAYERS_AT_MOST = 2000
 """More operations than pixels of a wide screen cannot be told apart."""
+UNFOLDED_AT_MOST = 24
+"""With more operations than this, their bars are folded away."""
 
 
 def inferences(report: Report) -> str:
@@ -36,7 +38,50 @@ def _measured(one: EndToEnd, several: bool) -> str:
         f"{text(name)}inference {time_text(one.tuned_ns)}, untuned {time_text(one.untuned_ns)}: "
         f'<b class="{style}">{gain:.2f}×</b> ({interval.low:.2f}–{interval.high:.2f}), measured end to end'
     )
-    return f'<p class="headline">{said}</p><figure>{end_to_end(one)}</figure>'
+    longest = max(context.time_ns for context in one.contexts)
+    bars = "".join(_context_row(context, longest) for context in one.contexts)
+    note = f'<p class="sub">{_TURNS}</p>' if len(one.contexts) > 2 else ""
+    return f'<p class="headline">{said}</p><div class="bars">{bars}</div>{note}'
+
+
+_TURNS = (
+    "Whole contexts took turns when this one was chosen. What was slower for certain left after fewer rounds; between "
+    "the others no difference was certain."
+)
+
+
+def _context_row(context: WholeContext, longest_ns: float) -> str:
+    """A whole context: what it is, its time as a bar from 0, and its time."""
+    name, facts = _name(context), ""
+    if context.operations is not None:
+        form = "persistent kernels" if context.persistent else "launches one by one"
+        fused = f"{counted(context.fused, 'group')} fused" if context.fused else "nothing fused"
+        chosen = "this context: " if context.chosen else ""
+        facts = f"{chosen}{counted(context.operations, 'operation')}, {fused}, {form}"
+    bar = _track("default" if context.untuned else "tuned" if context.chosen else "other", context.time_ns, longest_ns)
+    return _row(f"<b>{name}</b>" if context.chosen else name, facts, bar, time_text(context.time_ns))
+
+
+def _name(context: WholeContext) -> str:
+    """Such as fused, persistent."""
+    if context.untuned:
+        return "untuned"
+    if context.operations is None:
+        return "tuned"
+    ways = ["fused"] * bool(context.fused) + ["persistent"] * bool(context.persistent)
+    return ", ".join(ways) if context.fused else ", ".join(["tuned alone", *ways])
+
+
+def _track(style: str, time_ns: float, longest_ns: float) -> str:
+    return f'<i class="{style}" style="width:{100 * time_ns / longest_ns:.2f}%"></i>'
+
+
+def _row(name: str, below: str, bars: str, said: str) -> str:
+    """A row of bars; name, bars and said are HTML."""
+    more = f'<span class="sub">{text(below)}</span>' if below else ""
+    return (
+        f'<div class="row"><div>{name}{more}</div><div class="tracks">{bars}</div><div class="end">{said}</div></div>'
+    )
 
 
 @dataclass(frozen=True)
@@ -46,18 +91,21 @@ class _Part:
     operation: str
     op: str
     anchor: str
+    default_ns: float | None
     time_ns: float
 
 
 def layers(place: Place) -> str:
-    """The tuned time of each operation as a part of one bar, in the order in which they run; one bar per graph."""
+    """The operations of each graph in the order in which they run: their tuned times as parts of one bar, and default
+    and tuned time of each in a row of its own."""
     tasks = {task.digest: task for task in place.tasks}
     graphs: dict[str, list[_Part]] = {}
     totals: dict[str, float] = {}
     for run in place.runs[:LAYERS_AT_MOST]:
         task = tasks[run.task]
         if task.tuned is not None:
-            part = _Part(run.operation, task.op, anchor_of(task, place), task.tuned.median_ns)
+            default_ns = task.default.median_ns if task.default else None
+            part = _Part(run.operation, task.op, anchor_of(task, place), default_ns, task.tuned.median_ns)
             graphs.setdefault(run.graph, []).append(part)
             totals[task.op] = totals.get(task.op, 0.0) + part.time_ns
     if not graphs:
@@ -74,8 +122,34 @@ def layers(place: Place) -> str:
     )
     bars = "".join(_bar(graph if len(graphs) > 1 else "", parts, colours) for graph, parts in graphs.items())
     return (
-        f'<div class="card"><h3>Operations in the order in which they run</h3>{bars}<p class="sub">{legend}</p></div>'
+        f'<div class="card"><h3>Operations in the order in which they run</h3>{bars}<p class="sub">{legend}</p>'
+        f"{''.join(_rows(graph if len(graphs) > 1 else '', parts) for graph, parts in graphs.items())}</div>"
     )
+
+
+def _rows(graph: str, parts: Sequence[_Part]) -> str:
+    """A bar for each operation, all on one scale; folded away where there are many."""
+    longest = max(max(part.time_ns, part.default_ns or 0.0) for part in parts)
+    rows = "".join(_layer_row(part, longest) for part in parts)
+    of_graph = f" of {text(graph)}" if graph else ""
+    title = f"{counted(len(parts), 'operation')}{of_graph}: default above, tuned below, each kernel measured by itself"
+    return (
+        f'<details class="rows"{" open" if len(parts) <= UNFOLDED_AT_MOST else ""}><summary>'
+        f"{title}</summary>"
+        f'<div class="bars">{rows}</div></details>'
+    )
+
+
+def _layer_row(part: _Part, longest_ns: float) -> str:
+    name = f'<a href="#{part.anchor}">{text(part.operation)}</a>'
+    tuned = _track("tuned", part.time_ns, longest_ns)
+    if part.default_ns is None:
+        return _row(name, part.op, tuned, time_text(part.time_ns))
+    said = (
+        f"{time_text(part.default_ns)} → {time_text(part.time_ns)} "
+        f'<span class="soft">{digits(part.default_ns / part.time_ns)}×</span>'
+    )
+    return _row(name, part.op, _track("default", part.default_ns, longest_ns) + tuned, said)
 
 
 def _bar(graph: str, parts: Sequence[_Part], colours: Mapping[str, str]) -> str:

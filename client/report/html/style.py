@@ -7,7 +7,20 @@ REPORT_STYLE = """
 .best { stroke: var(--good); stroke-width: 2; fill: none; } .area { fill: var(--good); opacity: .1; }
 .mark { fill: var(--good); stroke: var(--card); stroke-width: 1.5; }
 .span.default { fill: var(--warm); opacity: .25; } .span.tuned { fill: var(--good); opacity: .25; }
-.whole.default { fill: var(--warm); opacity: .7; } .whole.tuned { fill: var(--good); opacity: .8; }
+.bars { display: grid; grid-template-columns: minmax(110px, max-content) minmax(0, 1fr) max-content;
+  gap: 8px 14px; align-items: center; margin: 10px 0 4px; }
+.bars .row { display: contents; } .bars .end { text-align: right; font-size: 14px; }
+.bars .row > :first-child { max-width: 330px; overflow-wrap: anywhere; font-size: 14px; line-height: 1.35; }
+.tracks { display: grid; gap: 2px; } .tracks i { display: block; height: 14px; min-width: 2px; border-radius: 3px; }
+.tracks i + i, .tracks i:not(:only-child) { height: 7px; }
+.tracks .default { background: var(--warm); } .tracks .tuned { background: var(--good); }
+.tracks .other { background: var(--soft); opacity: .7; }
+details.rows { border-top: 1px solid var(--line); margin-top: 12px; } details.rows > summary { padding: 10px 0 0;
+  flex-wrap: nowrap; }
+@media (max-width: 640px) { .bars { grid-template-columns: minmax(0, 1fr) max-content; gap: 2px 10px; }
+  .bars .row > :first-child { max-width: none; } .bars .tracks { grid-column: 1 / -1; grid-row: auto; order: 0; }
+  .bars .row { display: grid; grid-column: 1 / -1; grid-template-columns: subgrid; padding-bottom: 8px; }
+  .bars .tracks { grid-row: 2; } }
 .median { stroke-width: 3; stroke-linecap: round; } .median.default { stroke: var(--warm); }
 .median.tuned { stroke: var(--good); }
 .values { display: flex; flex-wrap: wrap; gap: 6px; } .parameters { display: grid; gap: 10px 24px;

@@ -8,6 +8,7 @@ from gputune.client.html.markup import Cell, Column, figure, listing, settings, 
 from gputune.client.html.scales import counted, digits, percent, time_range, time_text
 from gputune.client.report.data import PHASES, Place, TaskView, Timed, Value
 from gputune.client.report.html.charts import anchor_of, best_so_far, explored, nearly_there, roofline, versus
+from gputune.client.report.problems import value_in_words
 from gputune.client.tuning.measuring.intervals import WANTED, Interval
 
 SURE = 0.9
@@ -24,7 +25,7 @@ def section(task: TaskView, place: Place) -> str:
         (
             figure("Space explored", explored(task), _explored_note(task)),
             figure("Best so far", best_so_far(task), text(nearly_there(task))),
-            figure("Tuned against default", versus(task), f"{_verdict(task)}{_changed(task)}"),
+            figure("Tuned against default", versus(task), _verdict(task)),
             figure("Roofline position", roofline(place, task), _position(task)),
         )
     )
@@ -32,7 +33,8 @@ def section(task: TaskView, place: Place) -> str:
         f'<details class="task" id="{anchor_of(task, place)}" data-words="{text(described)}"><summary>'
         f'<b>{text(task.title)}</b><span class="sub">{text(task.words)}</span>'
         f'<span class="end">{timed}</span></summary>'
-        f'<div>{_runs(task)}<div class="charts">{figures}</div>{_parameters(task)}{_best(task)}{_failures(task)}'
+        f'<div>{_runs(task)}{_changes(task)}<div class="charts">{figures}</div>'
+        f"{_parameters(task)}{_best(task)}{_failures(task)}"
         f'<div class="pair"><div><h3>Time spent by phase</h3>{phases(task.spent_ns, task.untold)}</div>'
         f"<div><h3>How it was measured</h3>{listing(task.how) if task.how else '<p>Nothing was.</p>'}</div></div>"
         f"</div></details>"
@@ -103,19 +105,30 @@ def _explored_note(task: TaskView) -> str:
 def _verdict(task: TaskView) -> str:
     both = [(name, timed) for name, timed in (("Default", task.default), ("tuned", task.tuned)) if timed]
     ranges = "; ".join(f"{name} {_range(timed.interval, time_range)}" for name, timed in both if timed.interval)
-    if _kept_default(task):
-        return f"{ranges}. The default is kept: nothing was clearly faster."
+    if _kept_default(task) and ranges:
+        return f"{ranges}."
     if task.gain_interval is None:
         return ranges or "The samples are not in the cache."
     return f"{ranges}. Gain {_range(task.gain_interval, _gains)}: {_word(task.gain_interval)}."
 
 
-def _changed(task: TaskView) -> str:
-    """What the tuned configuration has otherwise than the default."""
+def _changes(task: TaskView) -> str:
+    """What the tuned configuration has otherwise than the default, and what that means."""
+    if _kept_default(task):
+        return _FROM_DEFAULT + "<p>The default is kept: nothing was clearly faster.</p>"
     before, after = (timed.configuration if timed else {} for timed in (task.default, task.tuned))
     changes = [(name, before[name], value) for name, value in sorted(after.items()) if before.get(name, value) != value]
-    said = ", ".join(f"<code>{text(f'{name} {old} → {new}')}</code>" for name, old, new in changes)
-    return f" From the default: {said}." if said else ""
+    if not changes:
+        return ""
+    lines = "".join(
+        f"<li><code>{text(f'{name} {old} → {new}')}</code> {text(meaning)}</li>"
+        for name, old, new in changes
+        for meaning in [value_in_words(task.meanings.get(name, ""), new)]
+    )
+    return f"{_FROM_DEFAULT}<ul>{lines}</ul>"
+
+
+_FROM_DEFAULT = "<h3>From the default to the tuned configuration</h3>"
 
 
 def _word(interval: Interval | None) -> str:
@@ -132,11 +145,11 @@ def _kept_default(task: TaskView) -> bool:
 
 def _position(task: TaskView) -> str:
     line = task.roofline
-    if line is None:
+    if line is None or task.tuned is None:
         return ""
     return text(
-        f"{digits(line.gflops)} GFLOP/s and {digits(line.gb_per_s)} GB/s at {digits(line.intensity)} operations per "
-        f"byte: {percent(line.share)} of the roof."
+        f"Tuned, in {time_text(task.tuned.median_ns)}: {digits(line.gflops)} GFLOP/s and {digits(line.gb_per_s)} GB/s "
+        f"at {digits(line.intensity)} operations per byte: {percent(line.share)} of the roof."
     )
 
 
@@ -174,7 +187,19 @@ def _best(task: TaskView) -> str:
     )
     names = [(name, one.configuration) for name, one in (("default", task.default), ("tuned", task.tuned)) if one]
     rows = [_row(timed, [name for name, own in names if own == timed.configuration]) for timed in task.best]
-    return f"<h3>Fastest configurations</h3>{table(columns, rows)}"
+    return f"<h3>Fastest configurations</h3>{_above(task)}{table(columns, rows)}"
+
+
+def _above(task: TaskView) -> str:
+    """Why the tuned configuration is not the first in the table; nothing where it is."""
+    if task.tuned is None or task.best[0].configuration == task.tuned.configuration:
+        return ""
+    if task.tuned.median_ns < task.best[0].median_ns:
+        return '<p class="sub">The trials of the tuned configuration are not in this cache.</p>'
+    return (
+        '<p class="sub">What stands above the tuned configuration has a lower median, but was not found to be faster '
+        "when the finalists were measured side by side.</p>"
+    )
 
 
 def _row(timed: Timed, names: Sequence[str]) -> tuple[Cell, ...]:

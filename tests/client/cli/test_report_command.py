@@ -19,13 +19,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "new" / "report.html"
-    context = ("--context", made[1])
+    context = ("--context_binary", made[1])
     ran = gputune("tuning-report", "--performance_cache_dir", made[0], *context, "--output", output, "--json")
     assert ran.code == 0, ran.err
     content = json.loads(ran.out)
     assert content["places"][0]["operations"] == 20
     assert math.isfinite(content["places"][0]["before_ns"])
     assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert f"wrote {output}" in ran.err
 
 
 def test_the_sums_are_those_of_the_generators_summary(
@@ -46,7 +47,7 @@ def test_the_sums_are_those_of_the_generators_summary(
         sums[name] = [sum(task["weight"] * task[time] for task in tasks) for time in ("default_ns", "tuned_ns")]
         assert all(task["weight"] for task in tasks)
     for name, expected in sums.items():
-        arguments = ("--performance_cache_dir", cache, "--context", tmp_path / f"{name}.bin", "--json")
+        arguments = ("--performance_cache_dir", cache, "--context_binary", tmp_path / f"{name}.bin", "--json")
         (place,) = json.loads(gputune("tuning-report", *arguments).out)["places"]
         assert [place["before_ns"], place["after_ns"]] == pytest.approx(expected)
         assert place["others"] and place["summed"] == place["operations"] == len(place["runs"])
@@ -57,11 +58,11 @@ def test_the_tier_says_which_file_of_a_folder_is_meant(
 ) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.sqlite").write_bytes(made[0].read_bytes())
-    ran = gputune("tuning-report", "--cache", tmp_path, "--json")
+    ran = gputune("tuning-report", "--performance_cache_dir", tmp_path, "--json")
     assert (ran.code, "(there: one, two); --device_tier says which" in ran.err) == (7, True)
-    ran = gputune("tuning-report", "--cache", tmp_path, "--device_tier", "two", "--json")
+    ran = gputune("tuning-report", "--performance_cache_dir", tmp_path, "--device_tier", "two", "--json")
     assert json.loads(ran.out)["tier"] == "two"
-    ran = gputune("tuning-report", "--cache", tmp_path, "--device_tier", "three", "--json")
+    ran = gputune("tuning-report", "--performance_cache_dir", tmp_path, "--device_tier", "three", "--json")
     assert (ran.code, "no performance cache of the tier three" in ran.err) == (7, True)
 
 
@@ -69,12 +70,12 @@ def test_the_folder_above_the_caches_will_do(gputune: Gputune, made: tuple[Path,
     """~/.cache/gputune holds the folder performance, which holds the files."""
     (tmp_path / "performance").mkdir()
     (tmp_path / "performance" / "one.sqlite").write_bytes(made[0].read_bytes())
-    ran = gputune("tuning-report", "--cache", tmp_path, "--json")
+    ran = gputune("tuning-report", "--performance_cache_dir", tmp_path, "--json")
     assert json.loads(ran.out)["tier"] == "one"
     ran = gputune("performance-cache", "list", "--performance_cache_dir", tmp_path, "--json")
     assert [entry["tier"] for entry in json.loads(ran.out)["files"]] == ["one"]
     (tmp_path / "empty").mkdir()
-    ran = gputune("tuning-report", "--cache", tmp_path / "empty", "--json")
+    ran = gputune("tuning-report", "--performance_cache_dir", tmp_path / "empty", "--json")
     assert (ran.code, "--performance_cache_dir is the folder that tuning wrote to" in ran.last_line) == (7, True)
 
 
@@ -82,10 +83,10 @@ def test_the_folder_above_the_caches_will_do(gputune: Gputune, made: tuple[Path,
     ("arguments", "code", "says"),
     [
         ([], 2, "nothing to make: give --output"),
-        (["--json", "--cache", "missing"], 7, "no performance cache missing"),
-        (["--json", "--context", "missing.bin"], 8, "missing.bin cannot be read"),
+        (["--json", "--performance_cache_dir", "missing"], 7, "no performance cache missing"),
+        (["--json", "--context_binary", "missing.bin"], 8, "missing.bin cannot be read"),
         (["--json", "--peak_gflops", "0"], 2, "no device's peak"),
-        (["--json", "--peak_gb_per_s", "nan"], 2, "no device's peak"),
+        (["--json", "--peak_gbps", "nan"], 2, "no device's peak"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(gputune: Gputune, arguments: list[str], code: int, says: str) -> None:
@@ -99,6 +100,8 @@ def test_a_context_of_another_device_is_noted(gputune: Gputune, made: tuple[Path
     with PerformanceCache.open(path) as cache:
         trial = TrialRecord({"A": 1}, "ok", [1e3])
         cache.store_trials(TaskKey(op="Other", problem={}), made_up_cache.VALIDITY, [trial])
-    ran = gputune("tuning-report", "--cache", path, "--context", made[1], "--output", tmp_path / "r.html")
+    ran = gputune(
+        "tuning-report", "--performance_cache_dir", path, "--context_binary", made[1], "--output", tmp_path / "r.html"
+    )
     assert ran.code == 0
     assert "nothing that made_up.bin runs was measured here" in ran.err

@@ -1,67 +1,28 @@
 """The report of a tuning: what is gathered, that nothing from a file becomes markup, and the page in a browser."""
 
-import math
 import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from gputune.cache import PerformanceCache, TaskKey, TaskSummary, TrialRecord, WinnerRecord, tier_of
+from gputune.cache import PerformanceCache, TrialRecord, WinnerRecord
 from gputune.client.html.markup import text
 from gputune.client.report import write_report
-from gputune.client.report.data import Place, Report, TaskView
-from gputune.client.report.gather import Peak, gather
-from gputune.client.report.html.page import page
-from gputune.client.report.task_view import task_view
+from gputune.client.report.data import Report
+from gputune.client.report.gather import Peak
 from gputune.client.report.uses import uses_of
 from gputune.client.report.writer import read_report
-from gputune.kernels.family import problem_to_dict
 from gputune.runtime.context.format import read_header
 from pages.headless import Browser, chromium, find_chromium
 from stress import made_up_cache
+from tests.client.report.views import by_hand, view
 
 VOID = {"meta", "link", "br", "input"}
 CONV, WIDE, *_ = made_up_cache.TASKS
-HAND = TaskKey(op="MatMul", problem=problem_to_dict(made_up_cache.TASKS[3].problem))
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return made_up_cache.make(tmp_path_factory.mktemp("made_up"))
-
-
-@pytest.fixture(scope="module")
-def report(made: tuple[Path, Path]) -> Report:
-    return read_report(*made)
-
-
-@pytest.fixture(scope="module")
-def html(made: tuple[Path, Path]) -> str:
-    output = made[0].with_name("deep") / "report.html"
-    write_report(made[0], output, made[1])
-    return output.read_text(encoding="utf-8")
-
-
-def view(place: Place, task: made_up_cache.MadeUp) -> TaskView:
-    return next(one for one in place.tasks if one.digest == task.key.digest)
-
-
-def by_hand(path: Path, trials: list[TrialRecord], winner: WinnerRecord | None) -> TaskView:
-    """The view of one task with these records."""
-    with PerformanceCache.open(path) as cache:
-        cache.store_trials(HAND, made_up_cache.VALIDITY, trials)
-        if winner is not None:
-            cache.conclude(HAND, made_up_cache.VALIDITY, winner)
-        (place,) = gather(cache, None, Peak(), datetime.now(UTC)).places
-    (task,) = place.tasks
-    return task
 
 
 # What is gathered.
@@ -139,51 +100,6 @@ def test_the_place_of_the_context_comes_before_a_later_one(made: tuple[Path, Pat
     assert with_context.places[-1].tasks == ()
 
 
-def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], html: str) -> None:
-    said = re.sub("<[^>]+>", "", html.split("<h2>")[0]).replace("\u00a0", " ")
-    assert "Tuning of net &lt;1&gt;" in said
-    assert "inference 2.09 ms, untuned 2.41 ms: 1.15× (1.12–1.18), measured end to end" in said
-    assert "an estimate" not in html
-    untuned, tuned = (
-        float(width) for width in re.findall(r'<rect class="whole \w+" x="50" y="\d+" width="([\d.]+)"', html)[:2]
-    )
-    assert untuned / tuned == pytest.approx(2.41 / 2.09, abs=0.01), "bars from 0"
-    header = read_header(made[1])
-    without = replace(header, configuration={})
-    assert uses_of(without, "c").end_to_end == ()
-
-
-def test_without_an_end_to_end_measurement_the_sum_is_called_an_estimate(
-    made: tuple[Path, Path], tmp_path: Path
-) -> None:
-    header = read_header(made[1])
-    with PerformanceCache.open_readonly(made[0]) as cache:
-        report = gather(cache, uses_of(replace(header, configuration={}), "c"), Peak(), datetime.now(UTC))
-        alone = gather(cache, None, Peak(), datetime.now(UTC))
-    assert "is an estimate of what tuning gains" in page(report)
-    assert "×, an estimate; sum of the kernels of 18 of 20 operations" in page(report)
-    assert "estimate" not in page(alone)
-
-
-GOOD = made_up_cache.END_TO_END
-GAIN = GOOD["gain"]
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        None, 3, [], {}, {"net <1>": None}, {"net <1>": 2.0}, {"net <1>": {**GOOD, "gain": None}}, {"other": GOOD},
-        {"net <1>": {**GOOD, "tuned_ns": "2"}}, {"net <1>": {**GOOD, "tuned_ns": math.nan}},
-        {"net <1>": {**GOOD, "untuned_ns": 0}}, {"net <1>": {**GOOD, "gain": {"median": 1, "low": 2, "high": 1}}},
-        {"net <1>": {**GOOD, "gain": {"median": 1, "low": 0, "high": 1}}}, {"net <1>": {**GOOD, "untuned_ns": 10**400}},
-    ],
-)  # fmt: skip
-def test_what_cannot_be_a_measurement_is_none(made: tuple[Path, Path], told: object) -> None:
-    header = replace(read_header(made[1]), configuration={"end_to_end": told, "tuned_tasks": [3, None]})
-    uses = uses_of(header, "c")
-    assert (uses.end_to_end, uses.alternatives) == ((), frozenset())
-
-
 def test_the_longest_in_the_context_comes_first(report: Report) -> None:
     tasks = [task for task in report.places[0].tasks if task.tuned]
     times = [(task.weight or 0) * task.tuned.median_ns for task in tasks if task.tuned]
@@ -231,35 +147,6 @@ def test_the_default_is_found_by_its_configuration(tmp_path: Path) -> None:
     assert (task.default.configuration, task.default.median_ns) == ({"A": 1}, 1000), "as it was beside the winner"
     assert task.gain == 2.5
     assert task.gain_interval is not None
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.tuples(st.floats(1e2, 1e6), st.floats(0.2, 5.0), st.integers(0, 2)), min_size=1, max_size=12),
-    st.integers(0, 11),
-)
-def test_line_level_and_table_agree(told: list[tuple[float, float, int]], number: int) -> None:
-    """Whatever the device's speed was when each was measured: the table is in the order of its times, the line of the
-    best so far ends at the fastest, and neither the default nor the winner lies below that."""
-    trials = [
-        TrialRecord({"A": n}, "ok", [time_ns] * 3, measured={"drift": drift, "batch": batch})
-        for n, (time_ns, drift, batch) in enumerate(told)
-    ]
-    won = trials[number % len(trials)]
-    winner = WinnerRecord(won.configuration, won.median_ns or 1.0, trials[0].median_ns, "quick")
-    summary = TaskSummary(
-        HAND, made_up_cache.VALIDITY, tier_of("GPU", 8, "", ""), {"ok": len(trials)}, winner, datetime.now(UTC)
-    )
-    task = task_view(summary, trials, None, ())
-    assert task.default is not None and task.tuned is not None
-    times = [timed.median_ns for timed in task.best]
-    assert times == sorted(times)
-    line = min(attempt.cost_ns for attempt in task.attempts if attempt.cost_ns is not None)
-    assert line == pytest.approx(times[0])
-    assert min(task.default.median_ns, task.tuned.median_ns) >= line * (1 - 1e-9)
-    assert task.tuned.median_ns == won.median_ns
-    if told[0][2] == won.measured["batch"]:
-        assert task.default.median_ns == trials[0].median_ns, "measured side by side, as the summary has it"
 
 
 def test_a_task_that_is_not_concluded_shows_its_fastest(report: Report) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gputune.client.html.scales import Scale, log_scale, time_range, time_text
-from gputune.client.report.problems import problem_of, words, work_of
+from gputune.client.report.problems import problem_of, value_in_words, words, work_of
 from gputune.client.tuning.measuring.intervals import median_interval, ratio_interval
 from gputune.kernels.catalogue import families
 from gputune.kernels.family import problem_to_dict
@@ -79,6 +79,22 @@ def test_a_problem_is_put_into_words() -> None:
     joined = {"m": 49, "k": 45, "n": 8, "bias": True, "parts": [13, 1, 31]}
     assert words("MatMul", joined) == "49×13 → 49×8, bias, parts of 13 + 1 + 31"
     assert words("Nothing", {"size": 3, "none": []}) == "size=3"
+
+
+@pytest.mark.parametrize(
+    ("meaning", "value", "said"),
+    [
+        ("channels of a vector", 8, "channels of a vector"),
+        ("1: states lie in local memory, 0: in global memory", 0, "in global memory"),
+        ("1: states lie in local memory, 0: in global memory", 1, "states lie in local memory"),
+        ("1: a row is loaded once, and shared", 1, "a row is loaded once, and shared"),
+        ("1: a row is loaded once, and shared", 0, "no longer: a row is loaded once, and shared"),
+        ("algorithm: 0 direct, m Winograd", 4, "algorithm: 0 direct, m Winograd"),
+        ("", 4, ""),
+    ],
+)
+def test_a_value_is_put_into_words(meaning: str, value: int, said: str) -> None:
+    assert value_in_words(meaning, value) == said
 
 
 @pytest.mark.parametrize(

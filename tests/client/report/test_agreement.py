@@ -1,0 +1,90 @@
+"""The line of the best so far, the fastest configurations and the roofline say the same of a task."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputune.cache import PerformanceCache, TaskSummary, TrialRecord, WinnerRecord, tier_of
+from gputune.client.html.scales import digits, time_text
+from gputune.client.report.data import Report
+from gputune.client.report.html.page import page
+from gputune.client.report.task_view import task_view
+from gputune.client.report.writer import read_report
+from stress import made_up_cache
+from tests.client.report.views import HAND, by_hand
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.floats(1e2, 1e6), st.floats(0.2, 5.0), st.integers(0, 2)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(0, 11),
+)
+def test_line_table_level_and_roofline_agree(told: list[tuple[int, float, float, int]], number: int) -> None:
+    """Whatever was measured again and however fast the device was then: a configuration has one time. The table is in
+    the order of its times, the line of the best so far ends at its first, and the default's and the winner's times are
+    those of their rows, which the roofline and the chips of the parameters take, too."""
+    trials = [
+        TrialRecord({"A": n}, "ok", [time_ns] * 3, measured={"drift": drift, "batch": batch})
+        for n, time_ns, drift, batch in told
+    ]
+    won = trials[number % len(trials)]
+    winner = WinnerRecord(won.configuration, won.median_ns or 1.0, trials[0].median_ns, "quick")
+    summary = TaskSummary(
+        HAND, made_up_cache.VALIDITY, tier_of("GPU", 8, "", ""), {"ok": len(trials)}, winner, datetime.now(UTC)
+    )
+    task = task_view(summary, trials, None, ())
+    assert task.default is not None and task.tuned is not None
+    times = [timed.median_ns for timed in task.best]
+    assert times == sorted(times)
+    rows = {timed.configuration["A"]: timed for timed in task.best}
+    assert len(rows) == len(task.best) == len({n for n, *_ in told})
+    assert [attempt.cost_ns for attempt in task.attempts] == [rows[n].median_ns for n, *_ in told]
+    assert rows[won.configuration["A"]] == task.tuned and task.tuned.median_ns == won.median_ns
+    assert rows[trials[0].configuration["A"]] == task.default
+    assert [value.best_ns for value in task.parameters.get("A", ())] in ([], [rows[n].median_ns for n in sorted(rows)])
+    if told[0][3] == won.measured["batch"]:
+        beside = [one for one in trials if one.configuration == trials[0].configuration]
+        assert task.default.median_ns in [one.median_ns for one in beside], "side by side, as the summary has it"
+
+
+def test_the_page_gives_one_number_for_the_fastest_and_one_for_the_tuned(report: Report, html: str) -> None:
+    def words_of(time_ns: float) -> str:
+        return time_text(time_ns).replace("\u00a0", " ")
+
+    html = html.replace("\u00a0", " ")
+    for task in report.places[0].tasks:
+        if not task.best or task.tuned is None:
+            continue
+        shown = html.split(f'id="t0-{task.digest[:16]}" data-words')[1].split('<details class="task"')[0]
+        (fastest,) = re.findall(r"The fastest takes (.*?)\. 95", shown)
+        rows = shown.split("Fastest configurations")[1].split("<tbody>")[1].split("</tbody>")[0].split("</tr>")[:-1]
+        times = [re.findall(r'<td class="number" data-key="[^"]*">([^<]*)<', row)[0] for row in rows]
+        assert times[0] == fastest == words_of(min(one.cost_ns for one in task.attempts if one.cost_ns))
+        marked = [time for time, row in zip(times, rows, strict=True) if '<b class="soft">tuned</b>' in row]
+        assert marked == [words_of(task.tuned.median_ns)]
+        if task.roofline is not None:
+            said = f"Tuned, in {marked[0]}: {digits(task.roofline.flops / task.tuned.median_ns)} GFLOP/s"
+            assert said in shown
+
+
+def test_rows_above_the_tuned_one_are_accounted_for(tmp_path: Path) -> None:
+    trials = [
+        TrialRecord({"A": 1}, "ok", [1000.0] * 7, measured={"batch": 1}),
+        TrialRecord({"A": 2}, "ok", [400.0] * 7, measured={"batch": 1}),
+        TrialRecord({"A": 3}, "ok", [395.0], measured={"batch": 0}),
+    ]
+    path = tmp_path / "c.sqlite"
+    by_hand(path, trials, WinnerRecord({"A": 2}, 400.0, 1000.0, "quick"))
+    said = "has a lower median, but was not found to be faster"
+    assert said in page(read_report(path))
+    with PerformanceCache.open(path) as cache:
+        again = [TrialRecord({"A": 3}, "ok", [405.0] * 7, measured={"batch": 1})]
+        cache.store_trials(HAND, made_up_cache.VALIDITY, again)
+    assert said not in page(read_report(path))

@@ -1,0 +1,124 @@
+"""What a report opens with: bars of whole contexts, then of each operation, and the way from default to tuned."""
+
+import math
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gputune.cache import PerformanceCache
+from gputune.client.html.markup import text
+from gputune.client.html.scales import time_text
+from gputune.client.report.data import Report
+from gputune.client.report.gather import Peak, gather
+from gputune.client.report.html.inference_section import layers
+from gputune.client.report.html.page import page
+from gputune.client.report.uses import uses_of
+from gputune.runtime.context.format import read_header
+from stress import made_up_cache
+
+CONV = made_up_cache.TASKS[0]
+GOOD = made_up_cache.END_TO_END
+
+
+def measured_bars(html: str) -> list[tuple[str, float]]:
+    """The names of the bars that a page opens with, and their widths in percent."""
+    (bars,) = re.findall(r'<div class="bars">(.*?)<h2>', html.split("<section")[0] + "<h2>", re.DOTALL)
+    found = re.findall(r'"row"><div>(?:<b>)?([^<]+)<.*?width:([\d.]+)%', bars)
+    return [(name, float(width)) for name, width in found]
+
+
+def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], html: str) -> None:
+    said = re.sub("<[^>]+>", "", html.split("<h2>")[0]).replace("\u00a0", " ")
+    assert "Tuning of net &lt;1&gt;" in said
+    assert "inference 2.09 ms, untuned 2.41 ms: 1.15× (1.12–1.18), measured end to end" in said
+    assert "an estimate" not in html
+    assert measured_bars(html) == [
+        ("untuned", 100.0), ("tuned alone, persistent", 93.78), ("fused", 95.44), ("fused, persistent", 86.72)
+    ]  # fmt: skip
+    assert "this context: 16 operations, 4 groups fused, persistent kernels2.09 ms" in said
+    header = read_header(made[1])
+    without = replace(header, configuration={})
+    assert uses_of(without, "c").end_to_end == ()
+
+
+@pytest.mark.parametrize(
+    "contexts",
+    [
+        None, [], 3, GOOD["contexts"][:-1], GOOD["contexts"][1:], [*GOOD["contexts"], {"fused": 1}],
+        [{**GOOD["contexts"][0], "median_ns": 1e6}, *GOOD["contexts"][1:]],
+        [{**GOOD["contexts"][0], "persistent": "no"}, *GOOD["contexts"][1:]],
+    ],
+)  # fmt: skip
+def test_a_bar_that_cannot_be_true_leaves_the_two_of_the_gain(made: tuple[Path, Path], contexts: object) -> None:
+    told = {"net <1>": {**GOOD, "contexts": contexts}}
+    (found,) = uses_of(replace(read_header(made[1]), configuration={"end_to_end": told}), "c").end_to_end
+    assert [(one.time_ns, one.untuned, one.operations) for one in found.contexts] == [
+        (2.41e6, True, None),
+        (2.09e6, False, None),
+    ]
+
+
+def test_each_operation_has_its_bars_in_the_order_of_the_model(report: Report, html: str) -> None:
+    place = report.places[0]
+    shown = html.split('<details class="rows"')[1].split("</details>")[0]
+    rows = re.findall(
+        r'href="#t0-(\w+)">([^<]+)</a>.*?<div class="tracks">(.*?)</div><div class="end">(.*?)<span', shown
+    )
+    tasks = {task.digest: task for task in place.tasks}
+    timed = [run for run in place.runs if tasks[run.task].tuned]
+    assert [name for _, name, *_ in rows] == [text(run.operation) for run in timed]
+    for run, (digest, _, bars, said) in zip(timed, rows, strict=True):
+        task = tasks[run.task]
+        assert task.default is not None and task.tuned is not None
+        assert run.task.startswith(digest)
+        assert said.strip() == f"{time_text(task.default.median_ns)} → {time_text(task.tuned.median_ns)}"
+        default, tuned = map(float, re.findall(r"width:([\d.]+)%", bars))
+        assert default / tuned == pytest.approx(task.default.median_ns / task.tuned.median_ns, rel=0.02)
+
+
+def test_many_operations_are_folded_away_by_graph(report: Report) -> None:
+    place = report.places[0]
+    again = [replace(run, graph="<b>") for run in place.runs]
+    shown = layers(replace(place, runs=(*place.runs, *again, *again)))
+    first, second = re.findall(r'<details class="rows"( open)?><summary>([^:]*): ', shown)
+    timed = sum(task.tuned is not None for run in place.runs for task in place.tasks if task.digest == run.task)
+    assert first == (" open", f"{timed} operations of net &lt;1&gt;")
+    assert second == ("", f"{2 * timed} operations of &lt;b&gt;")
+
+
+def test_the_way_from_the_default_is_told_in_words(html: str) -> None:
+    task = html.split(f'id="t0-{CONV.key.digest[:16]}" data-words')[1].split("</details>")[0]
+    told = task.split("From the default to the tuned configuration</h3><ul>")[1].split("</ul>")[0]
+    lines = dict(re.findall(r"<li><code>(\w+) \d+ → \d+</code> ([^<]+)</li>", told))
+    assert lines and lines["VW"] == "columns of a vector"
+    assert "The default is kept: nothing was clearly faster." in html
+
+
+def test_without_an_end_to_end_measurement_the_sum_is_called_an_estimate(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    header = read_header(made[1])
+    with PerformanceCache.open_readonly(made[0]) as cache:
+        report = gather(cache, uses_of(replace(header, configuration={}), "c"), Peak(), datetime.now(UTC))
+        alone = gather(cache, None, Peak(), datetime.now(UTC))
+    assert "is an estimate of what tuning gains" in page(report)
+    assert "×, an estimate; sum of the kernels of 18 of 20 operations" in page(report)
+    assert "estimate" not in page(alone)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None, 3, [], {}, {"net <1>": None}, {"net <1>": 2.0}, {"net <1>": {**GOOD, "gain": None}}, {"other": GOOD},
+        {"net <1>": {**GOOD, "tuned_ns": "2"}}, {"net <1>": {**GOOD, "tuned_ns": math.nan}},
+        {"net <1>": {**GOOD, "untuned_ns": 0}}, {"net <1>": {**GOOD, "gain": {"median": 1, "low": 2, "high": 1}}},
+        {"net <1>": {**GOOD, "gain": {"median": 1, "low": 0, "high": 1}}}, {"net <1>": {**GOOD, "untuned_ns": 10**400}},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_measurement_is_none(made: tuple[Path, Path], told: object) -> None:
+    header = replace(read_header(made[1]), configuration={"end_to_end": told, "tuned_tasks": [3, None]})
+    uses = uses_of(header, "c")
+    assert (uses.end_to_end, uses.alternatives) == ((), frozenset())
